@@ -16,8 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
-// task is the in-memory state of one task: its pod slots, and what makes their pods. The plan of the
-// group is shared with equal tasks of other jobs.
+// task is the in-memory state of one task: its pod slots, and what makes their pods. The plan of
+// the group is shared with equal tasks of other jobs.
 type task struct {
 	podset.Group
 	pods *pods.Task
@@ -87,8 +87,8 @@ type record struct {
 	refusal podset.Refusal
 
 	statuses keyed.Pause // backoff of status writes after a refused one
-	// recording means that a restart has been decided and its status is not written yet. The pods of
-	// the previous run are deleted once it is.
+	// recording means that a restart has been decided and its status is not written yet. The pods
+	// of the previous run are deleted once it is.
 	recording bool
 }
 

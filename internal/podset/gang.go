@@ -187,9 +187,9 @@ func (s *Set) RollBack() {
 	}
 }
 
-// GiveBackRoom takes back all requests, and releases the room that the scheduler may have assumed for
-// their slots, after a panic in the owner's turn, which may have lost the message that they were
-// placed.
+// GiveBackRoom takes back all requests, and releases the room that the scheduler may have assumed
+// for their slots, after a panic in the owner's turn, which may have lost the message that they
+// were placed.
 func (s *Set) GiveBackRoom() {
 	for key := range s.requests {
 		s.cfg.Scheduler.Withdraw(key)

@@ -230,8 +230,8 @@ func (g *gang) fault(t *rapid.T) {
 	}
 }
 
-// TestEverySlotGetsItsPod has random orders of events, faults and refusals, and then none: in the end
-// every slot has one pod, with a node, and no room is assumed for pods that do not exist.
+// TestEverySlotGetsItsPod has random orders of events, faults and refusals, and then none: in the
+// end every slot has one pod, with a node, and no room is assumed for pods that do not exist.
 func TestEverySlotGetsItsPod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		choose := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
@@ -268,8 +268,8 @@ func TestEverySlotGetsItsPod(t *testing.T) {
 			}
 		}
 		if len(g.Assumed()) > 0 || g.set.Expects() || g.set.Busy() || g.set.Deletions() > 0 {
-			t.Errorf("room is assumed for %v; pods are expected: %v, at the writer: %v, being deleted: %d", g.Assumed(), g.set.Expects(), g.set.Busy(),
-				g.set.Deletions())
+			t.Errorf("room is assumed for %v; pods are expected: %v, at the writer: %v, being deleted: %d",
+				g.Assumed(), g.set.Expects(), g.set.Busy(), g.set.Deletions())
 		}
 	})
 }
@@ -336,8 +336,8 @@ func TestAnswersOfAnotherTime(t *testing.T) {
 	}
 }
 
-// TestAWriteThatWaitsIsOvertaken: while the binding of a pod waits for the writer, the answer to the
-// pod's create comes, and then the pod is deleted.
+// TestAWriteThatWaitsIsOvertaken: while the binding of a pod waits for the writer, the answer to
+// the pod's create comes, and then the pod is deleted.
 func TestAWriteThatWaitsIsOvertaken(t *testing.T) {
 	schedule := 0
 	g := newGang(podsettest.New(func(what string, _ int) int {

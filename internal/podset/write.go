@@ -67,8 +67,8 @@ func (s *Set) dropUnsent(which func(write) bool) {
 	})
 }
 
-// overtaken drops the write of a slot's pod that has not gone to the writer, because the watch shows
-// that something else happened to the pod.
+// overtaken drops the write of a slot's pod that has not gone to the writer, because the watch
+// shows that something else happened to the pod.
 func (s *Set) overtaken(r Ref) {
 	if r.slot().unsent {
 		s.dropUnsent(func(w write) bool { return w.Ref == r })
@@ -250,8 +250,8 @@ func (s *Set) DeletePod(d Deletion) {
 	})
 }
 
-// DeleteOwner deletes the owner itself, if it still has this version. A refused deletion is reported
-// by DeleteAgain.
+// DeleteOwner deletes the owner itself, if it still has this version. A refused deletion is
+// reported by DeleteAgain.
 func (s *Set) DeleteOwner(o apiwriter.Object, version, reason string) {
 	cfg, key, uid := s.cfg, s.key, s.uid
 	opts := apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground, Version: version}

@@ -97,8 +97,8 @@ func (c *Controller) startWaiting(r *record) {
 	}
 }
 
-// start builds the pod of a node, unless the node has ended or has a pod. If the pod's name is still
-// taken, the create is delayed.
+// start builds the pod of a node, unless the node has ended or has a pod. If the pod's name is
+// still taken, the create is delayed.
 func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if n, found := r.run.Workflow.Status.Nodes[create.NodeID]; !found || n.Phase.Fulfilled() || r.nodePods[create.NodeID] != nil {
 		return
@@ -153,9 +153,9 @@ type gangKey struct {
 	priority              int32
 }
 
-// submit requests nodes for the pods that have none. Pods that a template's annotation makes a gang,
-// among the children of one node, are placed all together or not at all; other pods share a request
-// only because that is cheaper.
+// submit requests nodes for the pods that have none. Pods that a template's annotation makes a
+// gang, among the children of one node, are placed all together or not at all; other pods share a
+// request only because that is cheaper.
 func (c *Controller) submit(r *record) {
 	if !c.refusalOver(r) {
 		return
@@ -331,8 +331,8 @@ func (c *Controller) stopPod(r *record, d engine.DeletePod) {
 	}
 }
 
-// cancel removes a pod that is not being created yet. A pod whose create is in flight is deleted once
-// it exists.
+// cancel removes a pod that is not being created yet. A pod whose create is in flight is deleted
+// once it exists.
 func (c *Controller) cancel(r *record, p *nodePod) {
 	switch p.state() {
 	case podset.Queued:
