@@ -336,7 +336,9 @@ func (c *Controller) stopPod(r *record, d engine.DeletePod) {
 func (c *Controller) cancel(r *record, p *nodePod) {
 	switch p.state() {
 	case podset.Queued:
-		r.pods.Requests()[p.gang].Stale = true
+		if q := r.pods.Requests()[p.gang]; q != nil {
+			q.Stale = true
+		}
 		c.removePod(r, p)
 	case podset.Absent:
 		c.removePod(r, p)
