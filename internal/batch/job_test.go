@@ -133,8 +133,8 @@ func quota(*corev1.Pod) error {
 	return apierrors.NewForbidden(podsettest.Pods, "", errors.New("exceeded quota"))
 }
 
-// TestAJobGetsItsPods has events, faults, refusals and crashes in random order, and then none: the job
-// runs with all its pods, and completes.
+// TestAJobGetsItsPods has events, faults, refusals and crashes in random order, and then none: the
+// job runs with all its pods, and completes.
 func TestAJobGetsItsPods(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tasks := rapid.SliceOfN(rapid.Int32Range(1, 3), 1, 2).Draw(t, "tasks")

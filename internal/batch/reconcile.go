@@ -12,7 +12,6 @@ import (
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
-	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
@@ -174,7 +173,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 
 // compile creates the pod templates and plans of the job's tasks.
 func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
-	set, err := pods.New(r.job, pods.Options{LimitRanges: ranges, Version: r.status.Version, Retries: r.status.RetryCount})
+	set, err := pods.New(r.job, pods.Options{Version: r.status.Version, Retries: r.status.RetryCount})
 	r.invalid, r.ignored = "", strings.Join(set.Ignored(), ", ")
 	if err != nil {
 		r.invalid = err.Error()
@@ -190,8 +189,7 @@ func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
 	for i := range all {
 		t := r.tasks[i]
 		t.pods, t.Maker = &all[i], &all[i]
-		shared := c.plans.Share(t.pods.Plan())
-		t.pods.Adopt(shared)
+		shared := c.plans.Share(t.pods.Plan(ranges))
 		c.plans.Release(t.Plan)
 		t.Plan = shared
 		t.BindLater = t.BindLater || t.pods.Unbound()
@@ -364,13 +362,6 @@ func (c *Controller) expire(r *record) {
 		return
 	}
 	r.expired = true
-	job, uid := &api.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: r.key.Name, UID: r.uid}}, r.uid
-	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "job-ttl"}
-	opts := apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground, Version: r.job.ResourceVersion}
-	c.Writer.Delete(m, job, opts, func(err error) {
-		if err != nil {
-			c.Log.Warn("deleting a finished job failed", "job", r.key, "error", err)
-			c.loop.Post(r.key, uid, func(r *record) { r.pods.NotDeleted(podset.Deletion{Name: r.key.Name, UID: uid}) })
-		}
-	})
+	job := &api.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: r.key.Name, UID: r.uid}}
+	r.pods.DeleteOwner(job, r.job.ResourceVersion, "job-ttl")
 }

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
-// task is the in-memory state of one task: its pod slots, and what makes their pods. The plan of the
-// group is shared with equal tasks of other jobs.
+// task is the in-memory state of one task: its pod slots, and what makes their pods. The plan of
+// the group is shared with equal tasks of other jobs.
 type task struct {
 	podset.Group
 	pods *pods.Task
@@ -86,8 +87,8 @@ type record struct {
 	refusal podset.Refusal
 
 	statuses controlloop.Backoff // backoff of status writes after a refused one
-	// recording means that a restart has been decided and its status is not written yet. The pods of
-	// the previous run are deleted once it is.
+	// recording means that a restart has been decided and its status is not written yet. The pods
+	// of the previous run are deleted once it is.
 	recording bool
 }
 
@@ -97,29 +98,15 @@ func (r *record) place(pod *corev1.Pod) (ti int, index int32, ok bool) {
 	if !ok {
 		return 0, 0, false
 	}
-	index, ok = parseIndex(pod.Labels[api.TaskIndexKey])
-	if !ok || r.tasks[ti].PodName(int(index)) != pod.Name {
+	n, err := strconv.ParseUint(pod.Labels[api.TaskIndexKey], 10, indexBits)
+	if err != nil || r.tasks[ti].PodName(int(n)) != pod.Name {
 		return 0, 0, false
 	}
-	return ti, index, true
+	return ti, int32(n), true
 }
 
-// slotsMax bounds the index of a pod slot. A pod label with a larger index is ignored.
-const slotsMax = 1 << 20
-
-func parseIndex(s string) (int32, bool) {
-	n := int32(0)
-	if s == "" || len(s) > 7 {
-		return 0, false
-	}
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = 10*n + int32(c-'0')
-	}
-	return n, n < slotsMax
-}
+// indexBits bounds the index of a pod slot. A pod label with a larger index is ignored.
+const indexBits = 20
 
 // minAvailable returns the gang's minimum, which is never more than the number of pods.
 func (r *record) minAvailable() int32 {

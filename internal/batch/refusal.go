@@ -4,9 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Reasons for which a job's pods or objects are refused, as reported in its status.
@@ -34,22 +32,16 @@ func reasonFor(err error) string {
 	return reasonRefused
 }
 
-// plain returns the server's message without the parts that differ from pod to pod, so that a
-// repeated refusal has the same message.
+// plain returns the server's message without the object's name, so that a repeated refusal has the
+// same message for every pod.
 func plain(err error) string {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		if s := status.Status(); s.Message != "" {
-			return withoutName(s)
-		}
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) || answer.Status().Message == "" {
+		return err.Error()
 	}
-	return err.Error()
-}
-
-// withoutName returns the status message with the object's name replaced.
-func withoutName(s metav1.Status) string {
+	s := answer.Status()
 	if s.Details == nil || s.Details.Name == "" {
 		return s.Message
 	}
-	return strings.ReplaceAll(s.Message, `"`+s.Details.Name+`"`, string(corev1.ResourcePods)[:3])
+	return strings.ReplaceAll(s.Message, `"`+s.Details.Name+`"`, "pod")
 }

@@ -24,21 +24,16 @@ import (
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/panics"
+	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
-
-// Scheduler places gangs.
-type Scheduler interface {
-	Submit(*scheduler.Gang)
-	Withdraw(key string)
-}
 
 // Config configures a Controller. Informers, Cluster, Scheduler and Writer are required.
 type Config struct {
 	Informers *informer.Set
 	Cluster   *cluster.Cluster
-	Scheduler Scheduler
+	Scheduler podset.Scheduler
 	Writer    apiwriter.Writer
 	// SchedulerNames are the scheduler names whose pods are scheduled; lockstep and volcano by
 	// default.

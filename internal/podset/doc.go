@@ -1,11 +1,11 @@
 // Package podset runs the life of pods that a controller creates, from the wish for a pod to the
-// pod's end: it requests nodes for gangs, takes in placements, creates pods bound to their nodes (or
-// creates them first and binds them later), and deletes them.
+// pod's end: it requests nodes for gangs, takes in placements, creates pods bound to their nodes
+// (or creates them first and binds them later), and deletes them.
 //
 //	owner's turn ──Submit, Create──▶ ┌──────┐ ──Gang──▶ scheduler
 //	Commit, Waiting ───────────────▶ │ Set  │ ──Assume is confirmed or forgotten──▶ model of the cluster
 //	answers of the writer ─────────▶ │      │ ──Create, Bind, Delete──▶ apiwriter
-//	See, Gone, Unseen ─────────────▶ └──────┘ ──Event──▶ owner's turn
+//	See, Gone ─────────────────────▶ └──────┘ ──Event──▶ owner's turn
 //
 // A Set belongs to one owner: a job, or a workflow. It consists of Groups: the pods that are made
 // from one template, each with a Slot by its index. A slot outlives its pods. Only the owner's turn

@@ -27,9 +27,7 @@ type Request struct {
 
 // Submit requests nodes for slots, and replaces the request with the gang's key. slots are those of
 // each demand of the gang; Submit fills in the demands' units.
-func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) { s.submit(g, slots) }
-
-func (s *Set) submit(g *scheduler.Gang, slots [][]Ref) *Request {
+func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) *Request {
 	q := &Request{cfg: s.cfg, owner: s.key, uid: s.uid, gang: g, slots: slots}
 	for d, refs := range slots {
 		units := make([]types.NamespacedName, len(refs))
@@ -71,7 +69,7 @@ func (s *Set) Resubmit(q *Request) {
 	if g.MinMember == before {
 		g.MinMember = left
 	}
-	now := s.submit(&g, slots)
+	now := s.Submit(&g, slots)
 	now.Why, now.Since = q.Why, q.Since
 }
 
@@ -189,9 +187,9 @@ func (s *Set) RollBack() {
 	}
 }
 
-// GiveBackRoom takes back all requests, and releases the room that the scheduler may have assumed for
-// their slots, after a panic in the owner's turn, which may have lost the message that they were
-// placed.
+// GiveBackRoom takes back all requests, and releases the room that the scheduler may have assumed
+// for their slots, after a panic in the owner's turn, which may have lost the message that they
+// were placed.
 func (s *Set) GiveBackRoom() {
 	for key := range s.requests {
 		s.cfg.Scheduler.Withdraw(key)

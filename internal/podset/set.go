@@ -45,8 +45,9 @@ type Cache interface {
 	SeenVersion() string
 }
 
-// Config is what the sets of one controller share. All fields are required, except that a controller
-// all of whose groups are bound later by another manager needs no Scheduler, Model and Nodes.
+// Config is what the sets of one controller share. All fields are required, except that a
+// controller all of whose groups are bound later by another manager needs no Scheduler, Model and
+// Nodes.
 type Config struct {
 	Scheduler Scheduler
 	Model     Model
@@ -284,8 +285,8 @@ type Shown struct {
 	Pod *corev1.Pod
 }
 
-// Unseen returns the pods that were written and that the watch, which has passed their versions, has
-// not shown: those without a pod were deleted while the watch was broken.
+// Unseen returns the pods that were written and that the watch, which has passed their versions,
+// has not shown: those without a pod were deleted while the watch was broken.
 func (s *Set) Unseen() (list []Shown) {
 	if !s.Expects() {
 		return nil

@@ -230,8 +230,8 @@ func (g *gang) fault(t *rapid.T) {
 	}
 }
 
-// TestEverySlotGetsItsPod has random orders of events, faults and refusals, and then none: in the end
-// every slot has one pod, with a node, and no room is assumed for pods that do not exist.
+// TestEverySlotGetsItsPod has random orders of events, faults and refusals, and then none: in the
+// end every slot has one pod, with a node, and no room is assumed for pods that do not exist.
 func TestEverySlotGetsItsPod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		choose := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
@@ -268,8 +268,8 @@ func TestEverySlotGetsItsPod(t *testing.T) {
 			}
 		}
 		if len(g.Assumed()) > 0 || g.set.Expects() || g.set.Busy() || g.set.Deletions() > 0 {
-			t.Errorf("room is assumed for %v; pods are expected: %v, at the writer: %v, being deleted: %d", g.Assumed(), g.set.Expects(), g.set.Busy(),
-				g.set.Deletions())
+			t.Errorf("room is assumed for %v; pods are expected: %v, at the writer: %v, being deleted: %d",
+				g.Assumed(), g.set.Expects(), g.set.Busy(), g.set.Deletions())
 		}
 	})
 }
@@ -333,6 +333,57 @@ func TestAnswersOfAnotherTime(t *testing.T) {
 				t.Errorf("events %v, want %v; %d pods", got, tc.want, len(g.Server))
 			}
 		})
+	}
+}
+
+// TestAWriteThatWaitsIsOvertaken: while the binding of a pod waits for the writer, the answer to
+// the pod's create comes, and then the pod is deleted.
+func TestAWriteThatWaitsIsOvertaken(t *testing.T) {
+	schedule := 0
+	g := newGang(podsettest.New(func(what string, _ int) int {
+		if what == "step" {
+			return schedule
+		}
+		return 0
+	}, t.Fatalf), 2, 1)
+	g.group.BindLater = true
+	g.ask()
+	g.set.Pump() // the window is full
+	g.Step()
+	g.Watch() // the first pod exists
+	g.handle()
+	g.ask()
+	schedule = 1
+	g.Step()
+	g.handle()
+	g.set.Pump()
+	schedule = 0
+	g.Step() // the answer to the create
+	if kinds := g.handle(); !slices.Equal(kinds, []podset.EventKind{podset.Nothing}) || g.group.Slot(0).State() != podset.Placing {
+		t.Errorf("events %v, state %d", kinds, g.group.Slot(0).State())
+	}
+	g.Remove("p0")
+	g.Watch()
+	g.handle()
+	g.set.Pump()
+	if state := g.group.Slot(0).State(); state != podset.Absent || g.Writes() != 1 || len(g.Assumed()) > 0 {
+		t.Errorf("state %d, %d writes, room for %v", state, g.Writes(), g.Assumed())
+	}
+}
+
+// TestAPodThatWasDeletedUnseen is created and deleted while the watch is broken.
+func TestAPodThatWasDeletedUnseen(t *testing.T) {
+	g := newGang(podsettest.New(func(string, int) int { return 0 }, t.Fatalf), 1, 1)
+	g.group.BindLater = true
+	g.ask()
+	g.set.Pump()
+	g.Step()
+	g.Remove("p0")
+	g.Relist()
+	g.Step()
+	g.handle()
+	if list := g.set.Unseen(); len(list) != 1 || list[0].Pod != nil || g.set.Expects() {
+		t.Errorf("unseen: %v", list)
 	}
 }
 

@@ -67,8 +67,8 @@ func (s *Set) dropUnsent(which func(write) bool) {
 	})
 }
 
-// overtaken drops the write of a slot's pod that has not gone to the writer, because the watch shows
-// that something else happened to the pod.
+// overtaken drops the write of a slot's pod that has not gone to the writer, because the watch
+// shows that something else happened to the pod.
 func (s *Set) overtaken(r Ref) {
 	if r.slot().unsent {
 		s.dropUnsent(func(w write) bool { return w.Ref == r })
@@ -243,15 +243,27 @@ func (s *Set) DeletePod(d Deletion) {
 		case stopped(err):
 		case err != nil:
 			cfg.Log.Warn("deleting a pod failed", "owner", key, "pod", d.Name, "error", err)
-			cfg.Post(key, uid, func(s *Set) Event { s.NotDeleted(d); return Event{} })
+			cfg.Post(key, uid, func(s *Set) Event { s.notDeleted(d); return Event{} })
 		case !found || p.UID != d.UID: // otherwise the watch says when it is gone
 			cfg.Post(key, uid, func(s *Set) Event { s.PodGone(d.UID); return Event{} })
 		}
 	})
 }
 
-// NotDeleted notes that the server refused to delete an object: a pod, or the owner itself.
-func (s *Set) NotDeleted(d Deletion) { s.failed.Add(s.cfg.Clock.Now(), d.UID, d) }
+// DeleteOwner deletes the owner itself, if it still has this version. A refused deletion is
+// reported by DeleteAgain.
+func (s *Set) DeleteOwner(o apiwriter.Object, version, reason string) {
+	cfg, key, uid := s.cfg, s.key, s.uid
+	opts := apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground, Version: version}
+	s.cfg.Writer.Delete(apiwriter.Meta{Owner: s.owner, Reason: reason}, o, opts, func(err error) {
+		if err != nil && !stopped(err) {
+			cfg.Log.Warn("deleting what has expired failed", "owner", key, "error", err)
+			cfg.Post(key, uid, func(s *Set) Event { s.notDeleted(Deletion{UID: uid}); return Event{} })
+		}
+	})
+}
+
+func (s *Set) notDeleted(d Deletion) { s.failed.Add(s.cfg.Clock.Now(), d.UID, d) }
 
 // DeleteAgain repeats the refused deletions whose pause is over, except that of the owner itself,
 // which it reports. Otherwise left is the time until the pause is over.

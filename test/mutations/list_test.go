@@ -20,11 +20,13 @@ const (
 	apiwriter   = "internal/apiwriter"
 	batch       = "internal/batch"
 	cli         = "internal/cli"
+	podsets     = "internal/podset"
 	clusterP    = "internal/cluster"
 	panicsP     = "internal/panics"
 	egress      = "internal/egress"
 	fenceP      = "internal/fence"
-	keyed       = "internal/keyed"
+	informerP   = "internal/informer"
+	loopP       = "internal/controlloop"
 	manager     = "internal/manager"
 	sandbox     = "internal/sandbox"
 	tolerant    = "internal/kubeclient"
@@ -192,6 +194,16 @@ var mutations = []mutation{
 		"l.move(it, &it.queue.ready)", "l.move(it, &it.queue.parked)", scheduler + "/share", "TestParking", nil, nil},
 	{"what a queue held stays charged to it", scheduler + "/scheduler.go",
 		"return a != 0 }) {\n\t\ts.ledger.Charge(queue, delta)", "return a > 0 }) {\n\t\ts.ledger.Charge(queue, delta)", scheduler, "TestQueues", nil, nil},
+
+	// Pods of jobs and workflows.
+	{"the answer to an earlier write of a pod counts", podsets + "/write.go",
+		"\tr.slot().attempt++ // an", "\t// an", podsets, "TestAWriteThatWaitsIsOvertaken", nil, nil},
+	{"a pod that is gone is bound", podsets + "/set.go",
+		"\ts.overtaken(r)\n\tif slot.state == Queued {", "\tif slot.state == Queued {", podsets, "TestAWriteThatWaitsIsOvertaken", nil, nil},
+	{"a pod that was deleted unseen is waited for", podsets + "/set.go",
+		"slot.uid, slot.version = p.UID, p.ResourceVersion", "slot.uid, slot.version = p.UID, \"\"", podsets, "TestAPodThatWasDeletedUnseen", nil, nil},
+	{"a gang below its minimum keeps its pods", podsets + "/gang.go",
+		"s.Delete(r, nil, \"roll-back-gang\")", "_ = r", batch, "TestAJobBelowItsMinimumHoldsNothing", nil, nil},
 
 	// Jobs.
 	{"a job runs once more than maxRetry", batch + "/lifecycle/lifecycle.go",

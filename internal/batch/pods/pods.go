@@ -26,8 +26,8 @@ var passThrough = []string{
 // JobKind is the kind of the owner that controls the pods.
 var JobKind = batch.GroupVersion.WithKind("Job")
 
-// Set makes the pods of one job. It is immutable, except for Task.Adopt and Task.Rest, and
-// otherwise safe for concurrent use.
+// Set makes the pods of one job. It is immutable, except for Task.Rest, and otherwise
+// safe for concurrent use.
 type Set struct {
 	tasks   []Task
 	objects []Object
@@ -39,7 +39,6 @@ type Task struct {
 	Name          string
 	Replicas, Min int32
 
-	plan     *corev1.Pod
 	base     *corev1.Pod // nil at rest
 	prefix   string      // of pod names
 	envIndex bool
@@ -51,8 +50,6 @@ type Task struct {
 
 // Options are the inputs of the pods besides the job.
 type Options struct {
-	// LimitRanges of the job's namespace.
-	LimitRanges []*corev1.LimitRange
 	// Version counts the job's runs, Retries its restarts.
 	Version, Retries int32
 }
@@ -82,9 +79,6 @@ func New(job *batch.Job, o Options) (*Set, error) {
 		err = fmt.Errorf("spec.tasks: %d replicas together; a job has at most %d pods", total, PodsMax)
 	} else {
 		err = s.addPlugins(job)
-	}
-	for i := range s.tasks {
-		s.tasks[i].plan = plan.Of(s.tasks[i].base, o.LimitRanges, batch.JobNameKey)
 	}
 	return s, err
 }
@@ -127,11 +121,10 @@ func (s *Set) Objects() []Object { return s.objects }
 func (t *Task) PodName(index int) string { return t.prefix + strconv.Itoa(index) }
 
 // Plan returns the pod that represents all pods of the task in placement: requests and priority are
-// as they will be at the API server.
-func (t *Task) Plan() *corev1.Pod { return t.plan }
-
-// Adopt replaces the plan by an equal one, so that equal tasks of many jobs share one object.
-func (t *Task) Adopt(plan *corev1.Pod) { t.plan = plan }
+// as they will be at the API server, given the LimitRanges of the job's namespace.
+func (t *Task) Plan(ranges []*corev1.LimitRange) *corev1.Pod {
+	return plan.Of(t.base, ranges, batch.JobNameKey)
+}
 
 // Rest releases the memory of the pod template. A task at rest can make no more pods; a new Set
 // can.

@@ -1,4 +1,5 @@
-// Package plan makes the pods that represent equal pods in placement. It is pure, except for the Cache.
+// Package plan makes the pods that represent equal pods in placement. It is pure, except for the
+// Cache.
 package plan
 
 import (

@@ -37,8 +37,8 @@ type World struct {
 	Refuse func(*corev1.Pod) error
 	// Choose returns a number from 0 to n-1.
 	Choose func(what string, n int) int
-	// Calm means that the server refuses no deletions, that gangs are withdrawn in time, and that the
-	// watch is not late.
+	// Calm means that the server refuses no deletions, that gangs are withdrawn in time, and that
+	// the watch is not late.
 	Calm bool
 	// Room is the number of pods that have room on the node.
 	Room int
@@ -93,8 +93,8 @@ func (w *World) Writes() int { return len(w.writes) }
 // Assumed returns the names of the pods for which there is room that the server does not know of.
 func (w *World) Assumed() []string { return slices.Sorted(maps.Keys(w.assumed)) }
 
-// Step makes a random step: a write is carried out or answered, a gang is placed or told to wait, or
-// the watch shows a change. It reports whether there was anything to do.
+// Step makes a random step: a write is carried out or answered, a gang is placed or told to wait,
+// or the watch shows a change. It reports whether there was anything to do.
 func (w *World) Step() bool {
 	var steps []func()
 	if w.Calm && len(w.changes) > 0 {
@@ -350,8 +350,8 @@ func (w *World) Bind(_ apiwriter.Meta, b apiwriter.Binding, done func(error)) {
 	}, func() { done(err) })
 }
 
-// Delete implements apiwriter.Writer. A pod with a node terminates first, unless its grace period is
-// 0.
+// Delete implements apiwriter.Writer. A pod with a node terminates first, unless its grace period
+// is 0.
 func (w *World) Delete(_ apiwriter.Meta, o apiwriter.Object, opts apiwriter.DeleteOptions, done func(error)) {
 	var err error
 	w.write("", func() {

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"errors"
 	"strconv"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
 )
@@ -184,14 +182,7 @@ func (c *Controller) sweepOver(r *record) {
 		c.loop.WakeAfter(r.key, keepFor)
 	} else if expires && left <= 0 && !r.over.expired {
 		r.over.expired = true
-		key, uid := r.key, r.uid
-		c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-ttl"}, w,
-			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground, Version: r.version}, func(err error) {
-				if err != nil && !errors.Is(err, apiwriter.ErrStopped) {
-					c.Log.Warn("deleting a workflow whose time is over failed", "workflow", key, "error", err)
-					c.loop.Post(key, uid, func(r *record) { r.pods.NotDeleted(podset.Deletion{Name: key.Name, UID: uid}) })
-				}
-			})
+		r.pods.DeleteOwner(w, r.version, "workflow-ttl")
 	} else if expires && left > 0 {
 		c.loop.WakeAfter(r.key, left)
 	}

@@ -45,8 +45,8 @@ func (c *Controller) lookUpPod(r *record, nodeID, pod string) {
 	c.lookups.Wake(podLookup{r.key, types.NamespacedName{Namespace: r.key.Namespace, Name: pod}, r.uid, nodeID})
 }
 
-// lookUp resolves a lookup by reading the pod from the server, or schedules another attempt. A pod that
-// does not exist or belongs to another owner is reported to the engine as gone.
+// lookUp resolves a lookup by reading the pod from the server, or schedules another attempt. A pod
+// that does not exist or belongs to another owner is reported to the engine as gone.
 func (c *Controller) lookUp(x podLookup) {
 	d := c.lookups.Get(x)
 	if c.loop.Get(x.key) == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,7 @@ type nodePod struct {
 	create       *engine.CreatePod // nil if the pod was found, not created by this run
 	pod          *corev1.Pod       // the pod to create; nil once it exists
 	queue        string
-	gang         string // key of the gang in which it was requested
+	gang         string          // key of the gang in which it was requested
 	phase        corev1.PodPhase // as the watch showed it last
 	replacing    bool            // the pod is being deleted, to be created again
 	deleted      bool            // its deletion was requested
@@ -71,7 +72,8 @@ func (c *Controller) startWaiting(r *record) {
 	if len(r.waiting) == 0 || r.first != firstNone || !c.refusalOver(r) {
 		return
 	}
-	if !c.Leads && wantsGang(r.waiting) {
+	inGang := func(create engine.CreatePod) bool { return gangOf(&create.Template.Metadata) != "" }
+	if !c.Leads && slices.ContainsFunc(r.waiting, inGang) {
 		c.leaveToLeader(r)
 		return
 	}
@@ -95,8 +97,8 @@ func (c *Controller) startWaiting(r *record) {
 	}
 }
 
-// start builds the pod of a node, unless the node has ended or has a pod. If the pod's name is still
-// taken, the create is delayed.
+// start builds the pod of a node, unless the node has ended or has a pod. If the pod's name is
+// still taken, the create is delayed.
 func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if n, found := r.run.Workflow.Status.Nodes[create.NodeID]; !found || n.Phase.Fulfilled() || r.nodePods[create.NodeID] != nil {
 		return
@@ -144,15 +146,6 @@ func gangOf(m *wf.Metadata) string {
 	return m.Labels[wf.KeyGang]
 }
 
-func wantsGang(list []engine.CreatePod) bool {
-	for i := range list {
-		if gangOf(&list[i].Template.Metadata) != "" {
-			return true
-		}
-	}
-	return false
-}
-
 // gangKey identifies the pods that are requested together.
 type gangKey struct {
 	name, boundary, queue string
@@ -160,9 +153,9 @@ type gangKey struct {
 	priority              int32
 }
 
-// submit requests nodes for the pods that have none. Pods that a template's annotation makes a gang,
-// among the children of one node, are placed all together or not at all; other pods share a request
-// only because that is cheaper.
+// submit requests nodes for the pods that have none. Pods that a template's annotation makes a
+// gang, among the children of one node, are placed all together or not at all; other pods share a
+// request only because that is cheaper.
 func (c *Controller) submit(r *record) {
 	if !c.refusalOver(r) {
 		return
@@ -338,12 +331,14 @@ func (c *Controller) stopPod(r *record, d engine.DeletePod) {
 	}
 }
 
-// cancel removes a pod that is not being created yet. A pod whose create is in flight is deleted once
-// it exists.
+// cancel removes a pod that is not being created yet. A pod whose create is in flight is deleted
+// once it exists.
 func (c *Controller) cancel(r *record, p *nodePod) {
 	switch p.state() {
 	case podset.Queued:
-		r.pods.Requests()[p.gang].Stale = true
+		if q := r.pods.Requests()[p.gang]; q != nil {
+			q.Stale = true
+		}
 		c.removePod(r, p)
 	case podset.Absent:
 		c.removePod(r, p)
