@@ -26,8 +26,8 @@ func TestVerbsThatTakeNamesReadKinds(t *testing.T) {
 	}
 }
 
-// TestAnApplicationMayBeCalledLikeAKind checks a whole command: below 'lockstep app', a word that is
-// also a kind is the name of an Application.
+// TestAnApplicationMayBeCalledLikeAKind checks a whole command: below 'lockstep app', a word that
+// is also a kind is the name of an Application.
 func TestAnApplicationMayBeCalledLikeAKind(t *testing.T) {
 	for _, args := range []string{"app logs command --component command", "app exec secrets -- sh", "app delete job"} {
 		root := newRoot(silent())

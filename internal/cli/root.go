@@ -1,5 +1,5 @@
-// Package cli is the command tree of lockstep. It has the root command and exit codes; each noun has
-// a package below, with a file for each verb and no logic beyond flags and printing:
+// Package cli is the command tree of lockstep. It has the root command and exit codes; each noun
+// has a package below, with a file for each verb and no logic beyond flags and printing:
 //
 //	jobs           get and submit, of jobs and any other kind
 //	workflows      workflows, templates, crons and the archive
@@ -61,7 +61,8 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	fmt.Fprintf(errOut, "lockstep: %s\n", inWords.Replace(err.Error()))
 	// the API client does not wrap every error
 	if strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) {
-		fmt.Fprintln(errOut, "Nothing answers at the address that the kubeconfig has. 'lockstep status' shows the local clusters.")
+		fmt.Fprintln(errOut,
+			"Nothing answers at the address that the kubeconfig has. 'lockstep status' shows the local clusters.")
 	}
 	var usage command.UsageError
 	var foreign *installation.ForeignError
@@ -81,7 +82,8 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 }
 
 // inWords replaces the error texts of package context by words for users.
-var inWords = strings.NewReplacer(context.DeadlineExceeded.Error(), "the time is up", context.Canceled.Error(), "interrupted")
+var inWords = strings.NewReplacer(context.DeadlineExceeded.Error(), "the time is up", context.Canceled.Error(),
+	"interrupted")
 
 func newRoot(s command.Streams) *cobra.Command {
 	root := &cobra.Command{

@@ -44,7 +44,8 @@ func newVersion(s command.Streams) *cobra.Command {
 
 // buildVersion returns the version data that the linker and Go's build wrote into the program.
 func buildVersion() versionReport {
-	report := versionReport{SchemaVersion: "v1", Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	report := versionReport{SchemaVersion: "v1", Version: Version, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return report

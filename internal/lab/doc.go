@@ -1,6 +1,9 @@
-// Package lab measures a batch system against the floor that its API server sets. Run is the whole
-// experiment; each part of it is a package of its own, and the package that draws conclusions,
-// analyse, is pure.
+// Package lab is the laboratory, which measures systems against the floor that their API server
+// sets. It has no code of its own. Each measurement is a package: jobs, workflows, applications and
+// cpus. Package series is the engine that they share; rig, drive, observe and floor are its parts.
+// The package that draws conclusions of batch jobs, analyse, is pure.
+//
+// This is the way of a run of package jobs:
 //
 //	scenario ─▶ shapes of load                system ─▶ what is under test: its jobs, its processes
 //	    │                                        │

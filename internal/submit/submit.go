@@ -113,14 +113,16 @@ func Send(o *Object, dryRun bool) (verb string, err error) {
 		verb = "created"
 		got, err = helper.Create(o.info.Namespace, true, o.info.Object)
 		if apierrors.IsAlreadyExists(err) {
-			err = fmt.Errorf("%s already exists: a run happens once; delete it first, or use metadata.generateName", o.Ref())
+			err = fmt.Errorf("%s already exists: a run happens once; delete it first, or use metadata.generateName",
+				o.Ref())
 		}
 	} else {
 		verb = "applied"
 		var data []byte
 		if data, err = json.Marshal(o.info.Object); err == nil {
 			force := true
-			got, err = helper.Patch(o.info.Namespace, o.info.Name, types.ApplyPatchType, data, &metav1.PatchOptions{Force: &force})
+			got, err = helper.Patch(o.info.Namespace, o.info.Name, types.ApplyPatchType, data,
+				&metav1.PatchOptions{Force: &force})
 		}
 	}
 	if err != nil {
@@ -138,13 +140,14 @@ func Wait(ctx context.Context, o *Object, progress func(Outcome)) (Outcome, erro
 	}
 	var last Outcome
 	gone := fmt.Errorf("%s was deleted while it was waited for", o.Ref())
-	err := Until(ctx, o.info.Client, o.info.Mapping.Resource.Resource, o.info.Namespace, o.info.Name, gone, func(u *unstructured.Unstructured) (bool, error) {
-		now := outcome(u)
-		if now != last && progress != nil {
-			progress(now)
-		}
-		last = now
-		return now.Finished, nil
-	})
+	err := Until(ctx, o.info.Client, o.info.Mapping.Resource.Resource, o.info.Namespace, o.info.Name, gone,
+		func(u *unstructured.Unstructured) (bool, error) {
+			now := outcome(u)
+			if now != last && progress != nil {
+				progress(now)
+			}
+			last = now
+			return now.Finished, nil
+		})
 	return last, err
 }

@@ -45,15 +45,16 @@ func (t *Topologies) Repack(ctx context.Context, node string, ask topologyv1alph
 func (t *Topologies) Repacked(ctx context.Context, node, id string) (*topologyv1alpha1.RepackStatus, error) {
 	var out *topologyv1alpha1.RepackStatus
 	gone := fmt.Errorf("NodeTopology %s was deleted", node)
-	err := Until(ctx, t.client, nodeTopologies, metav1.NamespaceAll, node, gone, func(o *topologyv1alpha1.NodeTopology) (bool, error) {
-		switch {
-		case o.Status.Repack != nil && o.Status.Repack.ID == id && o.Status.Repack.Finished != nil:
-			out = o.Status.Repack
-			return true, nil
-		case o.Repack == nil || o.Repack.ID != id:
-			return false, fmt.Errorf("another repack was asked for")
-		}
-		return false, nil
-	})
+	err := Until(ctx, t.client, nodeTopologies, metav1.NamespaceAll, node, gone,
+		func(o *topologyv1alpha1.NodeTopology) (bool, error) {
+			switch {
+			case o.Status.Repack != nil && o.Status.Repack.ID == id && o.Status.Repack.Finished != nil:
+				out = o.Status.Repack
+				return true, nil
+			case o.Repack == nil || o.Repack.ID != id:
+				return false, fmt.Errorf("another repack was asked for")
+			}
+			return false, nil
+		})
 	return out, err
 }

@@ -16,7 +16,8 @@ import (
 func Until[T any, P interface {
 	*T
 	runtime.Object
-}](ctx context.Context, client cache.Getter, resource, namespace, name string, gone error, done func(P) (bool, error)) error {
+}](ctx context.Context, client cache.Getter, resource, namespace, name string, gone error,
+	done func(P) (bool, error)) error {
 	lw := cache.NewListWatchFromClient(client, resource, namespace, fields.OneTermEqualSelector("metadata.name", name))
 	exists := func(store cache.Store) (bool, error) {
 		if len(store.ListKeys()) == 0 {

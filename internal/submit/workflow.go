@@ -22,7 +22,8 @@ func workflowOutcome(u *unstructured.Unstructured) Outcome {
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	message, _, _ := unstructured.NestedString(u.Object, "status", "message")
 	p := wf.WorkflowPhase(phase)
-	return Outcome{Phase: phase, Message: message, Finished: p.Completed(), Failed: p.Completed() && p != wf.WorkflowSucceeded}
+	return Outcome{Phase: phase, Message: message, Finished: p.Completed(),
+		Failed: p.Completed() && p != wf.WorkflowSucceeded}
 }
 
 // IsWorkflow reports whether the object is a workflow.

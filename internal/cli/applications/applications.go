@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
@@ -29,9 +30,16 @@ func newVerb(s command.Streams, cmd *cobra.Command) verb {
 	return verb{command.NewVerb(s, cmd, applications.New)}
 }
 
+// onNamed sets what the verb does, like Run, for a verb that takes applications by name.
+func (v verb) onNamed(do func(ctx context.Context, client *applications.Client, namespace string, args []string) error,
+	options ...names.Option) *cobra.Command {
+	return names.Take(v.Run(do), names.Application, options...)
+}
+
 // names completes names of applications.
 func (v verb) names() cobra.CompletionFunc {
-	return v.Complete(func(ctx context.Context, client *applications.Client, namespace string) (all []string, err error) {
+	return v.Complete(func(ctx context.Context, client *applications.Client, namespace string) (all []string,
+		err error) {
 		apps, err := client.List(ctx, namespace, "")
 		for i := range apps {
 			all = append(all, apps[i].Name+"\t"+string(apps[i].Status.Phase))

@@ -29,12 +29,14 @@ const chartTimeout = time.Minute
 
 func newFetchedCharts(ctx context.Context, errOut io.Writer) *fetchedCharts {
 	f := &fetchedCharts{ctx: ctx, err: errOut, woken: make(chan struct{}, 1)}
-	f.store = charts.New(charts.Config{HTTP: &http.Client{Timeout: chartTimeout}, Open: func(archive []byte) (*chart.Chart, error) { return chart.Open(chart.InProcess(), archive) }, Wake: func(types.NamespacedName) { f.woken <- struct{}{} }})
+	f.store = charts.New(charts.Config{HTTP: &http.Client{Timeout: chartTimeout},
+		Open: func(archive []byte) (*chart.Chart, error) { return chart.Open(chart.InProcess(), archive) }, Wake: func(types.NamespacedName) { f.woken <- struct{}{} }})
 	return f
 }
 
 // Chart implements plan.Charts.
-func (f *fetchedCharts) Chart(_ string, from *plan.ChartSource, values []plan.ValuesFrom) (*chart.Chart, []map[string]any, error) {
+func (f *fetchedCharts) Chart(_ string, from *plan.ChartSource,
+	values []plan.ValuesFrom) (*chart.Chart, []map[string]any, error) {
 	for _, v := range values {
 		fmt.Fprintf(f.err, "without the values of %s %s, which are in the cluster\n", v.Kind, v.Name)
 	}

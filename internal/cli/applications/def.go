@@ -164,7 +164,8 @@ func newDefRender(s command.Streams) *cobra.Command {
 			component["properties"] = json.RawMessage(raw)
 		}
 		data, err := json.Marshal(map[string]any{
-			"apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "metadata": map[string]any{"name": "sample", "namespace": "default"},
+			"apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "metadata": map[string]any{"name": "sample",
+				"namespace": "default"},
 			"spec": map[string]any{"components": []any{component}},
 		})
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
@@ -32,7 +31,7 @@ Exit codes: 0 all are deleted; 1 one of them is not there, or may not be deleted
 	cmd.Flags().BoolVarP(&opts.Wait, "wait", "w", true, "wait until what they made is gone")
 	cmd.Flags().BoolVar(&opts.Orphan, "orphan", false, "let what they made stay")
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
-	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		var failed []error
@@ -44,5 +43,5 @@ Exit codes: 0 all are deleted; 1 one of them is not there, or may not be deleted
 			fmt.Fprintf(s.Out, "application.core.oam.dev/%s %s\n", name, v.DryRun.Said("deleted"))
 		}
 		return errors.Join(failed...)
-	}), names.Application)
+	})
 }

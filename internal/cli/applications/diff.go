@@ -15,7 +15,6 @@ import (
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
@@ -36,7 +35,8 @@ two revisions.`,
 	v := newVerb(s, cmd)
 	cmd.ValidArgsFunction = command.First(v.names())
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "manifests, or - for standard input")
-	cmd.Flags().StringVarP(&revisions, "revision", "r", "", "one or two revisions, as lockstep app revisions lists them")
+	cmd.Flags().StringVarP(&revisions, "revision", "r", "",
+		"one or two revisions, as lockstep app revisions lists them")
 	cmd.Flags().IntVar(&lines, "context-lines", 3, "lines around each change")
 	v.Check(func(args []string) error {
 		if (len(files) > 0) == (len(args) > 0) {
@@ -44,15 +44,16 @@ two revisions.`,
 		}
 		return nil
 	})
-	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		if len(args) > 0 {
 			return v.diffRevisions(ctx, client, namespace, args[0], revisions, lines)
 		}
 		return v.diffFiles(ctx, client, namespace, files, lines)
-	}), names.Application)
+	})
 }
 
-func (v verb) diffRevisions(ctx context.Context, client *applications.Client, namespace, name, wanted string, lines int) error {
+func (v verb) diffRevisions(ctx context.Context, client *applications.Client, namespace, name, wanted string,
+	lines int) error {
 	app, err := client.Get(ctx, namespace, name)
 	if err != nil {
 		return err
@@ -87,7 +88,8 @@ func (v verb) diffRevisions(ctx context.Context, client *applications.Client, na
 	return printDiff(v.Out, name, fromName, toName, from, to, lines)
 }
 
-func (v verb) diffFiles(ctx context.Context, client *applications.Client, namespace string, files []string, lines int) error {
+func (v verb) diffFiles(ctx context.Context, client *applications.Client, namespace string, files []string,
+	lines int) error {
 	objects, err := readObjects(v.Streams, files)
 	if err != nil {
 		return err
@@ -122,7 +124,8 @@ func (v verb) diffFiles(ctx context.Context, client *applications.Client, namesp
 			u.SetNamespace(namespace)
 		}
 		var was bytes.Buffer
-		at := slices.IndexFunc(apps, func(a oam.Application) bool { return a.Name == u.GetName() && a.Namespace == u.GetNamespace() })
+		at := slices.IndexFunc(apps,
+			func(a oam.Application) bool { return a.Name == u.GetName() && a.Namespace == u.GetNamespace() })
 		from := &oam.ApplicationSpec{}
 		if at >= 0 {
 			from = &apps[at].Spec
@@ -148,7 +151,8 @@ func (v verb) diffFiles(ctx context.Context, client *applications.Client, namesp
 		if err := printRendered(&is, v.Err, u, after, charts); err != nil {
 			return err
 		}
-		if err := printText(v.Out, "objects of "+u.GetName(), "in the cluster", "in the file", was.String(), is.String(), lines); err != nil {
+		if err := printText(v.Out, "objects of "+u.GetName(), "in the cluster", "in the file", was.String(),
+			is.String(), lines); err != nil {
 			return err
 		}
 	}

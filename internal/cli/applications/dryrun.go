@@ -79,8 +79,9 @@ func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs def
 	p, err := plan.Make(&plan.Input{
 		Namespace: app.Namespace, Name: app.Name, Revision: app.Name + "-v1", RevisionNum: 1, Labels: app.Labels,
 		Annotations: app.Annotations, Spec: &app.Spec,
-		Clusters: plan.Local{Kinds: anyKind{}, Version: render.ClusterVersion{Major: "1", Minor: 36, GitVersion: "v1.36.0"}},
-		Charts:   charts, Now: time.Now(), Run: inProcess(),
+		Clusters: plan.Local{Kinds: anyKind{},
+			Version: render.ClusterVersion{Major: "1", Minor: 36, GitVersion: "v1.36.0"}},
+		Charts: charts, Now: time.Now(), Run: inProcess(),
 	}, defs)
 	if err != nil {
 		return fmt.Errorf("application %s: %w", app.Name, err)

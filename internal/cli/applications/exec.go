@@ -32,7 +32,7 @@ Exit code: the command's, where it ran.`,
 	f := cmd.Flags()
 	f.BoolVarP(&stdin, "stdin", "i", false, "give the command what comes on standard input")
 	f.BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
-	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		pod, err := choice.one(ctx, client, namespace, args[0])
 		if err != nil {
 			return err
@@ -55,5 +55,5 @@ Exit code: the command's, where it ran.`,
 			fmt.Fprintln(s.Err, "standard input is not a terminal: the command gets none")
 		}
 		return client.Exec(ctx, pod, o)
-	}), names.Application, names.First, names.Offline)
+	}, names.First, names.Offline)
 }

@@ -97,7 +97,8 @@ func printApps(out io.Writer, apps []oam.Application, all bool) error {
 			if all {
 				fmt.Fprintf(w, "%s\t", app.Namespace)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, comp.Name, comp.Type, strings.Join(traits, ","), app.Status.Phase, health,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, comp.Name, comp.Type, strings.Join(traits, ","),
+				app.Status.Phase, health,
 				strings.TrimSpace(state[comp.Name].Message), made)
 		}
 	}

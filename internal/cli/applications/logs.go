@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
@@ -25,12 +24,12 @@ func newLogs(s command.Streams) *cobra.Command {
 	choice.flags(cmd)
 	o.Add(cmd, "go on as long as the pods write", "the containers' run before")
 	v.Check(func([]string) error { return o.Complete() })
-	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		o.Container = choice.container
 		pods, err := choice.pods(ctx, client, namespace, args[0])
 		if err != nil {
 			return err
 		}
 		return client.Logs(ctx, pods, o.LogOptions, command.LogLine(s.Out, len(pods) > 1))
-	}), names.Application)
+	})
 }

@@ -23,7 +23,8 @@ func (p *podChoice) flags(cmd *cobra.Command) {
 }
 
 // pods returns the chosen pods of an application. It fails if no pod is chosen.
-func (p *podChoice) pods(ctx context.Context, client *applications.Client, namespace, name string) ([]corev1.Pod, error) {
+func (p *podChoice) pods(ctx context.Context, client *applications.Client,
+	namespace, name string) ([]corev1.Pod, error) {
 	app, err := client.Get(ctx, namespace, name)
 	if err != nil {
 		return nil, err
@@ -48,7 +49,8 @@ func (p *podChoice) pods(ctx context.Context, client *applications.Client, names
 	case p.pod != "":
 		return nil, fmt.Errorf("application %s has no pod %s: see lockstep app status %s --pod", name, p.pod, name)
 	}
-	return nil, fmt.Errorf("application %s has no pods now; it is %s: see lockstep app status %s", name, app.Status.Phase, name)
+	return nil, fmt.Errorf("application %s has no pods now; it is %s: see lockstep app status %s", name,
+		app.Status.Phase, name)
 }
 
 // one returns a chosen pod that runs, for a verb that talks to one pod.

@@ -30,7 +30,7 @@ first Service, or of its first container that has one. A local port that is empt
 	cmd.ValidArgsFunction = command.First(v.names())
 	choice.flags(cmd)
 	cmd.Flags().StringSliceVar(&addresses, "address", []string{"127.0.0.1"}, "addresses of this machine to listen on")
-	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		pod, err := choice.one(ctx, client, namespace, args[0])
 		if err != nil {
 			return err
@@ -46,11 +46,12 @@ first Service, or of its first container that has one. A local port that is empt
 				fmt.Fprintf(s.Out, "Forwarding from %s:%d -> %s port %d\n", addresses[0], p.Local, pod.Name, p.Remote)
 			}
 		})
-	}), names.Application, names.First, names.Offline)
+	}, names.First, names.Offline)
 }
 
 // somePort returns a port to forward if the user names none.
-func somePort(ctx context.Context, client *applications.Client, namespace, name, component string, pod *corev1.Pod) ([]string, error) {
+func somePort(ctx context.Context, client *applications.Client, namespace, name, component string,
+	pod *corev1.Pod) ([]string, error) {
 	app, err := client.Get(ctx, namespace, name)
 	if err != nil {
 		return nil, err

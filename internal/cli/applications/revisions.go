@@ -14,12 +14,12 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/records"
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
 // revisionsOf returns the kept revisions of an application, oldest first.
-func revisionsOf(ctx context.Context, client *applications.Client, namespace, name string) ([]records.Revision, error) {
+func revisionsOf(ctx context.Context, client *applications.Client,
+	namespace, name string) ([]records.Revision, error) {
 	rt, err := client.Tracker(ctx, namespace, name)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func newRevisions(s command.Streams) *cobra.Command {
 	v := newVerb(s, cmd)
 	cmd.ValidArgsFunction = command.First(v.names())
 	command.OutputFlag(cmd, &output, "json", "yaml", "name")
-	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		all, err := revisionsOf(ctx, client, namespace, args[0])
 		if err != nil {
 			return err
@@ -56,10 +56,11 @@ func newRevisions(s command.Streams) *cobra.Command {
 		w := command.Columns(s.Out)
 		fmt.Fprint(w, "NAME\tPUBLISH_VERSION\tHASH\tBEGIN_TIME\n")
 		for _, r := range all {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.PublishVersion, r.Hash, r.Created.Format("2006-01-02 15:04:05"))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.PublishVersion, r.Hash,
+				r.Created.Format("2006-01-02 15:04:05"))
 		}
 		return w.Flush()
-	}), names.Application)
+	})
 }
 
 // newRollback returns the verb rollback, which two parent commands have.
@@ -76,7 +77,7 @@ func newRollback(s command.Streams, of string) *cobra.Command {
 	v.DryRun.AddChecked(cmd)
 	cmd.ValidArgsFunction = command.First(v.names())
 	cmd.Flags().StringVar(&revision, "revision", "", "the revision, as lockstep app revisions lists it")
-	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		all, err := revisionsOf(ctx, client, namespace, args[0])
 		if err != nil {
 			return err
@@ -104,7 +105,7 @@ func newRollback(s command.Streams, of string) *cobra.Command {
 		}
 		fmt.Fprintf(s.Out, "application.core.oam.dev/%s %s\n", args[0], v.DryRun.Said("rolled back to "+to.Name))
 		return nil
-	}), names.Application)
+	})
 }
 
 // chosenRevision returns the revision called name. Without a name it returns the one before the

@@ -16,7 +16,6 @@ import (
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
@@ -25,7 +24,8 @@ func printPods(out io.Writer, pods []corev1.Pod) error {
 	w := command.Columns(out)
 	fmt.Fprint(w, "CLUSTER\tCOMPONENT\tPOD NAME\tNAMESPACE\tPHASE\tCREATE TIME\tREVISION\tHOST\n")
 	for _, p := range pods {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", oam.LocalCluster, p.Labels[oam.AppComponentLabel], p.Name, p.Namespace, p.Status.Phase,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", oam.LocalCluster, p.Labels[oam.AppComponentLabel], p.Name,
+			p.Namespace, p.Status.Phase,
 			p.CreationTimestamp.Format(time.DateTime), p.Labels[oam.AppRevisionLabel], p.Spec.NodeName)
 	}
 	return w.Flush()
@@ -45,7 +45,8 @@ func printEndpoints(out io.Writer, services []corev1.Service) error {
 		}
 		for _, host := range hosts {
 			for _, p := range s.Spec.Ports {
-				fmt.Fprintf(w, "%s\t%s\tService/%s/%s\t%s:%d\t%t\n", oam.LocalCluster, s.Labels[oam.AppComponentLabel], s.Namespace, s.Name,
+				fmt.Fprintf(w, "%s\t%s\tService/%s/%s\t%s:%d\t%t\n", oam.LocalCluster, s.Labels[oam.AppComponentLabel],
+					s.Namespace, s.Name,
 					strings.TrimSpace(host), p.Port, inner)
 			}
 		}
@@ -68,7 +69,7 @@ func newStatus(s command.Streams) *cobra.Command {
 	cmd.Flags().BoolVar(&tree, "tree", false, "the objects that the application manages")
 	cmd.Flags().BoolVar(&pods, "pod", false, "the pods of its workloads")
 	cmd.Flags().BoolVar(&endpoints, "endpoint", false, "where its Services are reached")
-	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		app, err := client.Get(ctx, namespace, args[0])
 		if err != nil {
 			return err
@@ -99,7 +100,7 @@ func newStatus(s command.Streams) *cobra.Command {
 			return printEndpoints(s.Out, list)
 		}
 		return printStatus(s.Out, app)
-	}), names.Application)
+	})
 }
 
 func printStatus(out io.Writer, app *oam.Application) error {
@@ -126,7 +127,8 @@ func printStatus(out io.Writer, app *oam.Application) error {
 		}
 	}
 	if f := app.Status.Workflow; f != nil {
-		fmt.Fprintf(w, "\nWorkflow:\n\n  mode: %s\n  finished: %t\n  Suspend: %t\n  Terminated: %t\n  Steps\n", f.Mode, f.Finished, f.Suspend, f.Terminated)
+		fmt.Fprintf(w, "\nWorkflow:\n\n  mode: %s\n  finished: %t\n  Suspend: %t\n  Terminated: %t\n  Steps\n", f.Mode,
+			f.Finished, f.Suspend, f.Terminated)
 		for _, s := range f.Steps {
 			fmt.Fprintf(w, "  - id: %s\n    name: %s\n    type: %s\n    phase: %s\n", s.ID, s.Name, s.Type, s.Phase)
 			if s.Message != "" {
@@ -138,7 +140,8 @@ func printStatus(out io.Writer, app *oam.Application) error {
 		fmt.Fprint(w, "\nServices:\n\n")
 	}
 	for _, s := range app.Status.Services {
-		fmt.Fprintf(w, "  - Name: %s\n    Cluster: %s\n    Namespace: %s\n    Type: %s\n    Health: %s\n", s.Name, s.Cluster, s.Namespace, typeOf(app, s.Name), yesNo(s.Healthy))
+		fmt.Fprintf(w, "  - Name: %s\n    Cluster: %s\n    Namespace: %s\n    Type: %s\n    Health: %s\n", s.Name,
+			s.Cluster, s.Namespace, typeOf(app, s.Name), yesNo(s.Healthy))
 		if s.Message != "" {
 			fmt.Fprintf(w, "      Message: %s\n", strings.TrimSpace(s.Message))
 		}

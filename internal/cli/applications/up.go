@@ -89,7 +89,8 @@ func (v verb) await(ctx context.Context, client *applications.Client, namespace,
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("application %s/%s does not run: see 'lockstep app status %s -n %s': %w", namespace, name, name, namespace, ctx.Err())
+			return fmt.Errorf("application %s/%s does not run: see 'lockstep app status %s -n %s': %w", namespace, name,
+				name, namespace, ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

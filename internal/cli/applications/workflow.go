@@ -11,7 +11,6 @@ import (
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
@@ -33,14 +32,15 @@ func newWorkflow(s command.Streams) *cobra.Command {
 // manager to carry out.
 func newWorkflowVerb(s command.Streams, verb, short string) *cobra.Command {
 	var step string
-	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  lockstep app workflow " + verb + " shop", Args: command.OneArg("NAME")}
+	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  lockstep app workflow " + verb + " shop",
+		Args: command.OneArg("NAME")}
 	v := newVerb(s, cmd)
 	v.DryRun.AddChecked(cmd)
 	cmd.ValidArgsFunction = command.First(v.names())
 	if verb == "resume" {
 		cmd.Flags().StringVar(&step, "step", "", "resume this step alone")
 	}
-	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		app, err := client.Get(ctx, namespace, args[0])
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func newWorkflowVerb(s command.Streams, verb, short string) *cobra.Command {
 		}
 		fmt.Fprintf(s.Out, "application.core.oam.dev/%s workflow %s %s\n", args[0], verb, v.DryRun.Said("requested"))
 		return nil
-	}), names.Application)
+	})
 }
 
 // possible returns why a command about an application's workflow would have no effect, or nil.

@@ -27,8 +27,9 @@ func New(s command.Streams, version string) *cobra.Command {
 
 // scenarios lists the scenarios of 'bench run', outputs its output forms.
 var (
-	scenarios = append([]string{scenario.Batch, workflows.Queued, workflows.Rate, cpus.Scenario}, applications.Scenarios...)
-	outputs   = []string{"table", "wide", "json"}
+	scenarios = append([]string{scenario.Batch, workflows.Queued, workflows.Rate, cpus.Scenario},
+		applications.Scenarios...)
+	outputs = []string{"table", "wide", "json"}
 )
 
 // complete sets the default of --out, and finds the programs that control planes of the laboratory

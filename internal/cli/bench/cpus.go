@@ -13,7 +13,8 @@ type cpuBench struct{ cfg cpus.Config }
 func (b *cpuBench) add(flags *flags) {
 	f := flags.cmd.Flags()
 	f.DurationVar(&b.cfg.LoadTime, "load-time", 10*time.Second, "of cpu-topology: how long each load is measured")
-	f.IntVar(&b.cfg.Connections, "connections", 32, "of cpu-topology: requests on their way to the web server at a time")
+	f.IntVar(&b.cfg.Connections, "connections", 32,
+		"of cpu-topology: requests on their way to the web server at a time")
 }
 
 // run measures the benefit of CPU pinning on this machine.

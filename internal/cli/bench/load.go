@@ -11,36 +11,40 @@ import (
 
 // newLoad returns the hidden command whose verbs run in the pods of cpu-topology.
 func newLoad(s command.Streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "load", Short: "The loads of cpu-topology, as they run in its pods", Hidden: true, Args: command.NoArgs}
+	cmd := &cobra.Command{Use: "load", Short: "The loads of cpu-topology, as they run in its pods", Hidden: true,
+		Args: command.NoArgs}
 	var address, url string
 	var connections, threads int
 	var duration time.Duration
-	serve := &cobra.Command{Use: "serve", Short: "A web server", Args: command.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := command.Interruptible(cmd, 0)
-		defer stop()
-		return cpus.Serve(ctx, address)
-	}}
+	serve := &cobra.Command{Use: "serve", Short: "A web server", Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := command.Interruptible(cmd, 0)
+			defer stop()
+			return cpus.Serve(ctx, address)
+		}}
 	serve.Flags().StringVar(&address, "address", "127.0.0.1:8080", "address to listen on")
-	drive := &cobra.Command{Use: "drive", Short: "Its client", Args: command.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := command.Interruptible(cmd, 0)
-		defer stop()
-		result, err := cpus.Drive(ctx, url, connections, duration)
-		if err != nil {
-			return err
-		}
-		return result.Leave(s.Out)
-	}}
+	drive := &cobra.Command{Use: "drive", Short: "Its client", Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := command.Interruptible(cmd, 0)
+			defer stop()
+			result, err := cpus.Drive(ctx, url, connections, duration)
+			if err != nil {
+				return err
+			}
+			return result.Leave(s.Out)
+		}}
 	drive.Flags().StringVar(&url, "url", "http://127.0.0.1:8080", "address of the server")
 	drive.Flags().IntVar(&connections, "connections", 32, "requests under way at a time")
-	pi := &cobra.Command{Use: "pi", Short: "The computation of pi", Args: command.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := command.Interruptible(cmd, 0)
-		defer stop()
-		result, err := cpus.Pi(ctx, threads, duration)
-		if err != nil {
-			return err
-		}
-		return result.Leave(s.Out)
-	}}
+	pi := &cobra.Command{Use: "pi", Short: "The computation of pi", Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := command.Interruptible(cmd, 0)
+			defer stop()
+			result, err := cpus.Pi(ctx, threads, duration)
+			if err != nil {
+				return err
+			}
+			return result.Leave(s.Out)
+		}}
 	pi.Flags().IntVar(&threads, "threads", 1, "computations at a time")
 	for _, c := range []*cobra.Command{drive, pi} {
 		c.Flags().DurationVar(&duration, "for", 10*time.Second, "how long")

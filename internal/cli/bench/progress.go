@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"lockstep.dev/lockstep/internal/lab"
+	"lockstep.dev/lockstep/internal/lab/jobs"
 )
 
 // progress prints the progress of an experiment: on a terminal one line that is rewritten,
@@ -39,7 +39,7 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-func (p *progress) show(e lab.Progress) {
+func (p *progress) show(e jobs.Progress) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	now := time.Now()

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/lab"
 	"lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/cpus"
+	"lockstep.dev/lockstep/internal/lab/jobs"
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
@@ -51,21 +51,28 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	wfl, apps, cpu := workflowBench{}, applicationBench{}, cpuBench{}
 	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", scenario.Batch, "what to do: "+strings.Join(scenarios, ", "))
-	f.StringSliceVar(&o.shapes, "shapes", []string{"500x20"}, "JOBSxPODS of each load; of workflows hello, chain-N, fanout-N or dag-N")
-	f.StringVar(&gang, "gang", "true", "true: all pods of a job get nodes together or none does; false; or both, one after the other")
-	f.StringSliceVar(&o.Systems, "system", []string{"lockstep"}, "what to measure, in alternation: "+strings.Join(system.Names(), ", "))
+	f.StringSliceVar(&o.shapes, "shapes", []string{"500x20"},
+		"JOBSxPODS of each load; of workflows hello, chain-N, fanout-N or dag-N")
+	f.StringVar(&gang, "gang", "true",
+		"true: all pods of a job get nodes together or none does; false; or both, one after the other")
+	f.StringSliceVar(&o.Systems, "system", []string{"lockstep"},
+		"what to measure, in alternation: "+strings.Join(system.Names(), ", "))
 	f.IntVar(&o.Nodes.Count, "nodes", 1000, "number of simulated nodes")
 	f.StringVar(&o.Nodes.CPU, "node-cpu", "32", "cpu of each node")
 	f.StringVar(&o.Nodes.Memory, "node-memory", "256Gi", "memory of each node")
 	f.IntVar(&o.Nodes.Pods, "node-pods", 110, "pods that each node takes")
-	f.IntSliceVar(&o.WriterConcurrency, "writer-concurrency", nil, "the manager's writes in flight, 0 is adaptive; of several each is measured")
+	f.IntSliceVar(&o.WriterConcurrency, "writer-concurrency", nil,
+		"the manager's writes in flight, 0 is adaptive; of several each is measured")
 	f.StringSliceVar(&o.ManagerArgs, "manager-args", nil, "more flags for Lockstep's manager, such as --pprof")
 	f.IntSliceVar(&o.JobSyncs, "kubernetes-job-syncs", nil,
-		fmt.Sprintf("how many Jobs stock Kubernetes syncs at once (default %d, its own); of several each is measured", system.DefaultJobSyncs))
+		fmt.Sprintf("how many Jobs stock Kubernetes syncs at once (default %d, its own); of several each is measured",
+			system.DefaultJobSyncs))
 	f.IntVar(&o.Repeat, "repeat", 1, "how often to run everything")
 	f.IntVar(&o.ClientConcurrency, "client-concurrency", 64, "how many jobs the client creates at once")
-	f.IntVar(&o.WarmUpPods, "warm-up", 3000, "pods that go through the system before it is measured, though no more than the load has")
-	f.IntSliceVar(&o.FloorConcurrency, "floor-concurrency", []int{64, 16, 256, 1024}, "writes in flight that the floor tries, to take the best")
+	f.IntVar(&o.WarmUpPods, "warm-up", 3000,
+		"pods that go through the system before it is measured, though no more than the load has")
+	f.IntSliceVar(&o.FloorConcurrency, "floor-concurrency", []int{64, 16, 256, 1024},
+		"writes in flight that the floor tries, to take the best")
 	f.BoolVar(&o.withoutFloor, "without-floor", false, "do not measure the floor")
 	f.BoolVar(&o.Durable, "durable", true, "etcd writes to disk before it answers, as in production")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig instead of fresh ones")
@@ -120,10 +127,10 @@ func (f *flags) runJobs(gang string) (err error) {
 		return err
 	}
 	progress := newProgress(f.Err)
-	f.Progress = progress.show
+	f.OnProgress = progress.show
 	ctx, stop := command.Interruptible(f.cmd, 0)
 	defer stop()
-	rep, err := lab.Run(ctx, f.Config)
+	rep, err := jobs.Measure(ctx, f.Config)
 	progress.end()
 	if rep == nil || len(rep.Runs) == 0 {
 		return err
@@ -146,5 +153,6 @@ func verdict(rep *report.Report) error {
 	if runs+failed+violations == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d runs without a result, %d pods failed or not scheduled, %d violations", runs, failed, violations)
+	return fmt.Errorf("%d runs without a result, %d pods failed or not scheduled, %d violations", runs, failed,
+		violations)
 }

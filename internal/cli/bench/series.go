@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/lab"
+	"lockstep.dev/lockstep/internal/lab/jobs"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
 // flags holds the flags of 'bench run' that all scenarios have.
 type flags struct {
 	command.Streams
-	lab.Config
+	jobs.Config
 	cmd              *cobra.Command
 	scenario, output string
 	shapes           []string
@@ -33,12 +33,9 @@ func (f *flags) series() (series.Config, error) {
 	if err := f.complete(); err != nil {
 		return series.Config{}, err
 	}
-	return series.Config{
-		Repeat: f.Repeat, Timeout: f.Timeout, OutDir: f.OutDir, Version: f.Version, Lockstep: f.Lockstep, Kube: f.Kube,
-		Nodes: f.Nodes, Durable: f.Durable, ManagerArgs: f.ManagerArgs, WriterConcurrency: f.WriterConcurrency,
-		ClientConcurrency: f.ClientConcurrency, FloorConcurrency: f.FloorConcurrency,
-		Progress: func(line string) { fmt.Fprintln(f.Err, line) },
-	}, nil
+	cfg := f.Config.Config
+	cfg.Progress = func(line string) { fmt.Fprintln(f.Err, line) }
+	return cfg, nil
 }
 
 // runSeries makes a measurement, and prints where the results are and what they are.

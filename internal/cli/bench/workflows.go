@@ -16,11 +16,13 @@ func (b *workflowBench) add(flags *flags) {
 	f.IntVar(&b.cfg.Workflows, "workflows", 1000, "of workflows-queued: how many at once")
 	f.Float64Var(&b.cfg.Start, "rate-start", 5, "of workflows-rate: workflows per second of the first step")
 	f.Float64Var(&b.cfg.Growth, "rate-growth", 1.5, "of workflows-rate: each step's pace over that before")
-	f.Float64Var(&b.cfg.Max, "rate-max", 0, "of workflows-rate: no step above this pace; 0 goes on until the system falls behind")
+	f.Float64Var(&b.cfg.Max, "rate-max", 0,
+		"of workflows-rate: no step above this pace; 0 goes on until the system falls behind")
 	f.DurationVar(&b.cfg.StepTime, "rate-step", 10*time.Second, "of workflows-rate: how long a step is")
 	f.DurationVar(&b.cfg.PodTime, "pod-time", time.Second, "of workflows: how long a pod runs")
 	f.StringVar(&b.cfg.PodGC, "pod-gc", "OnPodCompletion", "of workflows: when pods are collected; empty keeps them")
-	f.IntVar(&b.cfg.WarmUp, "warm-up-workflows", 20, "of workflows: how many go through the system before it is measured")
+	f.IntVar(&b.cfg.WarmUp, "warm-up-workflows", 20,
+		"of workflows: how many go through the system before it is measured")
 }
 
 // run measures workflows.
@@ -43,5 +45,6 @@ func (b *workflowBench) run(f *flags) (err error) {
 		}
 		cfg.Shapes = append(cfg.Shapes, shape)
 	}
-	return runSeries(f, &cfg, func(ctx context.Context) (*workflows.Report, error) { return workflows.Measure(ctx, cfg) })
+	return runSeries(f, &cfg,
+		func(ctx context.Context) (*workflows.Report, error) { return workflows.Measure(ctx, cfg) })
 }

@@ -50,7 +50,8 @@ func (v verb) names() cobra.CompletionFunc {
 
 // onOne makes the verb act on the cluster that its first argument names. do returns what is then
 // printed.
-func (v verb) onOne(cmd *cobra.Command, do func(ctx context.Context, client *submit.Client, name string) (string, error)) *cobra.Command {
+func (v verb) onOne(cmd *cobra.Command,
+	do func(ctx context.Context, client *submit.Client, name string) (string, error)) *cobra.Command {
 	cmd.ValidArgsFunction = command.First(v.names())
 	return v.Run(func(ctx context.Context, client *submit.Client, _ string, args []string) error {
 		said, err := do(ctx, client, args[0])
@@ -72,7 +73,8 @@ func newLabels(s command.Streams) *cobra.Command {
 		Aliases: []string{"label"},
 		Short:   "Set the labels that placement goes by, or take them off",
 		Example: "  lockstep cluster labels hz-1 region=hz old-",
-		Args:    command.Args(2, math.MaxInt, "say which cluster and which labels: lockstep cluster labels NAME KEY=VALUE"),
+		Args: command.Args(2, math.MaxInt,
+			"say which cluster and which labels: lockstep cluster labels NAME KEY=VALUE"),
 	}
 	v := newVerb(s, cmd)
 	v.DryRun.AddChecked(cmd)
@@ -116,16 +118,17 @@ func newProbe(s command.Streams) *cobra.Command {
 		Example: "  lockstep cluster probe beijing",
 		Args:    oneName("probe"),
 	}
-	return names.Take(newVerb(s, cmd).onOne(cmd, func(ctx context.Context, client *submit.Client, name string) (string, error) {
-		cred, err := client.Get(ctx, name)
-		if err != nil {
-			return "", err
-		}
-		if err := client.Probe(ctx, cred, clusters.Gateway{}); err != nil {
-			return "", fmt.Errorf("cluster %s does not answer: %w", name, err)
-		}
-		return "cluster " + name + " answers", nil
-	}), names.Cluster)
+	return names.Take(newVerb(s, cmd).onOne(cmd,
+		func(ctx context.Context, client *submit.Client, name string) (string, error) {
+			cred, err := client.Get(ctx, name)
+			if err != nil {
+				return "", err
+			}
+			if err := client.Probe(ctx, cred, clusters.Gateway{}); err != nil {
+				return "", fmt.Errorf("cluster %s does not answer: %w", name, err)
+			}
+			return "cluster " + name + " answers", nil
+		}), names.Cluster)
 }
 
 func newDetach(s command.Streams) *cobra.Command {

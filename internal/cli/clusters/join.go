@@ -57,7 +57,8 @@ same name replaces how the cluster is reached.`,
 		}
 		if !unchecked && !gateway {
 			if err := client.Probe(cmd.Context(), cred, clusters.Gateway{}); err != nil {
-				return fmt.Errorf("cluster %s does not answer at %s: %w; --unchecked joins it all the same", name, cred.Endpoint, err)
+				return fmt.Errorf("cluster %s does not answer at %s: %w; --unchecked joins it all the same", name,
+					cred.Endpoint, err)
 			}
 		}
 		replaced, err := client.Join(cmd.Context(), cred)

@@ -24,7 +24,8 @@ func newList(s command.Streams) *cobra.Command {
 		Args:    command.NoArgs,
 	}
 	v := newVerb(s, cmd)
-	command.WordFlag(cmd, &output, "output", "o", "name, json, yaml, or wide, which asks each cluster whether it is there", "name", "json", "yaml", "wide")
+	command.WordFlag(cmd, &output, "output", "o",
+		"name, json, yaml, or wide, which asks each cluster whether it is there", "name", "json", "yaml", "wide")
 	return v.Run(func(ctx context.Context, client *submit.Client, _ string, _ []string) error {
 		list, problems, err := client.List(ctx)
 		if err != nil {
@@ -84,7 +85,8 @@ type managedCluster struct {
 func managedClusters(list []*clusters.Credential) map[string]any {
 	out := make([]managedCluster, len(list))
 	for i, c := range list {
-		out[i] = managedCluster{Name: c.Name, Alias: c.Alias, Type: string(c.Type), Endpoint: c.Endpoint, Gateway: c.Gateway, Labels: c.Labels}
+		out[i] = managedCluster{Name: c.Name, Alias: c.Alias, Type: string(c.Type), Endpoint: c.Endpoint,
+			Gateway: c.Gateway, Labels: c.Labels}
 	}
 	return map[string]any{"schemaVersion": "v1", "clusters": out}
 }

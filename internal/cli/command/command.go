@@ -57,7 +57,8 @@ func Group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 				names = append(names, v.Name())
 			}
 		}
-		return Usagef("say what to do: lockstep %s %s", strings.TrimPrefix(cmd.CommandPath(), "lockstep "), strings.Join(names, "|"))
+		return Usagef("say what to do: lockstep %s %s", strings.TrimPrefix(cmd.CommandPath(), "lockstep "),
+			strings.Join(names, "|"))
 	}
 	return cmd
 }

@@ -80,7 +80,8 @@ func (d *DryRun) AddChecked(cmd *cobra.Command) {
 // AddPrinted adds the flag --dry-run for verbs that send manifests. Without a value it prints what
 // would be sent; sent is the verb's word for that.
 func (d *DryRun) AddPrinted(cmd *cobra.Command, sent string) {
-	d.Add(cmd, `"client": print what would be `+sent+`; "server": have it checked and nothing kept`, DryRunClient, DryRunServer)
+	d.Add(cmd, `"client": print what would be `+sent+`; "server": have it checked and nothing kept`, DryRunClient,
+		DryRunServer)
 }
 
 // On reports whether the run must not change anything.
@@ -109,5 +110,6 @@ func ApplicationFlags(cmd *cobra.Command, allowRequestsTo *[]string, actAsManage
 	f.BoolVar(actAsManager, "applications-act-as-manager", false,
 		"UNSAFE: applications act with the manager's rights instead of those of who wrote them, so that whoever may write one has them all")
 	f.Bool("multi-tenant", true, "")
-	Must(f.MarkDeprecated("multi-tenant", "applications act with the rights of who wrote them unless --applications-act-as-manager says otherwise"))
+	Must(f.MarkDeprecated("multi-tenant",
+		"applications act with the rights of who wrote them unless --applications-act-as-manager says otherwise"))
 }

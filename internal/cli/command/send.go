@@ -9,7 +9,8 @@ import (
 
 // Send sends or prints objects, and returns the accepted ones. It prints an error for each refused
 // object.
-func Send(ctx context.Context, s Streams, objects []*submit.Object, dry DryRun, output string) (sent []*submit.Object, err error) {
+func Send(ctx context.Context, s Streams, objects []*submit.Object, dry DryRun,
+	output string) (sent []*submit.Object, err error) {
 	if dry.Client() && output == "" {
 		output = "yaml"
 	}

@@ -79,19 +79,24 @@ API server any more.`,
 	f.StringVar(&kubeconfig, "kubeconfig", "", "file with the cluster's address and credentials")
 	f.StringVar(&kubecontext, "context", "", "context of the kubeconfig (default its current one)")
 	f.StringVar(&cfg.Node, "node-name", os.Getenv("NODE_NAME"), "name of this node (default $NODE_NAME)")
-	f.StringVar(&cfg.Pod, "pod", podOfEnvironment(), "namespace/name of the pod that this runs in, whose readiness says that it is there\n(default $POD_NAMESPACE/$POD_NAME); empty: it renews a lease")
+	f.StringVar(&cfg.Pod, "pod", podOfEnvironment(),
+		"namespace/name of the pod that this runs in, whose readiness says that it is there\n(default $POD_NAMESPACE/$POD_NAME); empty: it renews a lease")
 	f.StringVar(&cfg.LeaseNamespace, "lease-namespace", "lockstep-system", "namespace of that lease")
 	f.StringVar(&root, "root", "/", "directory that holds the machine's sys/devices")
 	f.StringVar(&cfg.CgroupMount, "cgroup-mount", "/sys/fs/cgroup", "where the cgroup file system is")
 	f.StringVar(&cfg.CgroupRoot, "cgroup-root", "/", "the kubelet's --cgroup-root, as a path below that")
-	f.StringVar(&cfg.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's directory, for its CPU manager's state and its config.yaml")
-	f.StringVar(&reserved, "reserved-cpus", "", "CPUs for the system, which are not given out (default: those that the kubelet's config.yaml reserves)")
-	f.StringVar(&cfg.NRISocket, "nri-socket", nri.DefaultSocket, "where the container runtime's Node Resource Interface listens, if it does; empty: not asked")
+	f.StringVar(&cfg.KubeletDir, "kubelet-dir", "/var/lib/kubelet",
+		"the kubelet's directory, for its CPU manager's state and its config.yaml")
+	f.StringVar(&reserved, "reserved-cpus", "",
+		"CPUs for the system, which are not given out (default: those that the kubelet's config.yaml reserves)")
+	f.StringVar(&cfg.NRISocket, "nri-socket", nri.DefaultSocket,
+		"where the container runtime's Node Resource Interface listens, if it does; empty: not asked")
 	f.BoolVar(&cfg.Observe, "observe", false, "report, and write to no cgroup")
 	f.BoolVar(&release, "release", false, "give back what agents have done on this node, and end")
 	f.BoolVar(&offline, "offline", false, "with --release: do without an API server")
 	f.BoolVar(&cfg.ReleaseOnExit, "release-on-exit", false, "give everything back when the agent ends")
-	f.DurationVar(&cfg.Interval, "interval", agent.DefaultInterval, "time between two looks at all CPU sets, where nothing calls for one sooner")
+	f.DurationVar(&cfg.Interval, "interval", agent.DefaultInterval,
+		"time between two looks at all CPU sets, where nothing calls for one sooner")
 	f.StringVar(&cfg.MetricsAddress, "metrics-bind-address", "127.0.0.1:8082", "address of /metrics; empty: not served")
 	f.StringVar(&cfg.HealthAddress, "health-probe-bind-address", "127.0.0.1:8082",
 		"address of /healthz and /readyz, which may be that of the metrics; empty: not served")

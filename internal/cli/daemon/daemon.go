@@ -1,5 +1,5 @@
-// Package daemon holds the commands that run for as long as the control plane does: the manager, and
-// the agent of a node.
+// Package daemon holds the commands that run for as long as the control plane does: the manager,
+// and the agent of a node.
 package daemon
 
 import (

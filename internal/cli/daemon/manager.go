@@ -54,7 +54,8 @@ the policies that do it are missing or changed, applications are off and say so;
 			switch cfg.Executor.ImagePullPolicy {
 			case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
 			default:
-				return command.Usagef("--executor-pull-policy %q: want Always, IfNotPresent or Never", cfg.Executor.ImagePullPolicy)
+				return command.Usagef("--executor-pull-policy %q: want Always, IfNotPresent or Never",
+					cfg.Executor.ImagePullPolicy)
 			}
 			if entrypoints != "" {
 				data, err := os.ReadFile(entrypoints)
@@ -98,26 +99,37 @@ the policies that do it are missing or changed, applications are off and say so;
 		"address of /healthz and /readyz, which may be that of the metrics; empty: not served")
 	f.BoolVar(&cfg.Profiling, "pprof", false, "serve /debug/pprof beside the metrics")
 	f.IntVar(&cfg.WriterConcurrency, "writer-concurrency", 0, "requests in flight to the API server; 0 adapts to it")
-	f.StringSliceVar(&cfg.SchedulerNames, "scheduler-name", []string{"lockstep", "volcano"}, "schedulerNames to answer to")
+	f.StringSliceVar(&cfg.SchedulerNames, "scheduler-name", []string{"lockstep", "volcano"},
+		"schedulerNames to answer to")
 	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")
 	f.IntVar(&cfg.Repack.MovesPerHour, "repack-moves-per-hour", 20,
 		"pinned pods of each node that may be moved in an hour, without being asked for, so that whole L3 domains become free; 0: none")
-	f.Float64Var(&cfg.Repack.CostMax, "repack-cost", repack.CostMaxDefault, "CPUs moved by that at most for each CPU freed; those moved to another NUMA node count twice")
-	f.DurationVar(&cfg.Repack.Quiet, "repack-quiet", 30*time.Second, "how long the pinned pods of a node must not have changed before that")
-	f.DurationVar(&cfg.Repack.Patience, "repack-patience", time.Minute, "how long a node's agent may take for a move before it is taken back")
+	f.Float64Var(&cfg.Repack.CostMax, "repack-cost", repack.CostMaxDefault,
+		"CPUs moved by that at most for each CPU freed; those moved to another NUMA node count twice")
+	f.DurationVar(&cfg.Repack.Quiet, "repack-quiet", 30*time.Second,
+		"how long the pinned pods of a node must not have changed before that")
+	f.DurationVar(&cfg.Repack.Patience, "repack-patience", time.Minute,
+		"how long a node's agent may take for a move before it is taken back")
 	f.BoolVar(&cfg.Repack.StayInNUMA, "repack-stay-in-numa", false, "make no such moves to other NUMA nodes")
 	command.ApplicationFlags(cmd, &cfg.AllowRequestsTo, &cfg.ActAsManager)
 	f.BoolVar(&cfg.ApplicationRevisions, "application-revisions", false,
 		"write an ApplicationRevision of each state of every application, and not only of those with a publishVersion")
-	f.StringVar(&cfg.Gateway.URL, "cluster-gateway-url", "", "address of the cluster gateway, for managed clusters behind one (default: this API server)")
-	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "", "file with the certificates that the cluster gateway's is checked with")
+	f.StringVar(&cfg.Gateway.URL, "cluster-gateway-url", "",
+		"address of the cluster gateway, for managed clusters behind one (default: this API server)")
+	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "",
+		"file with the certificates that the cluster gateway's is checked with")
 	f.StringVar(&cfg.Archive, "archive", "",
 		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
-	f.IntVar(&cfg.WorkflowNodesBytes, "workflow-nodes-bytes", 128<<10, "compress the nodes in a workflow's status when their JSON is larger")
-	f.StringVar(&cfg.Executor.Image, "executor-image", pods.DefaultImage, "image with lockstep-exec, for pods of workflows that need it")
-	f.StringVar((*string)(&cfg.Executor.ImagePullPolicy), "executor-pull-policy", "", "when that image is pulled: Always, IfNotPresent or Never (default the cluster's)")
-	f.BoolVar(&cfg.Executor.ImageVolumes, "executor-image-volumes", false, "mount that image as a volume instead of copying from it: all nodes must be able to")
-	f.StringVar(&entrypoints, "executor-entrypoints", "", "file with what images run, for steps that name no command and are wrapped: IMAGE: {entrypoint: [...], cmd: [...]}")
+	f.IntVar(&cfg.WorkflowNodesBytes, "workflow-nodes-bytes", 128<<10,
+		"compress the nodes in a workflow's status when their JSON is larger")
+	f.StringVar(&cfg.Executor.Image, "executor-image", pods.DefaultImage,
+		"image with lockstep-exec, for pods of workflows that need it")
+	f.StringVar((*string)(&cfg.Executor.ImagePullPolicy), "executor-pull-policy", "",
+		"when that image is pulled: Always, IfNotPresent or Never (default the cluster's)")
+	f.BoolVar(&cfg.Executor.ImageVolumes, "executor-image-volumes", false,
+		"mount that image as a volume instead of copying from it: all nodes must be able to")
+	f.StringVar(&entrypoints, "executor-entrypoints", "",
+		"file with what images run, for steps that name no command and are wrapped: IMAGE: {entrypoint: [...], cmd: [...]}")
 	f.DurationVar(&cfg.ArchiveTTL, "archive-ttl", 0, "how long the archive keeps workflows; 0 is for ever")
 	f.StringVar(&cfg.ArchiveLabels, "archive-selector", "", "labels of the workflows to archive; empty is all")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log more")

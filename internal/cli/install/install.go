@@ -57,7 +57,8 @@ nothing was changed.`,
 	f.StringVar(&opts.ExecutorImage, "executor-image", "", "image of lockstep-exec, for pods of workflows that need it")
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
-	f.BoolVar(&opts.CPUs, "cpu-policies", false, "check what is said of pods' CPUs: for agents that are installed otherwise; with --with-agent they come along")
+	f.BoolVar(&opts.CPUs, "cpu-policies", false,
+		"check what is said of pods' CPUs: for agents that are installed otherwise; with --with-agent they come along")
 	command.ApplicationFlags(cmd, &opts.AllowRequestsTo, &opts.ActAsManager)
 	f.BoolVar(&opts.TakeOver, "take-over", false, "go on where others serve our kinds, and replace their CRDs")
 	dryRun.AddPrinted(cmd, "installed")
@@ -86,7 +87,8 @@ nothing was changed.`,
 				err = errors.Join(err, printer(o))
 				return
 			}
-			fmt.Fprintf(s.Out, "%s %s\n", submit.Ref(o.GroupVersionKind().GroupKind(), o.GetName()), dryRun.Said(string(change)))
+			fmt.Fprintf(s.Out, "%s %s\n", submit.Ref(o.GroupVersionKind().GroupKind(), o.GetName()),
+				dryRun.Said(string(change)))
 		}
 		if dryRun.Client() {
 			objects, wrong := install.Objects(opts)

@@ -46,7 +46,8 @@ out.`,
 	flags := command.KubeFlags(cmd)
 	f := cmd.Flags()
 	command.Must(f.MarkHidden("namespace")) // the installed objects have a namespace of their own
-	f.BoolVar(&opts.CRDs, "delete-crds", false, "also remove the APIs, and with them every job, workflow and application")
+	f.BoolVar(&opts.CRDs, "delete-crds", false,
+		"also remove the APIs, and with them every job, workflow and application")
 	f.BoolVar(&yes, "yes", false, "do it: --delete-crds wants to be confirmed")
 	f.BoolVar(&opts.Wait, "wait", true, "wait until all is gone")
 	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up when it is not done by then")
@@ -86,7 +87,8 @@ out.`,
 			case kept != "":
 				fmt.Fprintf(s.Out, "%s kept: %s\n", submit.Ref(o.GroupVersionKind().GroupKind(), o.GetName()), kept)
 			default:
-				fmt.Fprintf(s.Out, "%s %s\n", submit.Ref(o.GroupVersionKind().GroupKind(), o.GetName()), dryRun.Said("deleted"))
+				fmt.Fprintf(s.Out, "%s %s\n", submit.Ref(o.GroupVersionKind().GroupKind(), o.GetName()),
+					dryRun.Said("deleted"))
 				if o.GetKind() == "DaemonSet" {
 					fmt.Fprintln(s.Err, "Pods that run on chosen CPUs stay on them: on their nodes, 'lockstep agent --release' gives all CPUs to all.")
 				}

@@ -73,7 +73,8 @@ age and more, in the cluster or, with --archived, in the archive.`,
   lockstep get queue research -o yaml`,
 	}
 	g := &getting{Verb: workflows.NewVerb(s, cmd)}
-	kinds := []string{"workflows", "jobs", "queues", "podgroups", "pods", "nodes", "workflowtemplates", "clusterworkflowtemplates", "cronworkflows"}
+	kinds := []string{"workflows", "jobs", "queues", "podgroups", "pods", "nodes", "workflowtemplates",
+		"clusterworkflowtemplates", "cronworkflows"}
 	complete := g.Names(client.Query{})
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		switch {

@@ -97,7 +97,8 @@ func (o *submission) run(ctx context.Context, client *client.Client, namespace s
 		for _, one := range sent {
 			if one.IsWorkflow() {
 				namespace, name := one.Name()
-				return errors.Join(command.Refused(failed, len(objects)), o.following.Follow(ctx, o.Verb, client, namespace, name))
+				return errors.Join(command.Refused(failed, len(objects)),
+					o.following.Follow(ctx, o.Verb, client, namespace, name))
 			}
 		}
 	}
@@ -105,7 +106,8 @@ func (o *submission) run(ctx context.Context, client *client.Client, namespace s
 }
 
 // objects returns the objects to send.
-func (o *submission) objects(ctx context.Context, client *client.Client, namespace string) (out []*submit.Object, err error) {
+func (o *submission) objects(ctx context.Context, client *client.Client,
+	namespace string) (out []*submit.Object, err error) {
 	if o.workflow.From == "" {
 		out, err = submit.Read(o.Kube, o.files, o.recursive)
 	} else {
@@ -173,7 +175,8 @@ func waitForRuns(ctx context.Context, progress io.Writer, objects []*submit.Obje
 		if more := len(waiting) - namedMax; more > 0 {
 			waiting = append(waiting[:namedMax], fmt.Sprintf("%d others", more))
 		}
-		err = fmt.Errorf("not waited to the end for %s, which 'lockstep get' shows: %w", strings.Join(waiting, ", "), err)
+		err = fmt.Errorf("not waited to the end for %s, which 'lockstep get' shows: %w", strings.Join(waiting, ", "),
+			err)
 	}
 	return failed, err
 }

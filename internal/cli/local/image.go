@@ -17,7 +17,8 @@ import (
 
 // NewImage returns the command 'image'.
 func NewImage(s command.Streams) *cobra.Command {
-	return command.Group(&cobra.Command{Use: "image", Short: "Images on the real nodes of a local cluster"}, newImageLoad(s))
+	return command.Group(&cobra.Command{Use: "image", Short: "Images on the real nodes of a local cluster"},
+		newImageLoad(s))
 }
 
 func newImageLoad(s command.Streams) *cobra.Command {
@@ -79,7 +80,8 @@ imagePullPolicy: IfNotPresent.`,
 	cmd.Flags().StringVar(&name, "name", defaultCluster, "name of the cluster")
 	dryRun.Add(cmd, "check the cluster and the image, and load nothing", command.DryRunClient)
 	cmd.Flags().StringVar(&image.Name, "tag", "", "name of the image that is made of DIR, such as localhost/tools:1")
-	cmd.Flags().StringArrayVar(&image.Env, "env", nil, "NAME=VALUE in the environment of the image that is made of DIR; may be repeated")
+	cmd.Flags().StringArrayVar(&image.Env, "env", nil,
+		"NAME=VALUE in the environment of the image that is made of DIR; may be repeated")
 	return cmd
 }
 

@@ -82,7 +82,8 @@ func (p *progress) animate() {
 			p.note(e)
 		case <-ticker.C:
 		}
-		fmt.Fprintf(p.out, "%s%5.1f s  %c %swaiting for %s%s", clear, time.Since(p.began).Seconds(), frames[frame%len(frames)], dim, p.names(), plain)
+		fmt.Fprintf(p.out, "%s%5.1f s  %c %swaiting for %s%s", clear, time.Since(p.began).Seconds(),
+			frames[frame%len(frames)], dim, p.names(), plain)
 	}
 }
 

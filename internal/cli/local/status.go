@@ -81,7 +81,8 @@ func printCluster(w io.Writer, c *supervise.State, wide bool) {
 	if c.RealNodes > 0 {
 		nodes += fmt.Sprintf(" + %d real", c.RealNodes)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n\n", c.Name, c.Phase, nodes, describeEtcd(c.Durable), c.Server, age(c.CreatedAt))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n\n", c.Name, c.Phase, nodes, describeEtcd(c.Durable), c.Server,
+		age(c.CreatedAt))
 	fmt.Fprint(w, "COMPONENT\tHEALTH\tPID\tPORT\tRESTARTS\tCPU\tMEMORY\tAGE")
 	if wide {
 		fmt.Fprint(w, "\tPEAK\tLAST-EXIT\tLOG")
@@ -92,7 +93,8 @@ func printCluster(w io.Writer, c *supervise.State, wide bool) {
 		if !p.Healthy {
 			health = p.Health
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.1fs\t%s\t%s", p.Name, health, p.PID, p.Port, p.Restarts, p.CPUSeconds, mebibytes(p.RSSBytes), age(p.StartedAt))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.1fs\t%s\t%s", p.Name, health, p.PID, p.Port, p.Restarts, p.CPUSeconds,
+			mebibytes(p.RSSBytes), age(p.StartedAt))
 		if wide {
 			fmt.Fprintf(w, "\t%s\t%s\t%s", mebibytes(p.PeakRSSBytes), orNone(p.LastExit), p.Log)
 		}

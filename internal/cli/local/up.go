@@ -48,7 +48,8 @@ interrupted.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			spec.NotDurable = !durable
 			if spec.Nodes.Topology != "" { // the topology gives the nodes' size
-				for flag, value := range map[string]*string{"node-cpu": &spec.Nodes.CPU, "node-memory": &spec.Nodes.Memory} {
+				for flag, value := range map[string]*string{"node-cpu": &spec.Nodes.CPU,
+					"node-memory": &spec.Nodes.Memory} {
 					if !cmd.Flags().Changed(flag) {
 						*value = ""
 					}
@@ -67,17 +68,23 @@ interrupted.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&spec.Name, "name", defaultCluster, "name of the cluster; clusters of different names live side by side")
+	f.StringVar(&spec.Name, "name", defaultCluster,
+		"name of the cluster; clusters of different names live side by side")
 	f.IntVar(&spec.Nodes.Count, "nodes", 10, "number of simulated nodes")
 	f.StringVar(&spec.Nodes.CPU, "node-cpu", "32", "CPUs of each simulated node")
 	f.StringVar(&spec.Nodes.Memory, "node-memory", "256Gi", "memory of each simulated node")
 	f.IntVar(&spec.Nodes.Pods, "node-pods", 110, "number of pods that each simulated node takes")
-	f.StringVar(&spec.Nodes.Topology, "node-topology", "", "processors of each simulated node, to choose pods' CPUs on: "+strings.Join(machines.Names(), ", "))
-	f.IntVar(&spec.RealNodes, "real-nodes", 0, "number of nodes that run containers; needs root, containerd, runc and CNI plugins")
-	f.BoolVar(&spec.WithAgent, "with-agent", false, "run Lockstep's agent on each real node, which gives pods the CPUs chosen for them")
+	f.StringVar(&spec.Nodes.Topology, "node-topology", "",
+		"processors of each simulated node, to choose pods' CPUs on: "+strings.Join(machines.Names(), ", "))
+	f.IntVar(&spec.RealNodes, "real-nodes", 0,
+		"number of nodes that run containers; needs root, containerd, runc and CNI plugins")
+	f.BoolVar(&spec.WithAgent, "with-agent", false,
+		"run Lockstep's agent on each real node, which gives pods the CPUs chosen for them")
 	f.BoolVar(&spec.WithoutManager, "without-manager", false, "leave Lockstep's manager out, to run one yourself")
-	f.BoolVar(&spec.WithScheduler, "with-kube-scheduler", false, "add the stock kube-scheduler, for pods that name no other; without it the manager places them, too")
-	f.BoolVar(&durable, "durable", true, "have etcd write through to the disk; false is faster than any cluster that keeps its promises")
+	f.BoolVar(&spec.WithScheduler, "with-kube-scheduler", false,
+		"add the stock kube-scheduler, for pods that name no other; without it the manager places them, too")
+	f.BoolVar(&durable, "durable", true,
+		"have etcd write through to the disk; false is faster than any cluster that keeps its promises")
 	f.BoolVar(&spec.Restart, "restart", true, "start a component again that died")
 	f.StringVar(&spec.Kubeconfig, "kubeconfig", "", "also write the kubeconfig to this file")
 	f.BoolVar(&merge, "merge-kubeconfig", false, "also add a context lockstep-NAME to your own kubeconfig")
@@ -150,7 +157,8 @@ func up(s command.Streams, spec supervise.Spec, timeout time.Duration) error {
 			fmt.Fprintf(s.Err, "Workflows that need their executor will not run: %v\n", err)
 		}
 	}
-	fmt.Fprintf(s.Out, "Cluster %q is ready after %.1f s: %s, etcd %s.\n", spec.Name, time.Since(began).Seconds(), describeNodes(state.Nodes, state.RealNodes), describeEtcd(state.Durable))
+	fmt.Fprintf(s.Out, "Cluster %q is ready after %.1f s: %s, etcd %s.\n", spec.Name, time.Since(began).Seconds(),
+		describeNodes(state.Nodes, state.RealNodes), describeEtcd(state.Durable))
 	kubeconfig := state.Kubeconfig
 	if spec.Kubeconfig != "" {
 		kubeconfig = spec.Kubeconfig

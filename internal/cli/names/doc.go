@@ -1,5 +1,5 @@
-// Package names reads the objects that users name in arguments, as kubectl does: NAME, KIND/NAME, or
-// KIND NAME.
+// Package names reads the objects that users name in arguments, as kubectl does: NAME, KIND/NAME,
+// or KIND NAME.
 //
 //	Take: a verb takes objects of one kind ──▶ the verb receives names only
 //	Kind.Has, Kind.Name ──▶ for arguments that are read otherwise

@@ -42,14 +42,17 @@ func (k Kind) Has(word string) bool {
 
 // The kinds whose objects verbs take by name.
 var (
-	Workflow                = Kind{"workflows.argoproj.io", "workflow", []string{"wf"}}
-	WorkflowTemplate        = Kind{"workflowtemplates.argoproj.io", "workflowtemplate", []string{"wftmpl", "template", "templates", "workflow-template"}}
-	ClusterWorkflowTemplate = Kind{"clusterworkflowtemplates.argoproj.io", "clusterworkflowtemplate", []string{"cwft", "clusterwftmpl", "cluster-template", "cluster-workflow-template"}}
-	CronWorkflow            = Kind{"cronworkflows.argoproj.io", "cronworkflow", []string{"cwf", "cronwf", "cron", "crons", "cron-workflow"}}
-	Application             = Kind{"applications.core.oam.dev", "application", []string{"app", "apps"}}
-	Cluster                 = Kind{"clusters", "cluster", nil}
-	Node                    = Kind{"nodes", "node", []string{"no"}}
-	Pod                     = Kind{"pods", "pod", []string{"po"}}
+	Workflow         = Kind{"workflows.argoproj.io", "workflow", []string{"wf"}}
+	WorkflowTemplate = Kind{"workflowtemplates.argoproj.io", "workflowtemplate",
+		[]string{"wftmpl", "template", "templates", "workflow-template"}}
+	ClusterWorkflowTemplate = Kind{"clusterworkflowtemplates.argoproj.io", "clusterworkflowtemplate",
+		[]string{"cwft", "clusterwftmpl", "cluster-template", "cluster-workflow-template"}}
+	CronWorkflow = Kind{"cronworkflows.argoproj.io", "cronworkflow",
+		[]string{"cwf", "cronwf", "cron", "crons", "cron-workflow"}}
+	Application = Kind{"applications.core.oam.dev", "application", []string{"app", "apps"}}
+	Cluster     = Kind{"clusters", "cluster", nil}
+	Node        = Kind{"nodes", "node", []string{"no"}}
+	Pod         = Kind{"pods", "pod", []string{"po"}}
 )
 
 // knownKinds lists the kinds of Lockstep and of Kubernetes itself. Before a name, a word for one of

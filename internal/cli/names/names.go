@@ -89,7 +89,8 @@ func (n nameArgs) read(args []string, served func(word string) bool) ([]string, 
 		rest := args[1:]
 		for _, name := range rest {
 			if strings.Contains(name, "/") && !n.first {
-				return nil, command.Usagef("%s %s: write %s NAME... or %s/NAME..., not both", args[0], name, args[0], args[0])
+				return nil, command.Usagef("%s %s: write %s NAME... or %s/NAME..., not both", args[0], name, args[0],
+					args[0])
 			}
 		}
 		return rest, nil
@@ -133,7 +134,8 @@ func (k Kind) Name(arg string) (string, error) {
 		return "", command.Usagef("%s: this verb is for %s, and that is one of %s: see 'kubectl get %s %s'",
 			arg, k.resource, other.resource, other.resource, name)
 	}
-	return "", command.Usagef("%s: unknown kind %q: this verb is for %s, write NAME or %s/NAME", arg, word, k.resource, k.word())
+	return "", command.Usagef("%s: unknown kind %q: this verb is for %s, write NAME or %s/NAME", arg, word, k.resource,
+		k.word())
 }
 
 // word returns the first short word for the kind, or its singular.
@@ -147,7 +149,8 @@ func (k Kind) word() string {
 // isKind returns the error for a word that names a kind where the name of an object is expected.
 func (k Kind) isKind(word string) error {
 	if k.Has(word) {
-		return command.Usagef("%q is a kind: name the object after it; one that is called so is %s/%s", word, k.word(), word)
+		return command.Usagef("%q is a kind: name the object after it; one that is called so is %s/%s", word, k.word(),
+			word)
 	}
 	return command.Usagef("%q is another kind, and this verb is for %s: 'lockstep get' shows all kinds, kubectl changes them; "+
 		"a %s that is called so is %s/%s", word, k.resource, k.singular, k.word(), word)

@@ -74,9 +74,11 @@ Exit codes: 0 done, or asked for; 1 a repack has failed; 2 wrong usage; 3 the --
 	f.BoolVar(&wait, "wait", false, "wait until all has been done")
 	f.DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
 	f.IntVar(&budget.MovesMax, "moves", 0, "pods moved on each node at most; 0 for no limit")
-	f.Float64Var(&budget.CostMax, "cost", repack.CostMaxDefault, "CPUs moved at most for each CPU freed; those moved to another NUMA node count twice")
+	f.Float64Var(&budget.CostMax, "cost", repack.CostMaxDefault,
+		"CPUs moved at most for each CPU freed; those moved to another NUMA node count twice")
 	f.BoolVar(&budget.StayInNUMA, "stay-in-numa", false, "no moves to other NUMA nodes")
-	command.WordFlag(cmd, &output, "output", "o", "json or yaml; name, where something is asked for", "json", "yaml", "name")
+	command.WordFlag(cmd, &output, "output", "o", "json or yaml; name, where something is asked for", "json", "yaml",
+		"name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case output == "name" && dryRun.Client():
@@ -117,7 +119,8 @@ Exit codes: 0 done, or asked for; 1 a repack has failed; 2 wrong usage; 3 the --
 }
 
 // planRepack plans a repack of the named nodes, or of all. It also returns the number of nodes.
-func planRepack(s command.Streams, source *clusterSource, names []string, budget repack.Budget) (repackPlan, int, error) {
+func planRepack(s command.Streams, source *clusterSource, names []string,
+	budget repack.Budget) (repackPlan, int, error) {
 	plan := repackPlan{SchemaVersion: "v1", Nodes: []repackNode{}}
 	c, err := source.read()
 	if err != nil {
@@ -172,7 +175,8 @@ type repackedOfNode struct {
 }
 
 // askRepack requests repacks of nodes and, if wait is true, waits for them.
-func askRepack(ctx context.Context, s command.Streams, source *clusterSource, nodes []string, budget repack.Budget, wait bool, output string) error {
+func askRepack(ctx context.Context, s command.Streams, source *clusterSource, nodes []string, budget repack.Budget,
+	wait bool, output string) error {
 	cfg, err := source.kube.ToRESTConfig()
 	if err != nil {
 		return err
@@ -235,7 +239,8 @@ func printRepacked(s command.Streams, out repackOutcome, wait bool, output strin
 		for i, l := range n.Repack.Freed {
 			freed[i] = string(l)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", n.Node, n.Repack.Phase, n.Repack.Moves, cmp.Or(strings.Join(freed, " and "), "-"), n.Repack.Message)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", n.Node, n.Repack.Phase, n.Repack.Moves,
+			cmp.Or(strings.Join(freed, " and "), "-"), n.Repack.Message)
 	}
 	return w.Flush()
 }

@@ -63,7 +63,8 @@ policy, in the order in which they were created (in random orders for seeds abov
 	o.source = addClusterSource(cmd, s)
 	f := cmd.Flags()
 	f.BoolVar(&o.cluster, "cluster", false, "the pods and nodes of the cluster instead of random ones")
-	f.StringSliceVar(&o.machines, "machine", []string{machines.AMD256NPS1.Name, machines.AMD256NPS4.Name}, "models of the nodes: "+strings.Join(machines.Names(), ", "))
+	f.StringSliceVar(&o.machines, "machine", []string{machines.AMD256NPS1.Name, machines.AMD256NPS4.Name},
+		"models of the nodes: "+strings.Join(machines.Names(), ", "))
 	f.StringSliceVar(&o.mixes, "mix", mixNames(), "distributions of pod sizes")
 	f.StringSliceVar(&o.policies, "policy", policyNames(), "policies to compare")
 	f.IntSliceVar(&o.nodes, "nodes", []int{20}, "nodes of the cluster; several numbers for several clusters")
@@ -72,7 +73,8 @@ policy, in the order in which they were created (in random orders for seeds abov
 	f.Float64Var(&o.load, "load", 0.85, "share of all CPUs in use")
 	f.IntVar(&o.workers, "workers", runtime.NumCPU(), "simulations at a time; use 1 to measure latencies")
 	command.WordFlag(cmd, &o.output, "output", "o", "json: every run", "json")
-	f.BoolVar(&o.strict, "check", false, "exit with 1 unless the policy lockstep is what is wanted everywhere:\n"+simulate.Wanted)
+	f.BoolVar(&o.strict, "check", false,
+		"exit with 1 unless the policy lockstep is what is wanted everywhere:\n"+simulate.Wanted)
 	f.StringVar(&o.page, "html", "", "also write the table to this file, as one page that needs nothing else")
 	return cmd
 }
@@ -110,7 +112,8 @@ func (o *simulation) run(ctx context.Context, s command.Streams) error {
 	}
 	report.Summaries = simulate.Summarise(report.Results)
 	if o.page != "" {
-		if err := writeFile(o.page, func(w io.Writer) error { return simulate.Page(w, report.Summaries, o.load, o.turnover) }); err != nil {
+		if err := writeFile(o.page,
+			func(w io.Writer) error { return simulate.Page(w, report.Summaries, o.load, o.turnover) }); err != nil {
 			return err
 		}
 		fmt.Fprintf(s.Err, "written to %s\n", o.page)
@@ -135,7 +138,8 @@ func (o *simulation) judge(s command.Streams, summaries []simulate.Summary) erro
 		if !strings.HasPrefix(r.Policy, simulate.Own) || r.Holds() {
 			continue
 		}
-		fmt.Fprintf(s.Err, "%s on %d nodes of %s, mix %s: not what is wanted (%s)\n", r.Policy, r.Nodes, r.Machine, r.Mix, simulate.Wanted)
+		fmt.Fprintf(s.Err, "%s on %d nodes of %s, mix %s: not what is wanted (%s)\n", r.Policy, r.Nodes, r.Machine,
+			r.Mix, simulate.Wanted)
 		if r.Policy == simulate.Own {
 			missed++
 		}
@@ -165,7 +169,8 @@ func (o *simulation) check() error {
 
 // newPolicies returns new instances of the chosen policies.
 func (o *simulation) newPolicies() []simulate.Policy {
-	return slices.DeleteFunc(simulate.Policies(), func(p simulate.Policy) bool { return !slices.Contains(o.policies, p.Name()) })
+	return slices.DeleteFunc(simulate.Policies(),
+		func(p simulate.Policy) bool { return !slices.Contains(o.policies, p.Name()) })
 }
 
 // generated runs every combination of machine, nodes, mix, policy and seed.
@@ -205,7 +210,8 @@ func (o *simulation) generated(ctx context.Context, s command.Streams) ([]simula
 			})
 		}
 		if i%o.seeds == 0 {
-			fmt.Fprintf(s.Err, "%s, mix %s %v, %d nodes, %d seeds\n", cfg.Machine.Name, cfg.Mix.Name, cfg.Mix.Sizes, cfg.Nodes, o.seeds)
+			fmt.Fprintf(s.Err, "%s, mix %s %v, %d nodes, %d seeds\n", cfg.Machine.Name, cfg.Mix.Name, cfg.Mix.Sizes,
+				cfg.Nodes, o.seeds)
 		}
 	}
 	if err := g.Wait(); err != nil {

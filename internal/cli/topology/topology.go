@@ -43,8 +43,10 @@ type clusterSource struct {
 
 func addClusterSource(cmd *cobra.Command, s command.Streams) *clusterSource {
 	c := &clusterSource{kube: command.KubeFlags(cmd), in: s.In}
-	cmd.Flags().StringVar(&c.dump, "from-dump", "", "read the cluster from a file (- for standard input) that holds the output of:\nkubectl get nodetopologies,nodes,pods -A -o json")
-	cmd.Flags().StringVar(&c.machine, "assume", "", "the model assumed of nodes that have no NodeTopology: "+strings.Join(machines.Names(), ", "))
+	cmd.Flags().StringVar(&c.dump, "from-dump", "",
+		"read the cluster from a file (- for standard input) that holds the output of:\nkubectl get nodetopologies,nodes,pods -A -o json")
+	cmd.Flags().StringVar(&c.machine, "assume", "",
+		"the model assumed of nodes that have no NodeTopology: "+strings.Join(machines.Names(), ", "))
 	command.CompleteWords(cmd, "assume", machines.Names()...)
 	return c
 }
@@ -118,7 +120,8 @@ a machine whose sysfs was copied to a directory (--sysfs), or one of the built-i
 	source := addClusterSource(cmd, s)
 	cmd.Flags().StringVar(&root, "sysfs", "/", "directory that holds sys/devices/system")
 	cmd.Flags().StringVar(&machine, "machine", "", "a built-in model instead of a sysfs tree")
-	command.WordFlag(cmd, &output, "output", "o", "json: the compact form that the API carries; html: a page", "json", "html")
+	command.WordFlag(cmd, &output, "output", "o", "json: the compact form that the API carries; html: a page", "json",
+		"html")
 	cmd.Flags().StringVar(&page, "html", "", "write the drawing to this file, as one page that needs nothing else")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 && source.dump != "" {

@@ -92,8 +92,10 @@ func (g *Getting) getArchived(ctx context.Context, v *Verb, names []string) erro
 	return nil
 }
 
-func (g *Getting) listArchived(ctx context.Context, v *Verb, db *archive.DB, namespace string) (list []wf.Workflow, err error) {
-	q := archive.Query{Namespace: namespace, Prefix: g.query.Prefix, Phases: g.query.Statuses, Limit: int(g.query.PageSize)}
+func (g *Getting) listArchived(ctx context.Context, v *Verb, db *archive.DB,
+	namespace string) (list []wf.Workflow, err error) {
+	q := archive.Query{Namespace: namespace, Prefix: g.query.Prefix, Phases: g.query.Statuses,
+		Limit: int(g.query.PageSize)}
 	if g.since > 0 {
 		q.CreatedAfter = time.Now().Add(-g.since)
 	}
@@ -140,8 +142,9 @@ as the manager's. Where only the manager's pod reaches it, run this in there: ku
 
 func newArchiveGet(s command.Streams) *cobra.Command {
 	g := Getting{inArchive: true}
-	cmd := &cobra.Command{Use: "get NAME|UID...", Short: "Show archived workflows", Example: "  lockstep archive get hello -o yaml",
-		Args: command.SomeArgs("NAME or UID")}
+	cmd := &cobra.Command{Use: "get NAME|UID...", Short: "Show archived workflows",
+		Example: "  lockstep archive get hello -o yaml",
+		Args:    command.SomeArgs("NAME or UID")}
 	v := NewVerb(s, cmd)
 	command.OutputFlag(cmd, &g.Output, "json", "yaml", "wide", "name")
 	g.drawing.add(cmd)
@@ -159,7 +162,8 @@ type archiveChange struct {
 }
 
 func newArchiveChange(s command.Streams, use, short string) *archiveChange {
-	cmd := &cobra.Command{Use: use + " NAME|UID...", Short: short, Example: "  lockstep archive " + use + " hello", Args: command.SomeArgs("NAME or UID")}
+	cmd := &cobra.Command{Use: use + " NAME|UID...", Short: short, Example: "  lockstep archive " + use + " hello",
+		Args: command.SomeArgs("NAME or UID")}
 	c := &archiveChange{Verb: NewVerb(s, cmd), cmd: cmd}
 	c.archive.add(cmd)
 	c.DryRun.AddChecked(cmd)
@@ -172,7 +176,8 @@ func (c *archiveChange) addParameters() {
 
 // run makes the verb call act for each workflow. act returns a workflow's name, of which done is
 // then printed.
-func (c *archiveChange) run(done string, act func(context.Context, *archive.DB, *wf.Workflow) (name string, err error)) *cobra.Command {
+func (c *archiveChange) run(done string,
+	act func(context.Context, *archive.DB, *wf.Workflow) (name string, err error)) *cobra.Command {
 	c.cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := command.Interruptible(cmd, 0)
 		defer stop()
@@ -211,7 +216,8 @@ func newArchiveResubmit(s command.Streams) *cobra.Command {
 	c := newArchiveChange(s, "resubmit", "Start archived workflows anew, under new names")
 	var o rerun.ResubmitOptions
 	c.addParameters()
-	c.cmd.Flags().BoolVar(&o.Memoized, "memoized", false, "take over the results of what succeeded; the workflow must have failed")
+	c.cmd.Flags().BoolVar(&o.Memoized, "memoized", false,
+		"take over the results of what succeeded; the workflow must have failed")
 	return c.run("created", func(ctx context.Context, _ *archive.DB, w *wf.Workflow) (string, error) {
 		client, _, err := c.Connect()
 		if err != nil {
@@ -254,8 +260,9 @@ func newArchiveRetry(s command.Streams) *cobra.Command {
 		fresh := plan.Workflow
 		delete(fresh.Labels, wf.LabelArchivingStatus)
 		meta := fresh.ObjectMeta
-		fresh.ObjectMeta = metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name, GenerateName: meta.GenerateName,
-			Labels: meta.Labels, Annotations: meta.Annotations}
+		fresh.ObjectMeta = metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name,
+			GenerateName: meta.GenerateName,
+			Labels:       meta.Labels, Annotations: meta.Annotations}
 		return fresh.Name, client.Create(ctx, workflows.Workflows, fresh, &wf.Workflow{})
 	})
 }

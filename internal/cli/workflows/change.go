@@ -56,7 +56,8 @@ func newResume(s command.Streams) *cobra.Command {
 --node-field-selector only those nodes of them that match.`, true)
 	var selector string
 	var to workflows.NodeChange
-	c.cmd.Flags().StringVar(&selector, "node-field-selector", "", "only nodes that match, for example displayName=approve")
+	c.cmd.Flags().StringVar(&selector, "node-field-selector", "",
+		"only nodes that match, for example displayName=approve")
 	c.Check(func([]string) (err error) {
 		to.Match, err = matchNodes(selector, nil)
 		to.Message = "Resumed by: " + me()
@@ -81,7 +82,8 @@ func newStop(s command.Streams) *cobra.Command {
 match, and let the rest of the workflow see to it. 'terminate' runs no exit handlers.`, true)
 	var selector, message string
 	var match func(*wf.NodeStatus) bool
-	c.cmd.Flags().StringVar(&selector, "node-field-selector", "", "only these suspended nodes, for example displayName=approve")
+	c.cmd.Flags().StringVar(&selector, "node-field-selector", "",
+		"only these suspended nodes, for example displayName=approve")
 	c.cmd.Flags().StringVar(&message, "message", "", "why, for the nodes")
 	c.Check(func([]string) (err error) {
 		match, err = matchNodes(selector, nil)

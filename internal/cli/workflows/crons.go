@@ -59,7 +59,8 @@ func newCron(s command.Streams, newSubmit func(command.Streams) *cobra.Command) 
 }
 
 func newCronSuspend(s command.Streams, use, short string, suspend bool) *cobra.Command {
-	cmd := &cobra.Command{Use: use + " NAME...", Short: short, Example: cronKind.example(use + " nightly"), Args: command.SomeArgs("NAME")}
+	cmd := &cobra.Command{Use: use + " NAME...", Short: short, Example: cronKind.example(use + " nightly"),
+		Args: command.SomeArgs("NAME")}
 	v := NewVerb(s, cmd)
 	v.DryRun.AddChecked(cmd)
 	cmd.ValidArgsFunction = cronKind.names(v)

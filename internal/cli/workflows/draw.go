@@ -20,7 +20,8 @@ type drawing struct {
 func (d *drawing) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&d.noColor, "no-color", false, "no colours, as $NO_COLOR does")
 	cmd.Flags().BoolVar(&d.ascii, "no-utf8", false, "draw with plain characters")
-	cmd.Flags().StringVar(&d.nodes, "node-field-selector", "", "only nodes that match, for example displayName=build,phase!=Succeeded")
+	cmd.Flags().StringVar(&d.nodes, "node-field-selector", "",
+		"only nodes that match, for example displayName=build,phase!=Succeeded")
 }
 
 // options returns the display's options for a writer.

@@ -48,7 +48,8 @@ func (f *Following) follow(ctx context.Context, v *Verb, client *workflows.Clien
 		return v.watch(ctx, client, list[0].namespace, list[0].name, drawing{})
 	case f.Log:
 		r := list[0]
-		if err := client.Logs(ctx, r.namespace, r.name, workflows.LogOptions{Follow: true}, command.LogLine(v.Out, true)); err != nil {
+		if err := client.Logs(ctx, r.namespace, r.name, workflows.LogOptions{Follow: true},
+			command.LogLine(v.Out, true)); err != nil {
 			return err
 		}
 		w, err := client.Get(ctx, r.namespace, r.name)

@@ -45,7 +45,8 @@ func (g *Getting) Add(cmd *cobra.Command) {
 
 // Given returns a flag that is set and that only workflows have, or "".
 func (g *Getting) Given(cmd *cobra.Command) (flag string) {
-	for _, name := range []string{"status", "completed", "resubmitted", "prefix", "older", "running", "since", "archived", "node-field-selector"} {
+	for _, name := range []string{"status", "completed", "resubmitted", "prefix", "older", "running", "since",
+		"archived", "node-field-selector"} {
 		if cmd.Flags().Changed(name) {
 			return name
 		}
@@ -85,7 +86,8 @@ func (g *Getting) Get(cmd *cobra.Command, v *Verb, names []string) error {
 	return errors.Join(failed...)
 }
 
-func (g *Getting) list(ctx context.Context, client *workflows.Client, namespace string) (list []wf.Workflow, err error) {
+func (g *Getting) list(ctx context.Context, client *workflows.Client,
+	namespace string) (list []wf.Workflow, err error) {
 	q := g.query
 	q.Namespace, q.Labels, q.Fields, q.Running, q.Since = namespace, g.Labels, g.Fields, g.running, g.since
 	err = client.List(ctx, q, func(w *wf.Workflow) error {
@@ -101,7 +103,8 @@ func (g *Getting) list(ctx context.Context, client *workflows.Client, namespace 
 
 func (g *Getting) printList(v *Verb, list []wf.Workflow, namespace string) error {
 	// The latest first.
-	slices.SortStableFunc(list, func(a, b wf.Workflow) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	slices.SortStableFunc(list,
+		func(a, b wf.Workflow) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	for i := range list {
 		v.Malformed(&list[i])
 	}

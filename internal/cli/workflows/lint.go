@@ -51,7 +51,8 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 			kinds = []string{kind}
 		}
 		for i, k := range kinds {
-			j := slices.IndexFunc(lint.Kinds(), func(known string) bool { return strings.EqualFold(k, known) || strings.EqualFold(k, known+"s") })
+			j := slices.IndexFunc(lint.Kinds(),
+				func(known string) bool { return strings.EqualFold(k, known) || strings.EqualFold(k, known+"s") })
 			if j < 0 {
 				return command.Usagef("--kinds=%s: there are %s", k, strings.Join(lint.Kinds(), ", "))
 			}

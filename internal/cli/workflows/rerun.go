@@ -37,7 +37,8 @@ func newRerun(s command.Streams, cmd *cobra.Command) *rerun {
 
 // run passes each chosen workflow's present state to act, and follows the workflows that act
 // returns.
-func (r *rerun) run(done string, act func(context.Context, *workflows.Client, *wf.Workflow) (*wf.Workflow, error)) *cobra.Command {
+func (r *rerun) run(done string,
+	act func(context.Context, *workflows.Client, *wf.Workflow) (*wf.Workflow, error)) *cobra.Command {
 	return names.Take(r.Run(func(ctx context.Context, client *workflows.Client, namespace string, args []string) error {
 		list, err := r.choice.chosen(ctx, r.Verb, client, namespace, args)
 		if err != nil {
@@ -101,7 +102,8 @@ Exit codes: 0 retried, and with --watch, --wait or --log succeeded; 1 otherwise;
   lockstep retry build --restart-successful --node-field-selector displayName=compile`,
 	}
 	r := newRerun(s, cmd)
-	cmd.Flags().BoolVar(&o.RestartSuccessful, "restart-successful", false, "run nodes again that succeeded: those of --node-field-selector")
+	cmd.Flags().BoolVar(&o.RestartSuccessful, "restart-successful", false,
+		"run nodes again that succeeded: those of --node-field-selector")
 	cmd.Flags().StringVar(&selector, "node-field-selector", "", "nodes to run again, for example displayName=compile")
 	cmd.ValidArgsFunction = r.Names(workflows.Query{Completed: true})
 	r.Check(func([]string) (err error) {
@@ -149,7 +151,8 @@ func newResubmit(s command.Streams) *cobra.Command {
 Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise; 2 wrong usage; 3 the --timeout ran out.`,
 	}
 	r := newRerun(s, cmd)
-	cmd.Flags().BoolVar(&o.Memoized, "memoized", false, "take over the results of what succeeded; the workflow must have failed")
+	cmd.Flags().BoolVar(&o.Memoized, "memoized", false,
+		"take over the results of what succeeded; the workflow must have failed")
 	cmd.Flags().Int32Var(&priority, "priority", 0, "priority of the new workflow")
 	cmd.ValidArgsFunction = r.Names(workflows.Query{})
 	r.Check(func([]string) (err error) {
@@ -159,16 +162,18 @@ Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise;
 		o.Parameters, err = command.KeyValues("--parameter", r.parameters)
 		return err
 	})
-	return r.run("resubmitted", func(ctx context.Context, client *workflows.Client, w *wf.Workflow) (*wf.Workflow, error) {
-		got, err := resubmit(ctx, client, w, o)
-		if err == nil && r.output == "" {
-			fmt.Fprintf(s.Out, "workflow %s %s\n", got.Name, r.DryRun.Said("created"))
-		}
-		return got, err
-	})
+	return r.run("resubmitted",
+		func(ctx context.Context, client *workflows.Client, w *wf.Workflow) (*wf.Workflow, error) {
+			got, err := resubmit(ctx, client, w, o)
+			if err == nil && r.output == "" {
+				fmt.Fprintf(s.Out, "workflow %s %s\n", got.Name, r.DryRun.Said("created"))
+			}
+			return got, err
+		})
 }
 
-func resubmit(ctx context.Context, client *workflows.Client, w *wf.Workflow, o rerun.ResubmitOptions) (*wf.Workflow, error) {
+func resubmit(ctx context.Context, client *workflows.Client, w *wf.Workflow,
+	o rerun.ResubmitOptions) (*wf.Workflow, error) {
 	if o.Memoized {
 		base := w.GenerateName
 		if base == "" {

@@ -27,7 +27,8 @@ func (s *selection) add(cmd *cobra.Command) {
 // addFilters adds the filter flags of list and delete.
 func (s *selection) addFilters(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&s.query.Statuses, "status", nil, "only with these phases: Pending, Running, Succeeded, Failed, Error")
+	f.StringSliceVar(&s.query.Statuses, "status", nil,
+		"only with these phases: Pending, Running, Succeeded, Failed, Error")
 	f.BoolVar(&s.query.Completed, "completed", false, "only completed ones")
 	f.BoolVar(&s.query.Resubmitted, "resubmitted", false, "only those submitted again")
 	f.StringVar(&s.query.Prefix, "prefix", "", "only with names that begin so")
@@ -37,7 +38,8 @@ func (s *selection) addFilters(cmd *cobra.Command) {
 }
 
 // chosen returns the workflows that args name or, without args, those that the flags select.
-func (s *selection) chosen(ctx context.Context, v *Verb, client *workflows.Client, namespace string, args []string) ([]ref, error) {
+func (s *selection) chosen(ctx context.Context, v *Verb, client *workflows.Client, namespace string,
+	args []string) ([]ref, error) {
 	q := s.query
 	filtered := q.Labels != "" || q.Fields != "" || len(q.Statuses) > 0 || q.Completed || q.Resubmitted || q.Prefix != "" || q.OlderFor > 0
 	var out []ref

@@ -29,7 +29,8 @@ type Submission struct {
 // Add adds the flags.
 func (o *Submission) Add(cmd *cobra.Command, v *Verb) {
 	f := cmd.Flags()
-	f.StringVar(&o.From, "from", "", "start a workflow from workflowtemplate/NAME, clusterworkflowtemplate/NAME or cronworkflow/NAME")
+	f.StringVar(&o.From, "from", "",
+		"start a workflow from workflowtemplate/NAME, clusterworkflowtemplate/NAME or cronworkflow/NAME")
 	f.StringArrayVarP(&o.parameters, "parameter", "p", nil, "NAME=VALUE of a workflow's argument")
 	f.StringVar(&o.parameterFile, "parameter-file", "", "file of arguments: a YAML or JSON object")
 	f.StringVar(&o.Overrides.Entrypoint, "entrypoint", "", "template of the workflow to start with")
@@ -85,7 +86,8 @@ func (o *Submission) Workflow(ctx context.Context, client *workflows.Client, nam
 
 // completeFrom completes --from: first the kind, then the name.
 func (v *Verb) completeFrom(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
-	kinds := map[string]objectKind{"workflowtemplate": templateKind, "clusterworkflowtemplate": clusterTemplateKind, "cronworkflow": cronKind}
+	kinds := map[string]objectKind{"workflowtemplate": templateKind, "clusterworkflowtemplate": clusterTemplateKind,
+		"cronworkflow": cronKind}
 	kind, name, slash := strings.Cut(text, "/")
 	if k, known := kinds[kind]; slash && known {
 		names, directive := k.names(v)(cmd, nil, name)

@@ -59,9 +59,10 @@ func age(o workflows.Object) string {
 	return duration.HumanDuration(time.Since(o.GetCreationTimestamp().Time))
 }
 
-// command returns the verbs that all these kinds have: list, get, create, update, delete, lint. more
-// are further verbs.
-func (k objectKind) command(s command.Streams, newSubmit func(command.Streams) *cobra.Command, more ...*cobra.Command) *cobra.Command {
+// command returns the verbs that all these kinds have: list, get, create, update, delete, lint.
+// more are further verbs.
+func (k objectKind) command(s command.Streams, newSubmit func(command.Streams) *cobra.Command,
+	more ...*cobra.Command) *cobra.Command {
 	lint := newLint(s, k.kind)
 	lint.Example = k.example("lint templates/")
 	return command.Group(&cobra.Command{Use: k.use, Aliases: k.aliases, Short: "Act on " + k.noun + "s"},
@@ -72,7 +73,8 @@ func (k objectKind) command(s command.Streams, newSubmit func(command.Streams) *
 func (k objectKind) example(call string) string { return "  lockstep " + k.use + " " + call }
 
 // read returns the list of the objects in the cluster, and the objects in it.
-func (k objectKind) read(ctx context.Context, client *workflows.Client, namespace, labels string) (list runtime.Object, items []workflows.Object, err error) {
+func (k objectKind) read(ctx context.Context, client *workflows.Client,
+	namespace, labels string) (list runtime.Object, items []workflows.Object, err error) {
 	if list, err = scheme.Scheme.New(wf.GroupVersion.WithKind(k.kind + "List")); err != nil {
 		return nil, nil, err
 	}
@@ -152,7 +154,8 @@ func (k objectKind) setKind(o workflows.Object) {
 
 func (k objectKind) get(s command.Streams) *cobra.Command {
 	var output string
-	cmd := &cobra.Command{Use: "get NAME...", Short: "Show " + k.noun + "s", Example: k.example("get build -o yaml"), Args: command.SomeArgs("NAME")}
+	cmd := &cobra.Command{Use: "get NAME...", Short: "Show " + k.noun + "s", Example: k.example("get build -o yaml"),
+		Args: command.SomeArgs("NAME")}
 	v := NewVerb(s, cmd)
 	command.OutputFlag(cmd, &output, "name", "json", "yaml", "wide")
 	cmd.ValidArgsFunction = k.names(v)

@@ -97,7 +97,8 @@ const redraw = time.Second
 
 // watchScreen draws the workflow on the terminal's alternate screen, so that the earlier content
 // returns at the end.
-func (v *Verb) watchScreen(ctx context.Context, client *workflows.Client, namespace, name string, d drawing) (*wf.Workflow, error) {
+func (v *Verb) watchScreen(ctx context.Context, client *workflows.Client, namespace, name string,
+	d drawing) (*wf.Workflow, error) {
 	out := v.Out.(*os.File)
 	var (
 		lock sync.Mutex

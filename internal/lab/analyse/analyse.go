@@ -20,7 +20,7 @@ func Analyse(in Input) Result {
 	slices.SortStableFunc(events, func(a, b Event) int { return a.Time.Compare(b.Time) })
 
 	jobCreated, start, lastJob := jobCreations(events, in.Namespace, in.JobResource)
-	lives := podLives(events, &in)
+	lifetimes := podLifetimes(events, &in)
 
 	res := Result{Start: start}
 	for _, j := range in.Jobs {
@@ -28,7 +28,7 @@ func Analyse(in Input) Result {
 	}
 	var created, scheduled []time.Time
 	var latencies []float64
-	for _, l := range lives {
+	for _, l := range lifetimes {
 		if l.created.IsZero() {
 			continue
 		}
@@ -63,7 +63,7 @@ func Analyse(in Input) Result {
 		CreatedPerSecond: perSecond(start, created), ScheduledPerSecond: perSecond(start, scheduled),
 	}
 	countWrites(&res, events, &in, lastScheduled)
-	res.Invariants = check(lives, &in)
+	res.Invariants = check(lifetimes, &in)
 	return res
 }
 

@@ -13,8 +13,8 @@ const maxViolations = 50
 // audit log does not have it.
 const finish = "finish"
 
-// life is one incarnation of a pod, from its creation to its removal.
-type life struct {
+// podLifetime is one incarnation of a pod, from its creation to its removal.
+type podLifetime struct {
 	name, job string
 	index     int
 	node      string
@@ -28,26 +28,26 @@ type life struct {
 	freed time.Time
 }
 
-// podLives follows every pod of the namespace through the events, in the order in which requests
+// podLifetimes follows every pod of the namespace through the events, in the order in which requests
 // arrived at the server. A busy server may answer a pod's binding before it has answered the pod's
 // create; but a request that depends on another one arrives after that one, so the order of arrival
 // is the right one.
-func podLives(events []Event, in *Input) []*life {
+func podLifetimes(events []Event, in *Input) []*podLifetime {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return a.Received.Compare(b.Received) })
 	atRest := map[string]*Pod{}
 	for i := range in.Pods {
 		atRest[in.Pods[i].Name] = &in.Pods[i]
 	}
-	var lives []*life
-	last := map[string]*life{}       // latest incarnation, by pod name
-	removed := map[*life]time.Time{} // when the last delete of an incarnation reached the server
-	var misnamed []*Event            // creates under the name of an existing pod
-	begin := func(name string) *life {
-		l := &life{name: name, request: in.Request, index: -1}
+	var lifetimes []*podLifetime
+	last := map[string]*podLifetime{}       // latest incarnation, by pod name
+	removed := map[*podLifetime]time.Time{} // when the last delete of an incarnation reached the server
+	var misnamed []*Event                   // creates under the name of an existing pod
+	begin := func(name string) *podLifetime {
+		l := &podLifetime{name: name, request: in.Request, index: -1}
 		l.job, l.index = in.Identify(name)
 		last[name] = l
-		lives = append(lives, l)
+		lifetimes = append(lifetimes, l)
 		return l
 	}
 	for i := range events {
@@ -84,9 +84,9 @@ func podLives(events []Event, in *Input) []*life {
 		}
 	}
 	for _, e := range misnamed {
-		claim(e, lives, begin)
+		claim(e, lifetimes, begin)
 	}
-	for _, l := range lives {
+	for _, l := range lifetimes {
 		if p := atRest[l.name]; p != nil && last[l.name] == l {
 			l.atRest = true
 			l.request, l.phase = p.Request, p.Phase
@@ -107,19 +107,19 @@ func podLives(events []Event, in *Input) []*life {
 	for i := range in.Pods {
 		p := &in.Pods[i]
 		if last[p.Name] == nil {
-			lives = append(lives, &life{name: p.Name, job: p.Job, index: p.Index, node: p.Node, request: p.Request,
+			lifetimes = append(lifetimes, &podLifetime{name: p.Name, job: p.Job, index: p.Index, node: p.Node, request: p.Request,
 				phase: p.Phase, atRest: true, freed: p.Finished})
 		}
 	}
-	return lives
+	return lifetimes
 }
 
 // claim assigns a create logged under another pod's name to the pod that it created. Two pods of
 // one name never exist at the same time: a server that generates a taken name tries again with
 // another, and the audit log keeps the first. The created pod is one whose creation is unknown and
 // that got its node afterwards; if there is none, the create counts as logged.
-func claim(e *Event, lives []*life, begin func(string) *life) {
-	for _, l := range lives {
+func claim(e *Event, lifetimes []*podLifetime, begin func(string) *podLifetime) {
+	for _, l := range lifetimes {
 		if l.created.IsZero() && l.scheduled.After(e.Received) {
 			l.created = e.Time
 			if l.created.After(l.scheduled) {
@@ -155,16 +155,16 @@ func (v *verdict) that(ok bool, format string, args ...any) {
 }
 
 // check checks all invariants of the run.
-func check(lives []*life, in *Input) Invariants {
+func check(lifetimes []*podLifetime, in *Input) Invariants {
 	v := &verdict{}
-	byJob := map[string][]*life{}
-	for _, l := range lives {
+	byJob := map[string][]*podLifetime{}
+	for _, l := range lifetimes {
 		byJob[l.job] = append(byJob[l.job], l)
 	}
-	checkSeen(v, lives)
+	checkSeen(v, lifetimes)
 	checkDuplicates(v, byJob, in.Jobs)
 	checkLost(v, byJob, in)
-	checkOvercommit(v, lives, in.Nodes)
+	checkOvercommit(v, lifetimes, in.Nodes)
 	checkGangs(v, byJob, in.Jobs)
 	checkStatus(v, byJob, in)
 	if v.more > 0 {
@@ -176,19 +176,19 @@ func check(lives []*life, in *Input) Invariants {
 
 // checkSeen checks that the creation of every pod at rest was observed; if not, the measurement is
 // incomplete.
-func checkSeen(v *verdict, lives []*life) {
-	for _, l := range lives {
+func checkSeen(v *verdict, lifetimes []*podLifetime) {
+	for _, l := range lifetimes {
 		v.that(!l.created.IsZero(), "pod %s exists, but its creation was not observed", l.name)
 	}
 }
 
 // checkDuplicates checks that no two live pods ever have the same index of a job, and that a job
 // never has more live pods than it wants.
-func checkDuplicates(v *verdict, byJob map[string][]*life, jobs []Job) {
+func checkDuplicates(v *verdict, byJob map[string][]*podLifetime, jobs []Job) {
 	type change struct {
 		at    time.Time
 		delta int
-		l     *life
+		l     *podLifetime
 	}
 	for _, j := range jobs {
 		var changes []change
@@ -225,7 +225,7 @@ func checkDuplicates(v *verdict, byJob map[string][]*life, jobs []Job) {
 
 // checkLost checks that at rest every requested pod exists, running or finished, and no other pod
 // does.
-func checkLost(v *verdict, byJob map[string][]*life, in *Input) {
+func checkLost(v *verdict, byJob map[string][]*podLifetime, in *Input) {
 	known := map[string]bool{}
 	for _, j := range in.Jobs {
 		known[j.Name] = true
@@ -256,14 +256,14 @@ func checkLost(v *verdict, byJob map[string][]*life, in *Input) {
 // its resources when the server has answered and releases them when the request that removes it
 // arrives. The exact moment lies between arrival and answer; taking the later start and the earlier
 // end avoids false alarms.
-func checkOvercommit(v *verdict, lives []*life, nodes map[string]Resources) {
+func checkOvercommit(v *verdict, lifetimes []*podLifetime, nodes map[string]Resources) {
 	type change struct {
 		at   time.Time
 		sign int64
-		l    *life
+		l    *podLifetime
 	}
 	byNode := map[string][]change{}
-	for _, l := range lives {
+	for _, l := range lifetimes {
 		if l.node == "" {
 			continue
 		}
@@ -312,7 +312,7 @@ func overcommitted(used, node Resources) (string, bool) {
 }
 
 // checkGangs checks that at rest a gang holds either no node, or at least its minimum.
-func checkGangs(v *verdict, byJob map[string][]*life, jobs []Job) {
+func checkGangs(v *verdict, byJob map[string][]*podLifetime, jobs []Job) {
 	for _, j := range jobs {
 		bound := 0
 		for _, l := range byJob[j.Name] {
@@ -326,7 +326,7 @@ func checkGangs(v *verdict, byJob map[string][]*life, jobs []Job) {
 
 // checkStatus checks that nothing failed silently: the counts in a job's status match its pods, and
 // a job that did not get all of its pods says so.
-func checkStatus(v *verdict, byJob map[string][]*life, in *Input) {
+func checkStatus(v *verdict, byJob map[string][]*podLifetime, in *Input) {
 	states := map[string]*JobState{}
 	for i := range in.States {
 		states[in.States[i].Name] = &in.States[i]
@@ -357,7 +357,7 @@ func checkStatus(v *verdict, byJob map[string][]*life, in *Input) {
 
 // longestPartial returns the longest time in seconds that a gang held nodes while it was below its
 // minimum.
-func longestPartial(byJob map[string][]*life, jobs []Job) float64 {
+func longestPartial(byJob map[string][]*podLifetime, jobs []Job) float64 {
 	longest := 0.0
 	for _, j := range jobs {
 		if j.Min < 2 {

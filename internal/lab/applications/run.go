@@ -140,14 +140,14 @@ type trial struct {
 
 	apps rest.Interface
 	// seen is the state of each application as the watch has shown it.
-	seen observe.Seen[sight]
+	seen observe.Seen[observation]
 	// where returns the clusters of an application; nil means the local cluster for all.
 	where func(i int) []string
 	far   fleet
 }
 
-// sight is the state of an application as the watch has shown it.
-type sight struct {
+// observation is the state of an application as the watch has shown it.
+type observation struct {
 	at         time.Time // when it was shown running in this generation
 	generation int64     // the latest generation in which it ran
 	phase      oam.ApplicationPhase
@@ -266,7 +266,7 @@ func (t *trial) managerArgs() []string {
 func (t *trial) watch(ctx context.Context) error {
 	note := func(a *oam.Application) {
 		now := time.Now()
-		t.seen.Note(a.Namespace, a.Name, func(s sight) sight {
+		t.seen.Note(a.Namespace, a.Name, func(s observation) observation {
 			s.phase = a.Status.Phase
 			if a.Status.Phase == oam.PhaseRunning && a.Status.ObservedGeneration == a.Generation && s.generation < a.Generation {
 				s.at, s.generation = now, a.Generation
@@ -287,7 +287,7 @@ func (t *trial) watch(ctx context.Context) error {
 
 // running counts the applications of a namespace that run in the given generation or a later one.
 func (t *trial) running(namespace string, generation int64) int {
-	return t.seen.Count(namespace, func(s sight) bool { return s.generation >= generation && s.phase == oam.PhaseRunning })
+	return t.seen.Count(namespace, func(s observation) bool { return s.generation >= generation && s.phase == oam.PhaseRunning })
 }
 
 func (t *trial) submit(ctx context.Context, namespace string, n int) error {
@@ -346,7 +346,7 @@ func (t *trial) clear(ctx context.Context, namespace string, n int) error {
 
 // there counts the applications of a namespace.
 func (t *trial) there(namespace string) int {
-	return t.seen.Count(namespace, func(sight) bool { return true })
+	return t.seen.Count(namespace, func(observation) bool { return true })
 }
 
 // phase measures act and the time after it until everything is at rest.

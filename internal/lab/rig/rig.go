@@ -26,8 +26,8 @@ const stopTimeout = 30 * time.Second
 // Rig is a running control plane.
 type Rig struct {
 	*localcluster.Cluster
-	home   *home
-	outDir string
+	workDir *workDir
+	outDir  string
 
 	lock sync.Mutex
 	died string                   // messages about components that died
@@ -46,10 +46,10 @@ func Start(ctx context.Context, cfg localcluster.Config, outDir string, starting
 		slog.Warn("what killed measurements left could not be removed", "folder", state, "error", err)
 	}
 	r := &Rig{outDir: outDir}
-	if r.home, err = newHome(state); err != nil {
+	if r.workDir, err = newWorkDir(state); err != nil {
 		return nil, err
 	}
-	cfg.Name, cfg.Dir = clusterName, r.home.dir
+	cfg.Name, cfg.Dir = clusterName, r.workDir.dir
 	cfg.OnEvent = func(e localcluster.Event) {
 		switch e.Kind {
 		case localcluster.EventDied:
@@ -62,7 +62,7 @@ func Start(ctx context.Context, cfg localcluster.Config, outDir string, starting
 		}
 	}
 	if r.Cluster, err = localcluster.Start(ctx, cfg); err != nil {
-		return nil, errors.Join(err, r.home.remove())
+		return nil, errors.Join(err, r.workDir.remove())
 	}
 	return r, nil
 }
@@ -91,14 +91,14 @@ func (r *Rig) Stop(ctx context.Context, failed bool) error {
 	if failed && ctx.Err() == nil {
 		err = errors.Join(err, r.keepLogs())
 	}
-	return errors.Join(err, r.home.remove())
+	return errors.Join(err, r.workDir.remove())
 }
 
 // keepLogs copies the logs to the results. It returns an error that says where they are.
 func (r *Rig) keepLogs() error {
 	to, err := os.MkdirTemp(r.outDir, "logs-")
 	if err == nil {
-		err = os.CopyFS(to, os.DirFS(filepath.Join(r.home.dir, "logs")))
+		err = os.CopyFS(to, os.DirFS(filepath.Join(r.workDir.dir, "logs")))
 	}
 	if err != nil {
 		return fmt.Errorf("keep the logs: %w", err)

@@ -16,21 +16,21 @@ import (
 // no owner.
 const owned = "owned"
 
-// home is the directory of a control plane.
-type home struct {
+// workDir is the directory of a control plane.
+type workDir struct {
 	dir  string
 	lock *os.File
 }
 
-// newHome creates a directory owned by this process.
-func newHome(state string) (h *home, err error) {
+// newWorkDir creates a directory owned by this process.
+func newWorkDir(state string) (h *workDir, err error) {
 	// The lock on the parent ensures that removeStale never sees a directory without its lock.
 	among, err := lock(state)
 	if err != nil {
 		return nil, err
 	}
 	defer among.Close()
-	h = &home{}
+	h = &workDir{}
 	if h.dir, err = os.MkdirTemp(state, "bench-"); err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func newHome(state string) (h *home, err error) {
 }
 
 // remove deletes the directory and releases the lock.
-func (h *home) remove() error {
+func (h *workDir) remove() error {
 	return errors.Join(os.RemoveAll(h.dir), h.lock.Close())
 }
 

@@ -16,7 +16,7 @@ const ownerVariable = "RIG_TEST_OWNER"
 
 func TestMain(m *testing.M) {
 	if state := os.Getenv(ownerVariable); state != "" {
-		h, err := newHome(state)
+		h, err := newWorkDir(state)
 		fmt.Println(h.dir, err)
 		select {}
 	}
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 
 func TestWhatAKilledMeasurementLeftIsRemoved(t *testing.T) {
 	state := t.TempDir()
-	own, err := newHome(state)
+	own, err := newWorkDir(state)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,14 +27,16 @@ type Trial struct {
 	title  string
 }
 
-// StartTrial starts the control plane of a run. jobs is the resource of the load, change changes the
-// configuration of the control plane, and managerArgs are flags for the manager.
-func (c *Config) StartTrial(ctx context.Context, title string, jobs schema.GroupVersionResource, change func(*localcluster.Config), managerArgs ...string) (*Trial, error) {
+// StartTrial starts the control plane of a run. jobs is the resource of the load, change changes
+// the configuration of the control plane, and managerArgs are flags for the manager.
+func (c *Config) StartTrial(ctx context.Context, title string, jobs schema.GroupVersionResource,
+	change func(*localcluster.Config), managerArgs ...string) (*Trial, error) {
 	t := &Trial{config: c, title: title}
 	t.Say("starting a control plane")
 	cluster := localcluster.Config{
 		KubeBinary: c.Kube, NotDurable: !c.Durable, Nodes: c.Nodes, ManagerCommand: []string{c.Lockstep, "manager"}, Install: install.Apply,
-		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: append(slices.Clone(managerArgs), c.ManagerArgs...)},
+		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: append(slices.Clone(managerArgs),
+			c.ManagerArgs...)},
 	}
 	change(&cluster)
 	var err error
@@ -86,7 +88,8 @@ type Floor struct {
 // Floor measures the floor without a manager. clear removes the load of the run. write writes a
 // sample or everything into a fresh namespace, and returns the number of units and the time that
 // they took.
-func (t *Trial) Floor(ctx context.Context, clear func() error, write func(namespace string, sample bool, concurrency int) (int, time.Duration, error)) (f Floor, err error) {
+func (t *Trial) Floor(ctx context.Context, clear func() error,
+	write func(namespace string, sample bool, concurrency int) (int, time.Duration, error)) (f Floor, err error) {
 	//   1. Stop everybody but the client.
 	t.Say("floor: clearing")
 	if err := t.StopComponent(ctx, localcluster.Manager); err != nil {
@@ -96,9 +99,10 @@ func (t *Trial) Floor(ctx context.Context, clear func() error, write func(namesp
 		return f, err
 	}
 	//   2. Find the best concurrency by samples.
-	f.Concurrency, f.Samples, err = floor.Calibrate(t.config.FloorConcurrency, func(i, concurrency int) (int, time.Duration, error) {
-		return write(fmt.Sprintf("floor-%d", i), true, concurrency)
-	})
+	f.Concurrency, f.Samples, err = floor.Calibrate(t.config.FloorConcurrency,
+		func(i, concurrency int) (int, time.Duration, error) {
+			return write(fmt.Sprintf("floor-%d", i), true, concurrency)
+		})
 	if err := errors.Join(err, t.Quiet(ctx)); err != nil {
 		return f, err
 	}

@@ -31,8 +31,8 @@ func newList() (runtime.Object, func() []drive.Object) {
 	}
 }
 
-// course is the timeline of one workflow.
-type course struct {
+// timeline says when a workflow and its pods were under way.
+type timeline struct {
 	created, ended time.Time
 	firstPod       time.Time
 	pods           map[string]*span
@@ -46,7 +46,7 @@ type span struct {
 // analyse computes the results of the run.
 func (t *trial) analyse(used series.Usage, list []drive.Object) {
 	r := &t.run
-	courses := map[string]*course{}
+	timelines := map[string]*timeline{}
 	r.Writes = analyse.CountWrites(t.Log.Events, func(e *analyse.Event) bool {
 		return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] && (e.Namespace == namespace || e.Namespace == "")
 	})
@@ -57,7 +57,7 @@ func (t *trial) analyse(used series.Usage, list []drive.Object) {
 	// pod's create.
 	for i := range t.Log.Events {
 		if e := &t.Log.Events[i]; e.Namespace == namespace && e.OK() && e.Resource == workflowResource && e.Verb == "create" {
-			courses[e.Name] = &course{created: e.Time, pods: map[string]*span{}}
+			timelines[e.Name] = &timeline{created: e.Time, pods: map[string]*span{}}
 			if start.IsZero() || e.Received.Before(start) {
 				start = e.Received
 			}
@@ -73,7 +73,7 @@ func (t *trial) analyse(used series.Usage, list []drive.Object) {
 		case e.Resource == workflowResource && e.Actor == observe.Manager:
 			patches++
 		case e.Resource == "pods" && e.Sub == "" && e.Verb == "create":
-			if c := courses[workflowOf(e.Name)]; c != nil {
+			if c := timelines[workflowOf(e.Name)]; c != nil {
 				if c.firstPod.IsZero() {
 					c.firstPod = e.Time
 				}
@@ -85,7 +85,7 @@ func (t *trial) analyse(used series.Usage, list []drive.Object) {
 				p.creates++
 			}
 		case e.Resource == "pods" && e.Sub == "status" && e.Actor == observe.Nodes:
-			if c := courses[workflowOf(e.Name)]; c != nil && c.pods[e.Name] != nil {
+			if c := timelines[workflowOf(e.Name)]; c != nil && c.pods[e.Name] != nil {
 				c.pods[e.Name].to = e.Time // the last one says how the pod ended
 			}
 		}
@@ -93,8 +93,8 @@ func (t *trial) analyse(used series.Usage, list []drive.Object) {
 	var queued, beyond, total []float64
 	var created, ended []time.Time
 	for name, at := range t.ended.In(namespace) {
-		if courses[name] != nil {
-			courses[name].ended = at
+		if timelines[name] != nil {
+			timelines[name].ended = at
 		}
 	}
 	for _, o := range list {
@@ -112,7 +112,7 @@ func (t *trial) analyse(used series.Usage, list []drive.Object) {
 	if len(list) != r.Workflows {
 		r.Bad("%d workflows of %d are there at the end", len(list), r.Workflows)
 	}
-	for name, c := range courses {
+	for name, c := range timelines {
 		created = append(created, c.created)
 		if len(c.pods) != t.shape.Pods {
 			r.Bad("%s had %d pods, not %d", name, len(c.pods), t.shape.Pods)
@@ -166,7 +166,7 @@ func workflowOf(pod string) string {
 }
 
 // covered returns how long at least one of the workflow's pods was under way.
-func (c *course) covered() time.Duration {
+func (c *timeline) covered() time.Duration {
 	var spans []span
 	for _, p := range c.pods {
 		if !p.to.IsZero() {

@@ -82,7 +82,8 @@ func (c *Client) Tracker(ctx context.Context, namespace, name string) (*oam.Reso
 
 // Definitions returns the definitions that are visible in a namespace: its own, followed by those
 // of the system namespace.
-func (c *Client) Definitions(ctx context.Context, namespace string) ([]oam.ComponentDefinition, []oam.TraitDefinition, error) {
+func (c *Client) Definitions(ctx context.Context,
+	namespace string) ([]oam.ComponentDefinition, []oam.TraitDefinition, error) {
 	var components []oam.ComponentDefinition
 	var traits []oam.TraitDefinition
 	namespaces := []string{namespace}
@@ -106,7 +107,8 @@ func (c *Client) Definitions(ctx context.Context, namespace string) ([]oam.Compo
 // Patch patches an application.
 func (c *Client) Patch(ctx context.Context, namespace, name string, kind types.PatchType, data []byte) error {
 	return c.rest.Patch(kind).Namespace(namespace).Resource("applications").Name(name).
-		SpecificallyVersionedParams(&metav1.PatchOptions{DryRun: c.dryRun.Option()}, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+		SpecificallyVersionedParams(&metav1.PatchOptions{DryRun: c.dryRun.Option()}, metav1.ParameterCodec,
+			schema.GroupVersion{Version: "v1"}).
 		Body(data).Do(ctx).Error()
 }
 

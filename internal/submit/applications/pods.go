@@ -29,7 +29,8 @@ func (c *Client) Pods(ctx context.Context, app *oam.Application, component strin
 	if err != nil {
 		return nil, err
 	}
-	if component != "" && !slices.ContainsFunc(app.Spec.Components, func(x oam.Component) bool { return x.Name == component }) {
+	if component != "" && !slices.ContainsFunc(app.Spec.Components,
+		func(x oam.Component) bool { return x.Name == component }) {
 		return nil, fmt.Errorf("application %s has no component %s", app.Name, component)
 	}
 	var out []corev1.Pod
@@ -88,7 +89,8 @@ func (c *Client) podsOf(ctx context.Context, m *oam.ManagedResource) ([]corev1.P
 	if err != nil || selector == nil {
 		return nil, ignoreGone(err)
 	}
-	list, err := c.core.CoreV1().Pods(m.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(selector)})
+	list, err := c.core.CoreV1().Pods(m.Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(selector)})
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +134,8 @@ const streamsMax = 100
 
 // Logs calls print with the lines of pods: one pod after the other, or with Follow all pods at the
 // same time, as lines come. print is called by one goroutine at a time.
-func (c *Client) Logs(ctx context.Context, pods []corev1.Pod, o workflows.LogOptions, print func(workflows.Line)) error {
+func (c *Client) Logs(ctx context.Context, pods []corev1.Pod, o workflows.LogOptions,
+	print func(workflows.Line)) error {
 	emit := o.Filter(print)
 	failed := make([]error, len(pods))
 	if !o.Follow {
@@ -141,7 +144,8 @@ func (c *Client) Logs(ctx context.Context, pods []corev1.Pod, o workflows.LogOpt
 		}
 	} else {
 		if len(pods) > streamsMax {
-			return fmt.Errorf("there are %d pods; choose among them with --component or --pod: at most %d are followed", len(pods), streamsMax)
+			return fmt.Errorf("there are %d pods; choose among them with --component or --pod: at most %d are followed",
+				len(pods), streamsMax)
 		}
 		var reading sync.WaitGroup
 		for i := range pods {
@@ -181,11 +185,13 @@ func (c *Client) Exec(ctx context.Context, pod *corev1.Pod, o ExecOptions) error
 	if err != nil {
 		return err
 	}
-	executor, err := remotecommand.NewFallbackExecutor(websocket, old, func(err error) bool { return !errors.Is(err, context.Canceled) && isUpgradeFailure(err) })
+	executor, err := remotecommand.NewFallbackExecutor(websocket, old,
+		func(err error) bool { return !errors.Is(err, context.Canceled) && isUpgradeFailure(err) })
 	if err != nil {
 		return err
 	}
-	stream := remotecommand.StreamOptions{Stdin: o.In, Stdout: o.Out, Stderr: o.Err, Tty: o.TTY, TerminalSizeQueue: o.Sizes}
+	stream := remotecommand.StreamOptions{Stdin: o.In, Stdout: o.Out, Stderr: o.Err, Tty: o.TTY,
+		TerminalSizeQueue: o.Sizes}
 	if o.TTY {
 		stream.Stderr = nil
 	}
@@ -199,7 +205,8 @@ func isUpgradeFailure(err error) bool {
 
 // Forward forwards local ports, given as LOCAL:REMOTE, to a pod until ctx is done. ready is called
 // with the ports when they can be used.
-func (c *Client) Forward(ctx context.Context, pod *corev1.Pod, addresses, ports []string, out, errOut io.Writer, ready func([]portforward.ForwardedPort)) error {
+func (c *Client) Forward(ctx context.Context, pod *corev1.Pod, addresses, ports []string, out, errOut io.Writer,
+	ready func([]portforward.ForwardedPort)) error {
 	transport, upgrader, err := spdy.RoundTripperFor(c.config)
 	if err != nil {
 		return err

@@ -52,7 +52,8 @@ func (c *Client) Join(ctx context.Context, cred *clusters.Credential) (replaced 
 		return false, err
 	}
 	if there.Labels[clusters.CredentialTypeLabel] == "" {
-		return false, fmt.Errorf("secret %s/%s exists and is not a cluster's; choose another --name", oam.SystemNamespace, cred.Name)
+		return false, fmt.Errorf("secret %s/%s exists and is not a cluster's; choose another --name",
+			oam.SystemNamespace, cred.Name)
 	}
 	for k, v := range there.Labels {
 		if _, given := secret.Labels[k]; !given {
@@ -67,7 +68,8 @@ func (c *Client) Join(ctx context.Context, cred *clusters.Credential) (replaced 
 // List returns the managed clusters, sorted by name. problems has an error for each Secret that
 // cannot be read.
 func (c *Client) List(ctx context.Context) (list []*clusters.Credential, problems []error, _ error) {
-	secrets, err := c.core.CoreV1().Secrets(oam.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: clusters.CredentialTypeLabel})
+	secrets, err := c.core.CoreV1().Secrets(oam.SystemNamespace).List(ctx,
+		metav1.ListOptions{LabelSelector: clusters.CredentialTypeLabel})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,7 +97,8 @@ func (c *Client) Get(ctx context.Context, name string) (*clusters.Credential, er
 func (c *Client) secret(ctx context.Context, name string) (*corev1.Secret, error) {
 	secret, err := c.core.CoreV1().Secrets(oam.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && secret.Labels[clusters.CredentialTypeLabel] == "" {
-		return nil, fmt.Errorf("there is no managed cluster %s; 'lockstep cluster list' shows those that there are", name)
+		return nil, fmt.Errorf("there is no managed cluster %s; 'lockstep cluster list' shows those that there are",
+			name)
 	}
 	return secret, err
 }
@@ -109,7 +112,8 @@ func (c *Client) Label(ctx context.Context, name string, labels map[string]*stri
 	if err != nil {
 		return err
 	}
-	_, err = c.core.CoreV1().Secrets(oam.SystemNamespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: c.dryRun.Option()})
+	_, err = c.core.CoreV1().Secrets(oam.SystemNamespace).Patch(ctx, name, types.MergePatchType, patch,
+		metav1.PatchOptions{DryRun: c.dryRun.Option()})
 	return err
 }
 
@@ -119,7 +123,8 @@ func (c *Client) Detach(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return c.core.CoreV1().Secrets(oam.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}, DryRun: c.dryRun.Option()})
+	return c.core.CoreV1().Secrets(oam.SystemNamespace).Delete(ctx, name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}, DryRun: c.dryRun.Option()})
 }
 
 // Probe checks from this machine whether a cluster can be reached.

@@ -53,9 +53,11 @@ func (c *Client) patch(ctx context.Context, resource string, object Object, chan
 	if err != nil {
 		return err
 	}
-	return explain(c.rest.Patch(types.MergePatchType).NamespaceIfScoped(object.GetNamespace(), resource != ClusterTemplates).
+	return explain(c.rest.Patch(types.MergePatchType).NamespaceIfScoped(object.GetNamespace(),
+		resource != ClusterTemplates).
 		Resource(resource).Name(object.GetName()).
-		SpecificallyVersionedParams(&metav1.PatchOptions{FieldManager: fieldManager, DryRun: c.dryRun.Option()}, metav1.ParameterCodec, metaVersion).
+		SpecificallyVersionedParams(&metav1.PatchOptions{FieldManager: fieldManager, DryRun: c.dryRun.Option()},
+			metav1.ParameterCodec, metaVersion).
 		Body(data).Do(ctx).Error())
 }
 
@@ -174,7 +176,8 @@ func supply(n *wf.NodeStatus, change NodeChange, used map[string]bool) error {
 
 // change reads a workflow, calls decide, and writes spec and nodes. It starts again if another
 // client has changed the workflow meanwhile.
-func (c *Client) change(ctx context.Context, namespace, name string, decide func(*wf.Workflow) (spec map[string]any, nodes map[string]wf.NodeStatus, err error)) error {
+func (c *Client) change(ctx context.Context, namespace, name string,
+	decide func(*wf.Workflow) (spec map[string]any, nodes map[string]wf.NodeStatus, err error)) error {
 	name, err := c.Name(ctx, namespace, name)
 	if err != nil {
 		return err
@@ -234,7 +237,8 @@ func (c *Client) Replace(ctx context.Context, w *wf.Workflow) error {
 		w.Status.Nodes = nil
 	}
 	return explain(c.rest.Put().Namespace(w.Namespace).Resource(Workflows).Name(w.Name).
-		SpecificallyVersionedParams(&metav1.UpdateOptions{FieldManager: fieldManager, DryRun: c.dryRun.Option()}, metav1.ParameterCodec, metaVersion).
+		SpecificallyVersionedParams(&metav1.UpdateOptions{FieldManager: fieldManager, DryRun: c.dryRun.Option()},
+			metav1.ParameterCodec, metaVersion).
 		Body(w).Do(ctx).Error())
 }
 

@@ -45,7 +45,8 @@ type Client struct {
 	dryRun kubeclient.DryRun
 }
 
-// New returns a client for a cluster. With dryRun it changes nothing. It does not contact the server.
+// New returns a client for a cluster. With dryRun it changes nothing. It does not contact the
+// server.
 func New(cfg *rest.Config, dryRun kubeclient.DryRun) (*Client, error) {
 	r, err := kubeclient.ForGroupVersion(cfg, nil, wf.GroupVersion, scheme.Scheme)
 	if err != nil {
@@ -87,7 +88,8 @@ func explain(err error) error {
 // Create creates an object. Its namespace must be set if the resource is namespaced. Unknown fields
 // are errors.
 func (c *Client) Create(ctx context.Context, resource string, object, out Object) error {
-	options := &metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict, DryRun: c.dryRun.Option()}
+	options := &metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict,
+		DryRun: c.dryRun.Option()}
 	return explain(c.rest.Post().NamespaceIfScoped(object.GetNamespace(), resource != ClusterTemplates).Resource(resource).
 		SpecificallyVersionedParams(options, metav1.ParameterCodec, metaVersion).Body(object).Do(ctx).Into(out))
 }

@@ -191,7 +191,8 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 
 // StreamPod reads one pod's log to its end.
 func StreamPod(ctx context.Context, core kubernetes.Interface, pod *corev1.Pod, o LogOptions, emit func(Line)) error {
-	options := &corev1.PodLogOptions{Container: o.Container, Follow: o.Follow, Previous: o.Previous, Timestamps: o.Timestamps, TailLines: o.TailLines}
+	options := &corev1.PodLogOptions{Container: o.Container, Follow: o.Follow, Previous: o.Previous,
+		Timestamps: o.Timestamps, TailLines: o.TailLines}
 	if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == o.Container }) &&
 		!slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == o.Container }) && len(pod.Spec.Containers) > 0 {
 		options.Container = pod.Spec.Containers[0].Name
@@ -207,7 +208,8 @@ func StreamPod(ctx context.Context, core kubernetes.Interface, pod *corev1.Pod, 
 	body, err := core.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	switch {
 	case err != nil && strings.Contains(err.Error(), "no preferred addresses found"):
-		return fmt.Errorf("pod %s: its node %s has no address to ask for logs; simulated nodes run nothing", pod.Name, pod.Spec.NodeName)
+		return fmt.Errorf("pod %s: its node %s has no address to ask for logs; simulated nodes run nothing", pod.Name,
+			pod.Spec.NodeName)
 	case err != nil:
 		return fmt.Errorf("pod %s: %w", pod.Name, err)
 	}

@@ -1,4 +1,4 @@
-package lab
+package jobs
 
 import (
 	"context"
@@ -158,7 +158,8 @@ func (t *trial) connect(ctx context.Context) (stop func(failed bool) error, err 
 func (t *trial) start(ctx context.Context) (err error) {
 	config := localcluster.Config{KubeBinary: t.config.Kube, NotDurable: !t.config.Durable, Nodes: t.config.Nodes}
 	t.experiment.sys.Configure(&config)
-	t.cluster, err = rig.Start(ctx, config, t.config.OutDir, func(c localcluster.Component) { t.enter("starting "+string(c), 0) })
+	t.cluster, err = rig.Start(ctx, config, t.config.OutDir,
+		func(c localcluster.Component) { t.enter("starting "+string(c), 0) })
 	return err
 }
 
@@ -314,7 +315,8 @@ func (t *trial) room(ctx context.Context, namespace string) (map[string]analyse.
 	out := make(map[string]analyse.Resources, len(nodes))
 	for i := range nodes {
 		a := nodes[i].Status.Allocatable
-		out[nodes[i].Name] = analyse.Resources{MilliCPU: a.Cpu().MilliValue(), MemoryBytes: a.Memory().Value(), Pods: a.Pods().Value()}
+		out[nodes[i].Name] = analyse.Resources{MilliCPU: a.Cpu().MilliValue(), MemoryBytes: a.Memory().Value(),
+			Pods: a.Pods().Value()}
 	}
 	pods, err := t.client.Pods(ctx, "")
 	if err != nil {
@@ -433,22 +435,24 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 func (t *trial) calibrate(ctx context.Context, load *floor.Load, writers floor.Writers, result *report.Floor) error {
 	var err error
 	var samples []floor.Sample
-	result.Concurrency, samples, err = floor.Calibrate(t.config.FloorConcurrency, func(i, concurrency int) (int, time.Duration, error) {
-		sample := load.Sample(max(sampleSize, samplePerFlight*concurrency))
-		_, pods := sample.Counts()
-		namespace := fmt.Sprintf("bench-calibrate-%d", i)
-		t.enter(fmt.Sprintf("floor: trying %d in flight", concurrency), pods)
-		if err := t.client.CreateNamespace(ctx, namespace); err != nil {
-			return 0, 0, err
-		}
-		took, err := sample.Run(ctx, writers, namespace, concurrency, func(done int) { t.count(done, pods) })
-		if err != nil {
-			return 0, 0, err
-		}
-		return pods, took, t.client.Clear(ctx, namespace, t.experiment.sys.NewList)
-	})
+	result.Concurrency, samples, err = floor.Calibrate(t.config.FloorConcurrency,
+		func(i, concurrency int) (int, time.Duration, error) {
+			sample := load.Sample(max(sampleSize, samplePerFlight*concurrency))
+			_, pods := sample.Counts()
+			namespace := fmt.Sprintf("bench-calibrate-%d", i)
+			t.enter(fmt.Sprintf("floor: trying %d in flight", concurrency), pods)
+			if err := t.client.CreateNamespace(ctx, namespace); err != nil {
+				return 0, 0, err
+			}
+			took, err := sample.Run(ctx, writers, namespace, concurrency, func(done int) { t.count(done, pods) })
+			if err != nil {
+				return 0, 0, err
+			}
+			return pods, took, t.client.Clear(ctx, namespace, t.experiment.sys.NewList)
+		})
 	for _, s := range samples {
-		result.Calibration = append(result.Calibration, report.Calibration{Concurrency: s.Concurrency, PodsPerSecond: s.PerSecond})
+		result.Calibration = append(result.Calibration,
+			report.Calibration{Concurrency: s.Concurrency, PodsPerSecond: s.PerSecond})
 	}
 	return err
 }
@@ -492,5 +496,5 @@ func (t *trial) count(done, total int) { t.progress(Progress{Done: done, Total: 
 
 func (t *trial) progress(p Progress) {
 	p.Run, p.Runs, p.Case, p.Stage = t.index, t.total, t.experiment.String(), t.stage
-	t.config.Progress(p)
+	t.config.OnProgress(p)
 }

@@ -1,4 +1,4 @@
-package lab
+package jobs
 
 import (
 	"compress/gzip"
@@ -22,6 +22,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
@@ -37,16 +38,16 @@ func TestMeasureBothSystems(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	shape := scenario.Shape{Jobs: 8, PodsPerJob: 5}
 	cfg := Config{
-		Shapes: []scenario.Shape{shape}, Gangs: []bool{true}, Systems: []string{"lockstep", "kubernetes"}, Repeat: 1,
-		Nodes: localcluster.Nodes{Count: 10}, ClientConcurrency: 4, WarmUpPods: 10, FloorConcurrency: []int{8, 16},
-		Timeout: time.Minute, OutDir: t.TempDir(), Lockstep: lockstep, Kube: kube, Version: "test",
-		Progress: func(p Progress) {
+		Shapes: []scenario.Shape{shape}, Gangs: []bool{true}, Systems: []string{"lockstep", "kubernetes"}, WarmUpPods: 10,
+		Config: series.Config{Repeat: 1, Nodes: localcluster.Nodes{Count: 10}, ClientConcurrency: 4, FloorConcurrency: []int{8, 16},
+			Timeout: time.Minute, OutDir: t.TempDir(), Lockstep: lockstep, Kube: kube, Version: "test"},
+		OnProgress: func(p Progress) {
 			if p.Done == 0 {
 				t.Logf("%s: %s %s", p.Case, p.Stage, p.Result)
 			}
 		},
 	}
-	rep, err := Run(t.Context(), cfg)
+	rep, err := Measure(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,10 +142,11 @@ func TestMeasureAnExistingClusterTwice(t *testing.T) {
 
 	shape := scenario.Shape{Jobs: 4, PodsPerJob: 25}
 	for _, audit := range []string{cluster.AuditLogPath(), ""} {
-		rep, err := Run(t.Context(), Config{
-			Shapes: []scenario.Shape{shape}, Gangs: []bool{true}, Systems: []string{"lockstep"}, Repeat: 2, ClientConcurrency: 4,
-			Kubeconfig: cluster.Kubeconfig(), AuditLog: audit, Timeout: time.Minute, OutDir: t.TempDir(),
-			Progress: func(p Progress) {
+		rep, err := Measure(t.Context(), Config{
+			Shapes: []scenario.Shape{shape}, Gangs: []bool{true}, Systems: []string{"lockstep"},
+			Config:     series.Config{Repeat: 2, ClientConcurrency: 4, Timeout: time.Minute, OutDir: t.TempDir()},
+			Kubeconfig: cluster.Kubeconfig(), AuditLog: audit,
+			OnProgress: func(p Progress) {
 				if p.Result != "" {
 					t.Log(p.Result)
 				}
@@ -212,7 +214,8 @@ func checkEvents(t *testing.T, dir string, run, pods int) {
 func TestPlanAlternatesSystems(t *testing.T) {
 	cfg := Config{
 		Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 2}, {Jobs: 2, PodsPerJob: 1}}, Gangs: []bool{true, false},
-		Systems: []string{"lockstep", "kubernetes"}, Repeat: 2, WriterConcurrency: []int{0, 16}, JobSyncs: []int{0, 50},
+		Systems: []string{"lockstep", "kubernetes"}, JobSyncs: []int{0, 50},
+		Config: series.Config{Repeat: 2, WriterConcurrency: []int{0, 16}},
 	}
 	plan, err := cfg.plan()
 	if err != nil {
@@ -237,7 +240,7 @@ func TestPlanAlternatesSystems(t *testing.T) {
 func TestBadConfigurationsAreRefused(t *testing.T) {
 	good := func() Config {
 		return Config{Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 1}}, Gangs: []bool{true}, Systems: []string{"lockstep"},
-			Repeat: 1, ClientConcurrency: 1, Timeout: time.Second}
+			Config: series.Config{Repeat: 1, ClientConcurrency: 1, Timeout: time.Second}}
 	}
 	if c := good(); c.Validate() != nil {
 		t.Fatal(c.Validate())

@@ -1,4 +1,4 @@
-package lab
+package jobs
 
 import (
 	"context"
@@ -16,16 +16,16 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
-// Run makes all runs of the experiment. The report contains the runs that ended, even if Run fails;
+// Measure makes all runs of the experiment. The report contains the runs that ended, even if Measure fails;
 // a run that could not be measured is included with its error. After each run the results so far
 // are in OutDir:
 //
 //	result.json                the report, with curves
 //	report.html                the same for people
 //	NN-case/events.jsonl.gz    what was observed, one event a line
-func Run(ctx context.Context, cfg Config) (*report.Report, error) {
-	if cfg.Progress == nil {
-		cfg.Progress = func(Progress) {}
+func Measure(ctx context.Context, cfg Config) (*report.Report, error) {
+	if cfg.OnProgress == nil {
+		cfg.OnProgress = func(Progress) {}
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -54,7 +54,8 @@ func Run(ctx context.Context, cfg Config) (*report.Report, error) {
 			t.run.Error = err.Error()
 		}
 		rep.Runs = append(rep.Runs, t.run)
-		if err := errors.Join(t.saveEvents(), series.Save(cfg.OutDir, rep, func(w io.Writer) error { return report.HTML(w, rep) })); err != nil {
+		if err := errors.Join(t.saveEvents(),
+			series.Save(cfg.OutDir, rep, func(w io.Writer) error { return report.HTML(w, rep) })); err != nil {
 			return rep, err
 		}
 		t.progress(Progress{Result: report.Line(&t.run)})

@@ -1,58 +1,37 @@
-package lab
+package jobs
 
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/system"
-	"lockstep.dev/lockstep/internal/localcluster"
 )
 
 // Config configures an experiment.
 type Config struct {
+	series.Config
 	Shapes []scenario.Shape
 	// Gangs are the values of --gang to measure: true, false or both.
 	Gangs []bool
-	// Systems are the names of the systems to measure, in alternation.
+	// Systems are the names of the systems to measure, in alternation. Of Lockstep each setting of
+	// WriterConcurrency is measured like a system of its own.
 	Systems []string
-	// ManagerArgs are additional flags for the manager.
-	ManagerArgs []string
-	// WriterConcurrency are the manager's settings to measure, each like a system of its own; 0 is
-	// adaptive.
-	WriterConcurrency []int
 	// JobSyncs are the settings of stock Kubernetes to measure: how many Jobs it syncs
 	// concurrently; 0 is its default.
 	JobSyncs []int
-	Repeat   int
-	// Nodes are the simulated nodes of the control planes.
-	Nodes localcluster.Nodes
-	// Durable runs etcd with fsync.
-	Durable bool
-	// ClientConcurrency is how many jobs the client creates concurrently.
-	ClientConcurrency int
 	// WarmUpPods is the number of pods created and deleted through the system before the
 	// measurement.
 	WarmUpPods int
-	// FloorConcurrency are the concurrencies that the calibration of the floor tries; if empty, no
-	// floor is measured.
-	FloorConcurrency []int
 	// Kubeconfig names an existing cluster that runs the system under test, in place of fresh
 	// clusters. AuditLog is the path of its audit log if this machine has it; without it a watch is
 	// used.
 	Kubeconfig, Context, AuditLog string
-	// Timeout bounds each run from the first job to the last pod.
-	Timeout time.Duration
-	// OutDir is the directory for the results.
-	OutDir string
-	// Lockstep and Kube are the paths of the two programs.
-	Lockstep, Kube string
-	Version        string
-	// Progress is called for each step of the experiment. It must not block for long.
-	Progress func(Progress)
+	// OnProgress is called for each step of the experiment. It must not block for long.
+	OnProgress func(Progress)
 }
 
 // Progress is the state of an experiment at one moment.
