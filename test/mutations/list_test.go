@@ -206,7 +206,7 @@ var mutations = []mutation{
 		"if r.status.State.Phase == api.Restarting && p.Annotations", "if false && p.Annotations", faults, "TestKilledAtEveryWrite",
 		[]string{"LOCKSTEP_CRASH_LOAD=batch", "LOCKSTEP_CRASH_POINTS=19-24"}, nil},
 	{"a command is deleted before it is carried out", batch + "/commands.go",
-		"\t\tl.handed = c.jobs.loop.Post(", "\t\tc.delete(target, l, cmd)\n\t\tl.handed = c.jobs.loop.Post(",
+		"\t\tq.handed = c.jobs.loop.Post(", "\t\tc.delete(target, q, cmd)\n\t\tq.handed = c.jobs.loop.Post(",
 		manager, "TestACommandIsCarriedOutOnceWhereverTheManagerEnds/job, before the status", nil, nil},
 
 	// Applications, under kills.
