@@ -21,7 +21,6 @@ import (
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/contain"
-	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/cputopology/agent/apply"
 	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
 	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
@@ -100,11 +99,14 @@ type Enforcer struct {
 type failing struct {
 	want    string // description of the target
 	problem topologyv1alpha1.Problem
-	backoff controlloop.Backoff
+	next    time.Time
+	delay   time.Duration
 }
 
-// retryMax bounds the delay between two attempts.
-const retryMax = 30 * time.Second
+const (
+	retryMin = time.Second
+	retryMax = 30 * time.Second
+)
 
 // New returns an Enforcer.
 func New(cfg Config) *Enforcer {
@@ -301,7 +303,7 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 	try := make([]apply.Target, 0, len(targets))
 	for _, t := range targets {
 		f := e.failing[t.Pod.UID]
-		if f != nil && f.backoff.Left(now) > 0 && f.want == describe(t) {
+		if f != nil && now.Before(f.next) && f.want == describe(t) {
 			failing[t.Pod.UID] = f
 			continue
 		}
@@ -322,17 +324,17 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 
 // failed records a failure, and logs it if it is new.
 func (e *Enforcer) failed(t apply.Target, failed apply.Failure, now time.Time) *failing {
-	f := &failing{want: describe(t), backoff: controlloop.Backoff{Max: retryMax}}
+	f := &failing{want: describe(t), delay: retryMin}
 	f.problem = topologyv1alpha1.Problem{Pod: e.state.Pods[failed.UID].Name, Message: failed.Err.Error()}
 	if f.problem.Pod == "" {
 		f.problem.Pod = "uid/" + failed.UID
 	}
 	if before := e.failing[failed.UID]; before != nil && before.problem == f.problem {
-		f.backoff = before.backoff
+		f.delay = min(2*before.delay, retryMax)
 	} else {
 		e.cfg.Log.Error("a pod's CPU sets cannot be applied", "pod", f.problem.Pod, "cgroup", failed.Path, "error", failed.Err)
 	}
-	f.backoff.Failed(now)
+	f.next = now.Add(f.delay)
 	return f
 }
 
