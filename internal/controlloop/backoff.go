@@ -7,7 +7,8 @@ import (
 
 // Backoff delays the next attempt after a failure: an immediate retry would not help, and a turn
 // that retries immediately would wake itself forever. The zero value delays nothing and has the
-// default bounds. A Backoff belongs to a record, and is used by its turns only.
+// default bounds. The turns of a key use the Backoff of its record, or Loop.Retry. It is not safe
+// for concurrent use.
 type Backoff struct {
 	// Min and Max bound the delay. Default: 1 s and 5 min. Max is also the time after the end of a
 	// delay when earlier failures are forgotten.

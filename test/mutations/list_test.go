@@ -216,8 +216,10 @@ var mutations = []mutation{
 	{"a run that has begun is begun again after a crash", batch + "/reconcile.go",
 		"if r.status.State.Phase == api.Restarting && p.Annotations", "if false && p.Annotations", faults, "TestKilledAtEveryWrite",
 		[]string{"LOCKSTEP_CRASH_LOAD=batch", "LOCKSTEP_CRASH_POINTS=19-24"}, nil},
+	{"a command to a queue is taken for carried out while its status waits", batch + "/queues.go",
+		"return // wait until the watch shows the queue's present version", "r.answer(nil)\n\t\treturn", batch, "TestACommandToAQueueOutlivesAConflict", nil, nil},
 	{"a command is deleted before it is carried out", batch + "/commands.go",
-		"\t\tl.handed = c.jobs.loop.Post(", "\t\tc.delete(target, l, cmd)\n\t\tl.handed = c.jobs.loop.Post(",
+		"\t\tq.handed = c.jobs.loop.Post(", "\t\tc.delete(target, q, cmd)\n\t\tq.handed = c.jobs.loop.Post(",
 		manager, "TestACommandIsCarriedOutOnceWhereverTheManagerEnds/job, before the status", nil, nil},
 
 	// Applications, under kills.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"lockstep.dev/lockstep/internal/application/chart"
+	"lockstep.dev/lockstep/internal/controlloop"
 )
 
 // Bounds on downloads.
@@ -23,9 +24,8 @@ const (
 	bytesMax        = 64 << 20
 	// youth is how long the newest version in a range of versions is taken as known.
 	youth = 5 * time.Minute
-	// The backoff of a failed download starts at retryFirst and doubles up to retryMax.
+	// retryFirst is the first delay after a failed download.
 	retryFirst = 5 * time.Second
-	retryMax   = 5 * time.Minute
 )
 
 // ErrPending means that the chart is being fetched.
@@ -125,7 +125,7 @@ type entry struct {
 	at      time.Time // the last answer
 	asked   time.Time
 	pending bool
-	tries   int
+	backoff controlloop.Backoff
 	waiting map[types.NamespacedName]bool
 }
 
@@ -151,7 +151,7 @@ func (s *Store) Get(ctx context.Context, from Source, who types.NamespacedName) 
 		if !s.room() {
 			return nil, &Failed{errors.New("too many charts are being fetched; it is tried again"), retryFirst}
 		}
-		e = &entry{waiting: map[types.NamespacedName]bool{}}
+		e = &entry{waiting: map[types.NamespacedName]bool{}, backoff: controlloop.Backoff{Min: retryFirst}}
 		s.entries[from] = e
 	}
 	e.asked = now
@@ -160,8 +160,8 @@ func (s *Store) Get(ctx context.Context, from Source, who types.NamespacedName) 
 		e.waiting[who] = true
 	case e.chart != nil && (exact(from.Version) || now.Sub(e.at) < youth):
 		return e.chart, nil
-	case e.err != nil && now.Sub(e.at) < retryDelay(e.tries):
-		return nil, &Failed{e.err, retryDelay(e.tries) - now.Sub(e.at)}
+	case e.err != nil && e.backoff.Left(now) > 0:
+		return nil, &Failed{e.err, e.backoff.Left(now)}
 	default:
 		e.pending, e.waiting[who] = true, true
 		go s.fetch(ctx, from, e)
@@ -175,8 +175,6 @@ func (s *Store) Get(ctx context.Context, from Source, who types.NamespacedName) 
 	return nil, fmt.Errorf("%s: %w", &from, ErrPending)
 }
 
-func retryDelay(tries int) time.Duration { return min(retryFirst<<min(tries, 10), retryMax) }
-
 // fetch downloads a chart and wakes those who wait for it.
 func (s *Store) fetch(ctx context.Context, from Source, e *entry) {
 	s.slots <- struct{}{}
@@ -186,12 +184,14 @@ func (s *Store) fetch(ctx context.Context, from Source, e *entry) {
 	<-s.slots
 	s.mu.Lock()
 	if err != nil {
-		e.err, e.tries = fmt.Errorf("%s: %w", &from, err), e.tries+1
+		e.err = fmt.Errorf("%s: %w", &from, err)
+		e.backoff.Failed(s.cfg.Now())
 	} else {
 		if e.chart != nil {
 			s.bytes -= e.chart.Size()
 		}
-		e.chart, e.err, e.tries = s.same(c), nil, 0
+		e.chart, e.err = s.same(c), nil
+		e.backoff.Succeeded()
 		s.bytes += e.chart.Size()
 	}
 	e.at, e.pending = s.cfg.Now(), false

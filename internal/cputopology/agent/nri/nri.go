@@ -24,6 +24,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
@@ -63,8 +64,8 @@ func New(cfg Config) *Plugin { return &Plugin{cfg: cfg, names: map[string]string
 
 const (
 	// look is the interval at which a missing socket is looked for.
-	look     = 10 * time.Second
-	retryMin = time.Second
+	look = 10 * time.Second
+	// retryMax bounds the delay before a lost connection is made again.
 	retryMax = 30 * time.Second
 	// endTimeout bounds the time to end a connection.
 	endTimeout = 2 * time.Second
@@ -76,19 +77,17 @@ const (
 
 // Run maintains a connection to the runtime until ctx is done.
 func (p *Plugin) Run(ctx context.Context) {
-	delay := retryMin
+	failures := controlloop.Backoff{Max: retryMax}
 	for ctx.Err() == nil {
 		wait := look
 		if _, err := os.Stat(p.cfg.Socket); err == nil {
-			began := time.Now()
 			err := p.session(ctx)
-			if time.Since(began) > retryMax {
-				delay = retryMin // the connection has worked for a while
-			}
+			now := time.Now()
+			failures.Failed(now)
+			wait = failures.Left(now)
 			if ctx.Err() == nil {
-				p.cfg.Log.Warn("the container runtime is not connected; CPU sets are applied by files alone", "socket", p.cfg.Socket, "error", err, "again", delay)
+				p.cfg.Log.Warn("the container runtime is not connected; CPU sets are applied by files alone", "socket", p.cfg.Socket, "error", err, "again", wait)
 			}
-			wait, delay = delay, min(2*delay, retryMax)
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			p.cfg.Log.Warn("the container runtime's socket", "error", err)
 		}
