@@ -58,12 +58,14 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	}
 	s := &shards{}
 	// Only this manager knows on which objects it panicked.
-	if s.told, err = report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: s.writer(crons), Log: m.log}); err != nil {
+	if s.told, err = report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: s.writer(crons),
+		Log: m.log}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: s.writer(crons), Evaluators: m.evaluators, Guard: m.guard, Panicked: s.told.Tell, Log: m.log, Owns: func(namespace, name string) bool {
-		return s.member.Owns(namespace + "/" + name)
-	}})
+	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: s.writer(crons), Evaluators: m.evaluators,
+		Guard: m.guard, Panicked: s.told.Tell, Log: m.log, Owns: func(namespace, name string) bool {
+			return s.member.Owns(namespace + "/" + name)
+		}})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
@@ -184,8 +186,9 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	elsewhere := controller.Elsewhere{}
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Placer: elsewhere, Model: elsewhere, Writer: shards.writer(writer), Client: client,
-		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
-		Pods: m.cfg.Executor, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
+		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames,
+		NodesBytesMax: m.cfg.WorkflowNodesBytes,
+		Pods:          m.cfg.Executor, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})
 	if err != nil {
 		return err
@@ -291,7 +294,9 @@ func (l *leases) Put(ctx context.Context, lease *coordinationv1.Lease) error {
 		return err
 	}
 	about := l.version
-	now, err := wait(ctx, func(done func(apiwriter.Object, error)) { l.writer.PatchVersion(leaseMeta, about, true, ops, done) })
+	now, err := wait(ctx, func(done func(apiwriter.Object, error)) {
+		l.writer.PatchVersion(leaseMeta, about, true, ops, done)
+	})
 	l.remember(now, err)
 	return err
 }

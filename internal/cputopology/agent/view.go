@@ -64,7 +64,8 @@ func newView(cfg Config, guard *panics.Guard) (*view, error) {
 }
 
 // informer watches the objects in which a field equals the node's name.
-func (v *view) informer(client rest.Interface, resource, field string, example runtime.Object) cache.SharedIndexInformer {
+func (v *view) informer(client rest.Interface, resource, field string,
+	example runtime.Object) cache.SharedIndexInformer {
 	lw := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.OneTermEqualSelector(field, v.node))
 	informer := cache.NewSharedIndexInformer(lw, example, 0, nil)
 	err := informer.SetTransform(v.trim)
@@ -93,7 +94,8 @@ func (v *view) trim(o any) (kept any, err error) {
 	}) == nil {
 		return kept, err
 	}
-	bare := metav1.ObjectMeta{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion()}
+	bare := metav1.ObjectMeta{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID(),
+		ResourceVersion: m.GetResourceVersion()}
 	if _, ok := o.(*corev1.Pod); ok {
 		return &corev1.Pod{ObjectMeta: bare}, nil
 	}
@@ -111,7 +113,8 @@ func trimmed(o any) (any, error) {
 		return o, nil
 	}
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		CreationTimestamp: pod.CreationTimestamp,
 	}}
 	if result, found := pod.Annotations[request.LockstepResult]; found {
 		kept.Annotations = map[string]string{request.LockstepResult: result}
@@ -123,8 +126,10 @@ func trimmed(o any) (any, error) {
 		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name})
 	}
 	kept.Status.Phase = pod.Status.Phase
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
-		kept.Status.ContainerStatuses = append(kept.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID})
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses) {
+		kept.Status.ContainerStatuses = append(kept.Status.ContainerStatuses,
+			corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID})
 	}
 	return kept, nil
 }

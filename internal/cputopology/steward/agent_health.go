@@ -113,10 +113,12 @@ func (w *agentMonitor) judgeLease(name string, l *coordinationv1.Lease, wasGone 
 // never gone gets no condition.
 func (v verdict) conditions(t *topologyv1alpha1.NodeTopology, now time.Time) []metav1.Condition {
 	known := meta.FindStatusCondition(t.Status.Conditions, topologyv1alpha1.AgentAlive)
-	if v.alive && (known == nil || known.Status == metav1.ConditionTrue) || !v.alive && known != nil && known.Status == metav1.ConditionFalse {
+	if v.alive && (known == nil || known.Status == metav1.ConditionTrue) ||
+		!v.alive && known != nil && known.Status == metav1.ConditionFalse {
 		return t.Status.Conditions
 	}
-	c := metav1.Condition{Type: topologyv1alpha1.AgentAlive, Status: metav1.ConditionTrue, Reason: "Heard", Message: "the agent is there",
+	c := metav1.Condition{Type: topologyv1alpha1.AgentAlive, Status: metav1.ConditionTrue, Reason: "Heard",
+		Message:            "the agent is there",
 		LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}
 	if !v.alive {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v.reason, v.message

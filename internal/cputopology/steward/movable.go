@@ -27,7 +27,8 @@ type movable struct {
 // movable returns the pod's request if the pod may be moved, else nil.
 func (s *Steward) movable(m *cluster.Machine, pod cluster.PodCPUs) *movable {
 	o := pod.Object
-	if o == nil || o.DeletionTimestamp != nil || !s.cfg.Ours(o) || o.Annotations[topologyv1alpha1.MoveAnnotation] == "false" ||
+	if o == nil || o.DeletionTimestamp != nil || !s.cfg.Ours(o) ||
+		o.Annotations[topologyv1alpha1.MoveAnnotation] == "false" ||
 		pod.Result.Node != o.Spec.NodeName || pod.Result.Topology != m.Layout.Topology().Hash() {
 		return nil
 	}
@@ -75,7 +76,8 @@ func back(pod cluster.PodCPUs, serial int64, topo *cputopology.Topology) (pin.Mo
 	return move, err
 }
 
-func moveTo(pod cluster.PodCPUs, result request.Result, language request.Language, topo *cputopology.Topology) (pin.Move, error) {
+func moveTo(pod cluster.PodCPUs, result request.Result, language request.Language,
+	topo *cputopology.Topology) (pin.Move, error) {
 	result.Version = 1
 	annotations, err := result.Annotations(language, topo)
 	if err != nil {
@@ -88,7 +90,8 @@ func moveTo(pod cluster.PodCPUs, result request.Result, language request.Languag
 	return pin.Move{
 		Pod: types.NamespacedName{Namespace: pod.Object.Namespace, Name: pod.Object.Name}, UID: pod.Object.UID,
 		Version: pod.Object.ResourceVersion,
-		Before:  pod.Annotation, After: &cluster.CPUs{Annotation: annotations[topologyv1alpha1.ResultAnnotation], Result: result},
-		Patch: patch,
+		Before:  pod.Annotation,
+		After:   &cluster.CPUs{Annotation: annotations[topologyv1alpha1.ResultAnnotation], Result: result},
+		Patch:   patch,
 	}, nil
 }

@@ -48,7 +48,8 @@ type pendingMove struct {
 
 // followMoves reverses the moves that the agent does not complete in time. It reports whether there
 // are moves that may still be completed or reversed.
-func (s *Steward) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, now time.Time) (underWay bool) {
+func (s *Steward) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs,
+	now time.Time) (underWay bool) {
 	if on.Machine == nil || on.Machine.Fault != nil {
 		return false // the owners of the CPUs cannot be determined
 	}
@@ -202,7 +203,8 @@ func (s *Steward) writePods(n *node, moves []pin.Move, errs []error, done func(*
 			errs[i] = err
 			written(n)
 		}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID, ResourceVersion: m.Version}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID,
+			ResourceVersion: m.Version}}
 		s.cfg.Writer.PatchVersion(apiwriter.Meta{Owner: "node/" + n.name, Reason: "cpu-move"}, pod, false, m.Patch,
 			func(_ apiwriter.Object, err error) { s.answered(n, m, err, answer) })
 	}

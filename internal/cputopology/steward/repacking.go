@@ -65,7 +65,8 @@ type repacking struct {
 
 // repack advances the repack of a node, and puts its state into status. underWay means that moves
 // on the node are incomplete.
-func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, underWay bool, status *topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, underWay bool,
+	status *topologyv1alpha1.NodeTopologyStatus, now time.Time) {
 	defer func() {
 		// The state to show stays in status until the watch shows it, even if the agent writes the
 		// status in the meantime.
@@ -116,12 +117,14 @@ func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time
 	switch ask := t.Repack; {
 	case ask != nil && (was == nil || was.ID != ask.ID || under):
 		r.id = ask.ID
-		r.budget = repack.Budget{MovesMax: int(ask.MovesMax), CostMax: float64(ask.CostMaxPercent) / 100, StayInNUMA: ask.StayInNUMA}
+		r.budget = repack.Budget{MovesMax: int(ask.MovesMax), CostMax: float64(ask.CostMaxPercent) / 100,
+			StayInNUMA: ask.StayInNUMA}
 	case under && was.ID != byPolicy:
 		r.id = was.ID // withdrawn, which is reported below
 	case under, s.policyMoves(n, now):
 		r.id, r.policy = byPolicy, true
-		r.budget = repack.Budget{MovesMax: s.policyLeft(n, now), CostMax: s.cfg.Policy.CostMax, StayInNUMA: s.cfg.Policy.StayInNUMA}
+		r.budget = repack.Budget{MovesMax: s.policyLeft(n, now), CostMax: s.cfg.Policy.CostMax,
+			StayInNUMA: s.cfg.Policy.StayInNUMA}
 	default:
 		return false
 	}
@@ -357,7 +360,8 @@ const messageMax = 512
 // show sets the state of the repack that the status will show.
 func (s *Steward) show(n *node, phase topologyv1alpha1.RepackPhase, finished *time.Time) {
 	r := n.repack
-	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started, Message: cmp.Or(r.failure, r.left)}
+	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started,
+		Message: cmp.Or(r.failure, r.left)}
 	if len(out.Message) > messageMax {
 		out.Message = out.Message[:messageMax]
 	}

@@ -115,7 +115,8 @@ type node struct {
 // New returns a Steward and registers its handlers with the informers. Call it before the informers
 // start, and after the model's handlers are registered.
 func New(cfg Config) (*Steward, error) {
-	if cfg.REST == nil || cfg.Informers == nil || cfg.Model == nil || cfg.Mover == nil || cfg.Writer == nil || cfg.Ours == nil {
+	if cfg.REST == nil || cfg.Informers == nil || cfg.Model == nil || cfg.Mover == nil || cfg.Writer == nil ||
+		cfg.Ours == nil {
 		return nil, errors.New("steward: something required is missing")
 	}
 	if cfg.LeaseNamespace == "" {
@@ -138,8 +139,11 @@ func New(cfg Config) (*Steward, error) {
 		return nil, fmt.Errorf("steward: %w", err)
 	}
 	s := &Steward{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
-	s.leases = cluster.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{}, nil)
-	s.loop = keyed.New[string, node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock, Guard: cfg.Guard, Panicked: s.panicked})
+	s.leases = cluster.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{},
+		nil)
+	s.loop = keyed.New[string,
+		node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock, Guard: cfg.Guard,
+		Panicked: s.panicked})
 	changed := func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) }
 	cfg.Informers.NodeTopologies.Follow(changed, changed)
 	cfg.Informers.Pods.Follow(s.podChanged, s.podChanged)
@@ -269,7 +273,8 @@ func (s *Steward) count(name string, gone bool) {
 
 // write writes the status if it differs. The agent writes the status too; after a conflict the
 // write is retried when the agent's write has been seen.
-func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus,
+	now time.Time) {
 	if n.writing || n.conflicted == t.ResourceVersion || equality.Semantic.DeepEqual(t.Status, status) {
 		return
 	}
@@ -305,7 +310,8 @@ func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topolo
 // goneSince returns the message of a write that says that an agent is gone, or "".
 func goneSince(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus) string {
 	for _, c := range status.Conditions {
-		if c.Type == topologyv1alpha1.AgentAlive && c.Status == "False" && !equality.Semantic.DeepEqual(t.Status.Conditions, status.Conditions) {
+		if c.Type == topologyv1alpha1.AgentAlive && c.Status == "False" &&
+			!equality.Semantic.DeepEqual(t.Status.Conditions, status.Conditions) {
 			return c.Message
 		}
 	}
@@ -313,8 +319,10 @@ func goneSince(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTo
 }
 
 // repackEnded returns the repack that ends with a write, or nil.
-func repackEnded(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus) *topologyv1alpha1.RepackStatus {
-	if r := status.Repack; r != nil && r.Finished != nil && (r.Moves > 0 || r.Phase == topologyv1alpha1.RepackFailed) && !equality.Semantic.DeepEqual(t.Status.Repack, r) {
+func repackEnded(t *topologyv1alpha1.NodeTopology,
+	status *topologyv1alpha1.NodeTopologyStatus) *topologyv1alpha1.RepackStatus {
+	if r := status.Repack; r != nil && r.Finished != nil && (r.Moves > 0 || r.Phase == topologyv1alpha1.RepackFailed) &&
+		!equality.Semantic.DeepEqual(t.Status.Repack, r) {
 		return r
 	}
 	return nil
@@ -336,7 +344,8 @@ func (s *Steward) tell(t *topologyv1alpha1.NodeTopology, gone string, ended *top
 	if ended.Message != "" {
 		text += "; " + ended.Message
 	}
-	s.log.Info("repacked", "node", t.Name, "phase", ended.Phase, "moves", ended.Moves, "freed", len(ended.Freed), "message", ended.Message)
+	s.log.Info("repacked", "node", t.Name, "phase", ended.Phase, "moves", ended.Moves, "freed", len(ended.Freed),
+		"message", ended.Message)
 	s.cfg.Writer.Event(t, kind, "Repacked", text)
 }
 

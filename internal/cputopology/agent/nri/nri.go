@@ -86,7 +86,8 @@ func (p *Plugin) Run(ctx context.Context) {
 				delay = retryMin // the connection has worked for a while
 			}
 			if ctx.Err() == nil {
-				p.cfg.Log.Warn("the container runtime is not connected; CPU sets are applied by files alone", "socket", p.cfg.Socket, "error", err, "again", delay)
+				p.cfg.Log.Warn("the container runtime is not connected; CPU sets are applied by files alone", "socket",
+					p.cfg.Socket, "error", err, "again", delay)
 			}
 			wait, delay = delay, min(2*delay, retryMax)
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +104,8 @@ func (p *Plugin) Run(ctx context.Context) {
 func (p *Plugin) session(ctx context.Context) error {
 	closed := make(chan struct{})
 	var once sync.Once
-	s, err := stub.New(p, stub.WithSocketPath(p.cfg.Socket), stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex),
+	s, err := stub.New(p, stub.WithSocketPath(p.cfg.Socket), stub.WithPluginName(pluginName),
+		stub.WithPluginIdx(pluginIndex),
 		stub.WithLogger(logger{p.cfg.Log}), stub.WithOnClose(func() { once.Do(func() { close(closed) }) }))
 	if err != nil {
 		return err
@@ -146,7 +148,8 @@ func (p *Plugin) learn(containers ...*api.Container) {
 
 // Synchronize is called by the runtime first, with the existing containers. Their CPU sets are
 // applied through the files.
-func (p *Plugin) Synchronize(_ context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (p *Plugin) Synchronize(_ context.Context, _ []*api.PodSandbox,
+	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.mu.Lock()
 	clear(p.names)
 	p.mu.Unlock()
@@ -157,7 +160,8 @@ func (p *Plugin) Synchronize(_ context.Context, _ []*api.PodSandbox, containers 
 }
 
 // CreateContainer is called by the runtime before it creates a container.
-func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment,
+	[]*api.ContainerUpdate, error) {
 	p.learn(c)
 	want, found := p.cfg.Want(pod.GetUid(), c.GetName(), pod.GetAnnotations())
 	if !found {
@@ -172,7 +176,8 @@ func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.
 }
 
 // UpdateContainer is called by the runtime when a client changes a container's resources.
-func (p *Plugin) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container, _ *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+func (p *Plugin) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container,
+	_ *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	want, found := p.cfg.Want(pod.GetUid(), c.GetName(), pod.GetAnnotations())
 	if !found {
 		return nil, nil
