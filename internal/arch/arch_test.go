@@ -29,7 +29,7 @@ var layers = [][]string{
 		"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/keyed", "internal/serve", "internal/shard", "internal/localcluster/simnode"},
 	{"internal/scheduler", "internal/application/clusters", "internal/malformed/report"},
-	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/steward", "internal/localcluster", "internal/submit"},
+	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/nodecontroller", "internal/localcluster", "internal/submit"},
 	{"internal/manager", "internal/lab", "internal/web"},
 	{"internal/cli"},
 	{"cmd", "test", "hack", "internal/arch"},

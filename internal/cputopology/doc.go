@@ -23,7 +23,7 @@
 //	draw      draws a machine and the holders of its CPUs, for a terminal and as a page
 //
 // All of these except agent are pure: they use no clock, goroutine, API client or log. Files are
-// read through an fs.FS. Package steward, which moves running pods, is not pure either.
+// read through an fs.FS. Package nodecontroller, which moves running pods, is not pure either.
 //
 // # Invariants of a Topology
 //

@@ -23,7 +23,7 @@ import (
 	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/batch"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/cputopology/steward"
+	"lockstep.dev/lockstep/internal/cputopology/nodecontroller"
 	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -89,7 +89,7 @@ type Config struct {
 	ArchiveTTL    time.Duration
 	ArchiveLabels string
 	// Repack limits the moves of pods to other CPUs within nodes that happen without a request.
-	Repack steward.Policy
+	Repack nodecontroller.Policy
 	// StopTimeout is how long a stopping manager may finish its writes. Default 5 s.
 	StopTimeout time.Duration
 	Log         *slog.Logger
@@ -324,7 +324,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	topologies, err := steward.New(steward.Config{
+	topologies, err := nodecontroller.New(nodecontroller.Config{
 		REST: m.cfg.REST, Informers: informers, Model: model, Mover: sched, Writer: writer, Ours: m.ours,
 		Policy: m.cfg.Repack,
 		Guard:  m.guard, Metrics: m.registry, Log: m.log,

@@ -1,4 +1,4 @@
-package steward
+package nodecontroller
 
 import (
 	"cmp"
@@ -65,7 +65,7 @@ type repacking struct {
 
 // repack advances the repack of a node, and puts its state into status. underWay means that moves
 // on the node are incomplete.
-func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, underWay bool,
+func (s *Controller) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, underWay bool,
 	status *topologyv1alpha1.NodeTopologyStatus, now time.Time) {
 	defer func() {
 		// The state to show stays in status until the watch shows it, even if the agent writes the
@@ -107,7 +107,7 @@ func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 
 // begin starts a repack that was requested, or that the policy starts. It reports whether there is
 // one.
-func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time) bool {
+func (s *Controller) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time) bool {
 	was := t.Status.Repack
 	if n.shown != nil {
 		was = n.shown
@@ -147,7 +147,7 @@ func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time
 }
 
 // ended is called once for each repacking.
-func (s *Steward) ended(r *repacking) {
+func (s *Controller) ended(r *repacking) {
 	if r.policy {
 		s.mu.Lock()
 		s.active--
@@ -156,7 +156,7 @@ func (s *Steward) ended(r *repacking) {
 }
 
 // policyMoves reports whether the policy should plan moves on a node now.
-func (s *Steward) policyMoves(n *node, now time.Time) bool {
+func (s *Controller) policyMoves(n *node, now time.Time) bool {
 	p := &n.policy
 	if s.cfg.Policy.MovesPerHour <= 0 || !p.changed.After(p.planned) {
 		return false
@@ -183,7 +183,7 @@ func (s *Steward) policyMoves(n *node, now time.Time) bool {
 
 // policyLeft returns the number of moves that the policy may still make on a node, given the moves
 // of the last hour.
-func (s *Steward) policyLeft(n *node, now time.Time) int {
+func (s *Controller) policyLeft(n *node, now time.Time) int {
 	n.policy.moves = slices.DeleteFunc(n.policy.moves, func(at time.Time) bool { return now.Sub(at) >= time.Hour })
 	return max(0, s.cfg.Policy.MovesPerHour-len(n.policy.moves))
 }
@@ -228,7 +228,7 @@ func problemOf(t *topologyv1alpha1.NodeTopology, pod string) string {
 }
 
 // plan chooses the next wave: moves that do not depend on each other.
-func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs) []pin.Move {
+func (s *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs) []pin.Move {
 	r := n.repack
 	budget := r.budget
 	if budget.MovesMax > 0 || r.policy {
@@ -288,7 +288,7 @@ func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.Nod
 }
 
 // written handles the results of a wave.
-func (s *Steward) written(n *node, r *repacking, moves []pin.Move, errs []error) {
+func (s *Controller) written(n *node, r *repacking, moves []pin.Move, errs []error) {
 	busy := true
 	for i, err := range errs {
 		m := moves[i]
@@ -322,7 +322,7 @@ func (s *Steward) written(n *node, r *repacking, moves []pin.Move, errs []error)
 }
 
 // finish ends the repack.
-func (s *Steward) finish(n *node, on cluster.NodeCPUs, now time.Time) {
+func (s *Controller) finish(n *node, on cluster.NodeCPUs, now time.Time) {
 	r := n.repack
 	defer func() { n.repack = nil }()
 	s.ended(r)
@@ -358,7 +358,7 @@ func idle(on cluster.NodeCPUs, cpus cpuset.Set) bool {
 const messageMax = 512
 
 // show sets the state of the repack that the status will show.
-func (s *Steward) show(n *node, phase topologyv1alpha1.RepackPhase, finished *time.Time) {
+func (s *Controller) show(n *node, phase topologyv1alpha1.RepackPhase, finished *time.Time) {
 	r := n.repack
 	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started,
 		Message: cmp.Or(r.failure, r.left)}

@@ -1,4 +1,4 @@
-package steward
+package nodecontroller
 
 import "github.com/prometheus/client_golang/prometheus"
 

@@ -1,4 +1,4 @@
-package steward
+package nodecontroller
 
 import (
 	"encoding/json"
@@ -25,7 +25,7 @@ type movable struct {
 }
 
 // movable returns the pod's request if the pod may be moved, else nil.
-func (s *Steward) movable(m *cluster.Machine, pod cluster.PodCPUs) *movable {
+func (s *Controller) movable(m *cluster.Machine, pod cluster.PodCPUs) *movable {
 	o := pod.Object
 	if o == nil || o.DeletionTimestamp != nil || !s.cfg.Ours(o) ||
 		o.Annotations[topologyv1alpha1.MoveAnnotation] == "false" ||

@@ -1,4 +1,4 @@
-package steward_test
+package nodecontroller_test
 
 import (
 	"encoding/json"
@@ -15,8 +15,8 @@ import (
 
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/nodecontroller"
 	"lockstep.dev/lockstep/internal/cputopology/request"
-	"lockstep.dev/lockstep/internal/cputopology/steward"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
@@ -40,7 +40,7 @@ func (e *env) held(there <-chan struct{}) {
 // manager has moved the pod. The other manager's write stays, and the repack continues from there.
 func TestALateMoveOverwritesNothing(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 7)
-	e.startManager(steward.Policy{})
+	e.startManager(nodecontroller.Policy{})
 	e.startAgent()
 	e.await("the agent", ready)
 	e.fragment(2, nil)
@@ -101,7 +101,7 @@ func (e *env) moved(name string, r request.Result) {
 // own first attempt has changed the pod.
 func TestAMoveWhoseAnswerIsLostIsMade(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 8)
-	e.startManager(steward.Policy{})
+	e.startManager(nodecontroller.Policy{})
 	e.startAgent()
 	e.await("the agent", ready)
 	e.fragment(2, nil)

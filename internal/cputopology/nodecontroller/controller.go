@@ -1,4 +1,4 @@
-package steward
+package nodecontroller
 
 import (
 	"context"
@@ -52,8 +52,8 @@ type Policy struct {
 	Patience time.Duration
 }
 
-// Config configures a Steward. All fields except Policy, LeaseNamespace, Guard, Metrics, Clock and
-// Log are required.
+// Config configures a Controller. All fields except Policy, LeaseNamespace, Guard, Metrics, Clock
+// and Log are required.
 type Config struct {
 	REST      *rest.Config
 	Informers *cluster.Informers
@@ -74,8 +74,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Steward maintains NodeTopologies.
-type Steward struct {
+// Controller maintains NodeTopologies.
+type Controller struct {
 	cfg     Config
 	log     *slog.Logger
 	clock   clock.WithTicker
@@ -112,12 +112,12 @@ type node struct {
 	conflicted string
 }
 
-// New returns a Steward and registers its handlers with the informers. Call it before the informers
-// start, and after the model's handlers are registered.
-func New(cfg Config) (*Steward, error) {
+// New returns a Controller and registers its handlers with the informers. Call it before the
+// informers start, and after the model's handlers are registered.
+func New(cfg Config) (*Controller, error) {
 	if cfg.REST == nil || cfg.Informers == nil || cfg.Model == nil || cfg.Mover == nil || cfg.Writer == nil ||
 		cfg.Ours == nil {
-		return nil, errors.New("steward: something required is missing")
+		return nil, errors.New("nodecontroller: something required is missing")
 	}
 	if cfg.LeaseNamespace == "" {
 		cfg.LeaseNamespace = "lockstep-system"
@@ -136,9 +136,9 @@ func New(cfg Config) (*Steward, error) {
 	}
 	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, coordinationv1.SchemeGroupVersion, scheme.Scheme)
 	if err != nil {
-		return nil, fmt.Errorf("steward: %w", err)
+		return nil, fmt.Errorf("nodecontroller: %w", err)
 	}
-	s := &Steward{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
+	s := &Controller{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
 	s.leases = cluster.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{},
 		nil)
 	s.loop = keyed.New[string,
@@ -152,7 +152,7 @@ func New(cfg Config) (*Steward, error) {
 }
 
 // podChanged wakes the node of an agent's pod, and of a pod that holds CPUs.
-func (s *Steward) podChanged(p *corev1.Pod) {
+func (s *Controller) podChanged(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		return
 	}
@@ -166,14 +166,14 @@ func (s *Steward) podChanged(p *corev1.Pod) {
 	}
 }
 
-func (s *Steward) leaseChanged(l *coordinationv1.Lease) {
+func (s *Controller) leaseChanged(l *coordinationv1.Lease) {
 	if node := l.Spec.HolderIdentity; node != nil {
 		s.loop.Wake(*node)
 	}
 }
 
 // Run runs until ctx is done.
-func (s *Steward) Run(ctx context.Context) {
+func (s *Controller) Run(ctx context.Context) {
 	var leases sync.WaitGroup
 	leases.Go(func() { s.leases.Run(ctx) })
 	defer leases.Wait()
@@ -183,7 +183,7 @@ func (s *Steward) Run(ctx context.Context) {
 }
 
 // turn processes one node.
-func (s *Steward) turn(name string) {
+func (s *Controller) turn(name string) {
 	watched, found := s.cfg.Informers.NodeTopologies.Get("", name)
 	n := s.loop.Get(name)
 	if !found {
@@ -222,7 +222,7 @@ func (s *Steward) turn(name string) {
 
 // panicked sets a NodeTopology apart after a turn on it has panicked: it is left alone until it is
 // changed, and no pods are pinned on its node.
-func (s *Steward) panicked(name string, p *panics.Panic) {
+func (s *Controller) panicked(name string, p *panics.Panic) {
 	p.Unlocked(&s.mu)
 	if n := s.loop.Get(name); n != nil {
 		s.forget(n)
@@ -232,7 +232,7 @@ func (s *Steward) panicked(name string, p *panics.Panic) {
 	}
 }
 
-func (s *Steward) forget(n *node) {
+func (s *Controller) forget(n *node) {
 	if n.repack != nil {
 		s.ended(n.repack)
 		n.repack = nil
@@ -245,7 +245,7 @@ func (s *Steward) forget(n *node) {
 }
 
 // signs returns the objects by which an agent is judged.
-func (s *Steward) signs(t *topologyv1alpha1.NodeTopology) agentSigns {
+func (s *Controller) signs(t *topologyv1alpha1.NodeTopology) agentSigns {
 	out := agentSigns{node: t.Name}
 	switch l := t.Status.Liveness; {
 	case l == nil:
@@ -260,7 +260,7 @@ func (s *Steward) signs(t *topologyv1alpha1.NodeTopology) agentSigns {
 }
 
 // count updates the number of nodes without an agent.
-func (s *Steward) count(name string, gone bool) {
+func (s *Controller) count(name string, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if gone {
@@ -273,7 +273,7 @@ func (s *Steward) count(name string, gone bool) {
 
 // write writes the status if it differs. The agent writes the status too; after a conflict the
 // write is retried when the agent's write has been seen.
-func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus,
+func (s *Controller) write(n *node, t *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus,
 	now time.Time) {
 	if n.writing || n.conflicted == t.ResourceVersion || equality.Semantic.DeepEqual(t.Status, status) {
 		return
@@ -329,7 +329,7 @@ func repackEnded(t *topologyv1alpha1.NodeTopology,
 }
 
 // tell logs and records events about a successful write.
-func (s *Steward) tell(t *topologyv1alpha1.NodeTopology, gone string, ended *topologyv1alpha1.RepackStatus) {
+func (s *Controller) tell(t *topologyv1alpha1.NodeTopology, gone string, ended *topologyv1alpha1.RepackStatus) {
 	if gone != "" {
 		s.log.Warn("a node's agent is gone; no pods are given CPUs there", "node", t.Name, "why", gone)
 		s.cfg.Writer.Event(t, corev1.EventTypeWarning, "AgentGone", gone)

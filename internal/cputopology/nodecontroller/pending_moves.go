@@ -1,4 +1,4 @@
-package steward
+package nodecontroller
 
 import (
 	"fmt"
@@ -48,7 +48,7 @@ type pendingMove struct {
 
 // followMoves reverses the moves that the agent does not complete in time. It reports whether there
 // are moves that may still be completed or reversed.
-func (s *Steward) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs,
+func (s *Controller) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs,
 	now time.Time) (underWay bool) {
 	if on.Machine == nil || on.Machine.Fault != nil {
 		return false // the owners of the CPUs cannot be determined
@@ -158,7 +158,7 @@ func latest(a, b time.Time) time.Time {
 // rewrite gives pods other CPUs. In the scheduler's memory both their previous and their new CPUs
 // belong to them before the pods are written. done gets, for each move, the reason why it was not
 // made. It is called later, in a turn, and no other rewrite begins before that.
-func (s *Steward) rewrite(n *node, moves []pin.Move, done func(n *node, errs []error)) {
+func (s *Controller) rewrite(n *node, moves []pin.Move, done func(n *node, errs []error)) {
 	if len(moves) == 0 {
 		return
 	}
@@ -176,7 +176,7 @@ func (s *Steward) rewrite(n *node, moves []pin.Move, done func(n *node, errs []e
 	})
 }
 
-func (s *Steward) giveBack(moves []pin.Move, errs []error) {
+func (s *Controller) giveBack(moves []pin.Move, errs []error) {
 	for i, m := range moves {
 		if errs[i] == nil {
 			s.cfg.Model.ForgetMoved(m.Pod, m.After)
@@ -186,7 +186,7 @@ func (s *Steward) giveBack(moves []pin.Move, errs []error) {
 
 // writePods writes the moves whose CPUs have been reserved, each with the resource version of the
 // pod on which it was planned.
-func (s *Steward) writePods(n *node, moves []pin.Move, errs []error, done func(*node, []error)) {
+func (s *Controller) writePods(n *node, moves []pin.Move, errs []error, done func(*node, []error)) {
 	left := 1
 	written := func(n *node) {
 		if left--; left == 0 {
@@ -212,7 +212,7 @@ func (s *Steward) writePods(n *node, moves []pin.Move, errs []error, done func(*
 }
 
 // answered handles the result of the write of a move.
-func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, error)) {
+func (s *Controller) answered(n *node, m pin.Move, err error, answer func(*node, error)) {
 	unclear := apierrors.IsConflict(err)
 	forget := func() { s.cfg.Model.ForgetMoved(m.Pod, m.After) }
 	if err != nil {
@@ -248,7 +248,7 @@ type conflictedMove struct {
 }
 
 // resolveConflicts answers the moves in doubt whose outcome the watch has shown.
-func (s *Steward) resolveConflicts(n *node) {
+func (s *Controller) resolveConflicts(n *node) {
 	doubts := n.conflictedMoves
 	n.conflictedMoves = nil
 	for _, d := range doubts {

@@ -1,4 +1,4 @@
-package steward_test
+package nodecontroller_test
 
 import (
 	"context"
@@ -31,8 +31,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/agent"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/machines"
+	"lockstep.dev/lockstep/internal/cputopology/nodecontroller"
 	"lockstep.dev/lockstep/internal/cputopology/request"
-	"lockstep.dev/lockstep/internal/cputopology/steward"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
@@ -166,7 +166,7 @@ func (e *env) stopAgent() {
 }
 
 // startManager runs a manager until the test ends.
-func (e *env) startManager(policy steward.Policy) {
+func (e *env) startManager(policy nodecontroller.Policy) {
 	managertest.Start(e, e.cluster, func(cfg *manager.Config) { cfg.Repack = policy })
 }
 
@@ -350,7 +350,7 @@ func (e *env) sets() map[string]cpuset.Set {
 
 func TestRepackOnRequest(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 0)
-	e.startManager(steward.Policy{})
+	e.startManager(nodecontroller.Policy{})
 	e.startAgent()
 	e.await("the agent", ready)
 	e.fragment(6, nil)
@@ -414,7 +414,7 @@ func TestAStatusThatTheServerRefusesIsWrittenLater(t *testing.T) {
 	refused, release := managertest.Refuse(t, func(r *http.Request) bool {
 		return r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, "/nodetopologies/"+e.node+"/status")
 	})
-	e.startManager(steward.Policy{})
+	e.startManager(nodecontroller.Policy{})
 	e.startAgent()
 	e.await("the agent", ready)
 	e.ask(topology.RepackRequest{ID: "one"})
@@ -442,7 +442,7 @@ func TestAStatusThatTheServerRefusesIsWrittenLater(t *testing.T) {
 
 func TestRepackKeepsToItsBoundsAndLeavesAloneWhoSaysSo(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 1)
-	e.startManager(steward.Policy{})
+	e.startManager(nodecontroller.Policy{})
 	e.startAgent()
 	e.await("the agent", ready)
 	e.fragment(4, map[string]string{topology.MoveAnnotation: "false"})
@@ -464,7 +464,7 @@ func TestRepackKeepsToItsBoundsAndLeavesAloneWhoSaysSo(t *testing.T) {
 
 func TestRepackWaitsForTheAgent(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 2)
-	e.startManager(steward.Policy{})
+	e.startManager(nodecontroller.Policy{})
 	e.startAgent()
 	e.await("the agent", ready)
 	e.fragment(2, nil)
@@ -524,7 +524,7 @@ func TestRepackWaitsForTheAgent(t *testing.T) {
 
 func TestRepackByPolicy(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 3)
-	e.startManager(steward.Policy{MovesPerHour: 2, Quiet: 300 * time.Millisecond})
+	e.startManager(nodecontroller.Policy{MovesPerHour: 2, Quiet: 300 * time.Millisecond})
 	e.startAgent()
 	e.await("the agent", ready)
 	e.fragment(6, nil)
@@ -548,7 +548,7 @@ func TestRepackByPolicy(t *testing.T) {
 // machine.
 func TestAMoveToCPUsThatTheNodeLacksIsTakenBack(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 4)
-	e.startManager(steward.Policy{Patience: 3 * time.Second})
+	e.startManager(nodecontroller.Policy{Patience: 3 * time.Second})
 	e.startAgent()
 	e.await("the agent", ready)
 	e.fragment(2, nil)
@@ -586,7 +586,7 @@ func TestAMoveToCPUsThatTheNodeLacksIsTakenBack(t *testing.T) {
 func TestAMoveThatTheKernelRefusesIsTakenBack(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 5)
 	e.pulse = time.Minute
-	e.startManager(steward.Policy{Patience: 3 * time.Second})
+	e.startManager(nodecontroller.Policy{Patience: 3 * time.Second})
 	e.startAgent()
 	e.await("the agent", ready)
 	e.fragment(2, nil)

@@ -1,5 +1,5 @@
-// Package steward is the manager's part in maintaining NodeTopologies: it detects agents that are
-// gone, and moves pinned pods within their nodes.
+// Package nodecontroller is the manager's part in maintaining NodeTopologies: it detects agents
+// that are gone, and moves pinned pods within their nodes.
 //
 //	agents' pods, leases ─▶ alive ───────────────┐
 //	                                             ├─▶ status.conditions[AgentAlive], status.repack
@@ -36,4 +36,4 @@
 // # At rest
 //
 // At rest nothing is written. An agent that goes causes one write, and its return another.
-package steward
+package nodecontroller
