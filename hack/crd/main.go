@@ -54,7 +54,8 @@ func run(dir string) error {
 			return err
 		}
 		// The API server writes the status of a CRD.
-		data = []byte(strings.Replace(string(data), "status:\n  acceptedNames:\n    kind: \"\"\n    plural: \"\"\n  conditions: null\n  storedVersions: null\n", "", 1))
+		data = []byte(strings.Replace(string(data),
+			"status:\n  acceptedNames:\n    kind: \"\"\n    plural: \"\"\n  conditions: null\n  storedVersions: null\n", "", 1))
 		if err := os.WriteFile(file, append([]byte(header), data...), 0o644); err != nil {
 			return err
 		}
@@ -138,11 +139,13 @@ func quantities(s *apiextensionsv1.JSONSchemaProps) {
 // All other fields are open.
 func container() map[string]apiextensionsv1.JSONSchemaProps {
 	amount := apiextensionsv1.JSONSchemaProps{
-		XIntOrString: true, Pattern: `^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$`, Minimum: ptr(0.0),
-		AnyOf: []apiextensionsv1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}},
+		XIntOrString: true, Pattern: `^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$`,
+		Minimum: ptr(0.0),
+		AnyOf:   []apiextensionsv1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}},
 	}
 	amounts := apiextensionsv1.JSONSchemaProps{
-		Type: "object", Nullable: true, AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &amount},
+		Type: "object", Nullable: true,
+		AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &amount},
 	}
 	return map[string]apiextensionsv1.JSONSchemaProps{
 		"image": {Type: "string", Nullable: true},
@@ -175,11 +178,13 @@ func undescribe(s *apiextensionsv1.JSONSchemaProps, keep bool) {
 // would not fit into the annotation of kubectl apply.
 var openFields = map[string]bool{
 	"status": true, "container": true, "containers": true, "initContainers": true, "sidecars": true, "script": true,
-	"steps": true, "volumes": true, "volumeMounts": true, "volumeClaimTemplates": true, "affinity": true, "tolerations": true,
+	"steps": true, "volumes": true, "volumeMounts": true, "volumeClaimTemplates": true, "affinity": true,
+	"tolerations":     true,
 	"securityContext": true, "dnsConfig": true, "hostAliases": true, "imagePullSecrets": true, "podResources": true,
 	"resourceClaims": true, "podDisruptionBudget": true, "plugin": true, "labelSelector": true, "workflowMetadata": true,
-	"withItems": true, "enum": true, "artifacts": true, "artifact": true, "archiveLocation": true, "templateDefaults": true,
-	"artifactPaths": true,
+	"withItems": true, "enum": true, "artifacts": true, "artifact": true, "archiveLocation": true,
+	"templateDefaults": true,
+	"artifactPaths":    true,
 }
 
 // open removes the schema of the content of openFields and keeps only whether the field is an
@@ -197,9 +202,10 @@ func open(s *apiextensionsv1.JSONSchemaProps) {
 				p.Properties = container()
 			}
 		case openFields[name] && p.Type == "array":
-			p = apiextensionsv1.JSONSchemaProps{Description: p.Description, Type: p.Type, Items: &apiextensionsv1.JSONSchemaPropsOrArray{
-				Schema: &apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: ptr(true)},
-			}, XListType: ptr("atomic")}
+			p = apiextensionsv1.JSONSchemaProps{Description: p.Description, Type: p.Type,
+				Items: &apiextensionsv1.JSONSchemaPropsOrArray{
+					Schema: &apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: ptr(true)},
+				}, XListType: ptr("atomic")}
 		default:
 			open(&p)
 		}

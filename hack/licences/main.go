@@ -18,7 +18,8 @@ import (
 )
 
 // allowed lists the SPDX identifiers of the licences that a linked module may have.
-var allowed = []string{"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "Unlicense", "CC0-1.0", "Zlib", "0BSD"}
+var allowed = []string{"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "Unlicense", "CC0-1.0",
+	"Zlib", "0BSD"}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -60,7 +61,8 @@ type module struct{ name, dir string }
 
 // linked returns the modules, except the main one, whose packages are linked into the programs.
 func linked(packages []string) ([]module, error) {
-	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}	{{with .Replace}}{{.Dir}}{{else}}{{.Dir}}{{end}}{{end}}{{end}}`
+	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}	` +
+		`{{with .Replace}}{{.Dir}}{{else}}{{.Dir}}{{end}}{{end}}{{end}}`
 	cmd := exec.Command("go", append([]string{"list", "-deps", "-f", format}, packages...)...)
 	cmd.Stderr = os.Stderr
 	text, err := cmd.Output()
@@ -89,7 +91,8 @@ func licencesOf(dir string) ([]string, error) {
 	var found []string
 	for _, e := range entries {
 		name := strings.ToUpper(e.Name())
-		if e.IsDir() || strings.HasSuffix(name, ".DOCS") || !strings.HasPrefix(name, "LICEN") && !strings.HasPrefix(name, "COPYING") {
+		if e.IsDir() || strings.HasSuffix(name, ".DOCS") ||
+			!strings.HasPrefix(name, "LICEN") && !strings.HasPrefix(name, "COPYING") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))

@@ -68,7 +68,8 @@ type answer struct {
 // named object. It fails with errLocal if a name is missing or is no valid path segment.
 func (w *W) path(x *write, r request) (string, error) {
 	var b strings.Builder
-	b.Grow(len(w.base.Path) + len(x.kind.Group) + len(x.kind.Version) + len(x.kind.resource) + len(x.name.Namespace) + len(x.name.Name) + 40)
+	b.Grow(len(w.base.Path) + len(x.kind.Group) + len(x.kind.Version) + len(x.kind.resource) + len(x.name.Namespace) +
+		len(x.name.Name) + 40)
 	b.WriteString(w.base.Path)
 	if x.kind.Group == "" {
 		b.WriteString("/api/")
@@ -169,7 +170,8 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 	}
 	err = http2client.ErrNoHTTP2
 	if w.calls != nil && !w.noHTTP2.Load() {
-		got, err = w.calls.Do(ctx, n, http2client.Request{Method: r.method, Path: path, Header: fields, Body: r.body, Term: asked})
+		got, err = w.calls.Do(ctx, n,
+			http2client.Request{Method: r.method, Path: path, Header: fields, Body: r.body, Term: asked})
 		if errors.Is(err, http2client.ErrNoHTTP2) {
 			w.noHTTP2.Store(true)
 		}
@@ -187,7 +189,8 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 }
 
 // byClient makes a request through Go's HTTP client.
-func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked http2client.Term, r request, path string, fields []http2client.Field) (http2client.Answer, error) {
+func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked http2client.Term, r request, path string,
+	fields []http2client.Field) (http2client.Answer, error) {
 	var body io.Reader
 	if r.body != nil {
 		body = bytes.NewReader(r.body)
@@ -208,7 +211,8 @@ func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked http
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
 	return http2client.Answer{
-		Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: data,
+		Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"),
+		Body: data,
 	}, err
 }
 
@@ -232,7 +236,8 @@ func (w *W) refusal(x *write, r request, a http2client.Answer) error {
 		message = "unknown"
 	}
 	resource := schema.GroupResource{Group: x.kind.Group, Resource: x.kind.resource}
-	return apierrors.NewGenericServerResponse(a.Code, strings.ToLower(r.method), resource, x.name.Name, message, seconds, true)
+	return apierrors.NewGenericServerResponse(a.Code, strings.ToLower(r.method), resource, x.name.Name, message, seconds,
+		true)
 }
 
 // decoder returns a function that decodes responses with types of a group and version.

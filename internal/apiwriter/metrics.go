@@ -39,7 +39,8 @@ type cachedMetrics struct {
 	latency  prometheus.Observer
 }
 
-var classNames = [numClasses]string{ClassPods: "pods", ClassDelete: "delete", ClassUrgent: "urgent", ClassStart: "begin", ClassStatus: "status", ClassEvent: "event"}
+var classNames = [numClasses]string{ClassPods: "pods", ClassDelete: "delete", ClassUrgent: "urgent",
+	ClassStart: "begin", ClassStatus: "status", ClassEvent: "event"}
 
 // latencyBuckets range from 2 ms, an unloaded nearby server, to 33 s.
 var latencyBuckets = prometheus.ExponentialBuckets(0.002, 2, 15)
@@ -84,10 +85,13 @@ func newMetrics(registry prometheus.Registerer, w *W) (*metrics, error) {
 			return float64(value())
 		}))
 	}
-	gauge("open", "Writes that have not ended, those that wait to be tried again included.", nil, func() int { return w.open })
+	gauge("open", "Writes that have not ended, those that wait to be tried again included.", nil, func() int {
+		return w.open
+	})
 	gauge("in_flight", "Write requests in flight.", nil, func() int { return w.inFlight })
 	gauge("limit", "Write requests that may be in flight.", nil, func() int { return w.limiter.limit(time.Now()) })
-	gauge("scopes_down", "Sets of writes, by resource, verb and namespace, that the server does not carry out at present.", nil,
+	gauge("scopes_down", "Sets of writes, by resource, verb and namespace, that the server does not carry out at present.",
+		nil,
 		func() int { return w.breakers.openCount() })
 	gauge("parked", "Writes that wait because their set is down.", nil, func() int { return w.breakers.parked })
 	for class, name := range classNames {
@@ -127,7 +131,8 @@ func (m *metrics) sent(x *write, httpVerb string, code int, took time.Duration) 
 func (m *metrics) waited(c Class, d time.Duration) { m.wait[c].Observe(d.Seconds()) }
 
 func (m *metrics) retried(o outcome) {
-	cause := map[verdict]string{retryLater: "error", overloaded: "overloaded", timedOut: "timeout", unavailable: "unavailable", termLapsed: "lease"}[o.verdict]
+	cause := map[verdict]string{retryLater: "error", overloaded: "overloaded", timedOut: "timeout",
+		unavailable: "unavailable", termLapsed: "lease"}[o.verdict]
 	m.retries.WithLabelValues(cause).Inc()
 }
 

@@ -23,7 +23,8 @@ func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (gen
 	}
 	w.lastAnswer = now
 	for _, back := range w.breakers.answered(x, now) {
-		w.log.Info("API server carries out these writes again", back.attrs("away", now.Sub(back.opened).Round(time.Millisecond))...)
+		w.log.Info("API server carries out these writes again",
+			back.attrs("away", now.Sub(back.opened).Round(time.Millisecond))...)
 		for waiting := w.breakers.unpark(back); waiting != nil; waiting = w.breakers.unpark(back) {
 			w.queue.push(waiting)
 		}
@@ -53,7 +54,8 @@ func (w *W) unreachable(now time.Time, o outcome, err error) {
 func (w *W) reached(now time.Time) {
 	w.answered = true
 	if w.outage.answered(now) {
-		w.log.Info("API server answers again", "away", now.Sub(w.outage.opened).Round(time.Millisecond), "waiting", w.queue.len)
+		w.log.Info("API server answers again", "away", now.Sub(w.outage.opened).Round(time.Millisecond), "waiting",
+			w.queue.len)
 	}
 }
 

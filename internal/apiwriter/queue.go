@@ -20,7 +20,8 @@ const ownerBatch = 64
 // maxPassed is the guaranteed share of each class: at least one write in maxPassed+1 while the
 // class has any. Pods need no guarantee, as no class goes before them. Statuses and events get
 // little, because waiting makes them coalesce.
-var maxPassed = [numClasses]int{ClassPods: 0, ClassDelete: 4, ClassUrgent: 9, ClassStart: 19, ClassStatus: 19, ClassEvent: 49}
+var maxPassed = [numClasses]int{ClassPods: 0, ClassDelete: 4, ClassUrgent: 9, ClassStart: 19, ClassStatus: 19,
+	ClassEvent: 49}
 
 type classQueue struct {
 	owners map[string]*ownerQueue

@@ -146,7 +146,8 @@ func ours(want, there Object) bool {
 		return other != nil && other.UID == owner.UID
 	}
 	creator := want.GetAnnotations()[CreatorAnnotation]
-	return creator != "" && metav1.GetControllerOfNoCopy(there) == nil && there.GetAnnotations()[CreatorAnnotation] == creator
+	return creator != "" && metav1.GetControllerOfNoCopy(there) == nil &&
+		there.GetAnnotations()[CreatorAnnotation] == creator
 }
 
 func (w *W) encode(x *write) ([]byte, error) {
@@ -168,8 +169,9 @@ func (w *W) bind(ctx context.Context, x *write) (Object, error) {
 		binding := &corev1.Binding{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
 			// The server copies the annotations of a binding to the pod.
-			ObjectMeta: metav1.ObjectMeta{Namespace: x.name.Namespace, Name: x.name.Name, UID: x.uid, Annotations: x.binding.Annotations},
-			Target:     corev1.ObjectReference{Kind: "Node", Name: x.binding.Node},
+			ObjectMeta: metav1.ObjectMeta{Namespace: x.name.Namespace, Name: x.name.Name, UID: x.uid,
+				Annotations: x.binding.Annotations},
+			Target: corev1.ObjectReference{Kind: "Node", Name: x.binding.Node},
 		}
 		info, _ := runtime.SerializerInfoForMediaType(w.codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 		var err error
@@ -354,7 +356,8 @@ func (w *W) doPatch(ctx context.Context, x *write) (Object, error) {
 		}
 		x.body = body
 	}
-	r := request{verb: "patch", method: http.MethodPatch, named: true, contentType: string(x.patch.kind), accept: x.accept(), body: x.body}
+	r := request{verb: "patch", method: http.MethodPatch, named: true, contentType: string(x.patch.kind),
+		accept: x.accept(), body: x.body}
 	obj, err := w.sendAsWanted(ctx, x, r)
 	return obj, w.uidConflict(ctx, x, err)
 }
@@ -487,7 +490,8 @@ func (w *W) doDelete(ctx context.Context, x *write) error {
 		return fmt.Errorf("%w: %w", errLocal, err)
 	}
 	_, err = w.send(ctx, x, request{
-		verb: "delete", method: http.MethodDelete, named: true, contentType: runtime.ContentTypeJSON, accept: acceptMeta, body: body,
+		verb: "delete", method: http.MethodDelete, named: true, contentType: runtime.ContentTypeJSON, accept: acceptMeta,
+		body: body,
 	})
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -112,7 +112,8 @@ func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
 // due to a restart of the server. If no write failed during its absence, nothing else shows that
 // the server restarted. Refusals by admission, and of impersonated users, are final at once.
 func (x *write) deniedForNow(err error, now time.Time) bool {
-	if x.as != nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "`) || !strings.Contains(err.Error(), `" cannot `) {
+	if x.as != nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "`) ||
+		!strings.Contains(err.Error(), `" cannot `) {
 		return false
 	}
 	if x.forbidden.IsZero() {

@@ -265,7 +265,8 @@ func (w *W) Patch(m Meta, obj Object, kind types.PatchType, data []byte, done fu
 // PatchVersion implements Writer.
 func (w *W) PatchVersion(m Meta, obj Object, urgent bool, data []byte, done func(Object, error)) {
 	w.submit(m, obj, done, func(x *write) {
-		x.verb, x.class, x.patch, x.version = verbPatch, ClassStatus, patch{types.JSONPatchType, data}, obj.GetResourceVersion()
+		x.verb, x.class, x.patch, x.version = verbPatch, ClassStatus, patch{types.JSONPatchType, data},
+			obj.GetResourceVersion()
 		if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 			x.patch.kind = types.MergePatchType
 		}

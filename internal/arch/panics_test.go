@@ -8,8 +8,8 @@ import (
 	"lockstep.dev/lockstep/internal/panics"
 )
 
-// TestSharedStateIsNamedAsItIs checks that the list of package panics names existing functions, because an
-// entry that names no function protects nothing.
+// TestSharedStateIsNamedAsItIs checks that the list of package panics names existing functions,
+// because an entry that names no function protects nothing.
 func TestSharedStateIsNamedAsItIs(t *testing.T) {
 	declared := map[string]bool{}
 	for _, f := range load(t) {

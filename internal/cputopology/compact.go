@@ -65,7 +65,9 @@ func groupCores(cores []cpuset.Set) []topologyv1alpha1.CoreGroup {
 	for _, core := range cores {
 		ids := core.IDs()
 		i := slices.IndexFunc(groups, func(g *group) bool {
-			return len(g.last) == len(ids) && !slices.ContainsFunc(ids, func(id int) bool { return id <= g.last[slices.Index(ids, id)] })
+			return len(g.last) == len(ids) && !slices.ContainsFunc(ids, func(id int) bool {
+				return id <= g.last[slices.Index(ids, id)]
+			})
 		})
 		if i < 0 {
 			i = len(groups)
@@ -148,7 +150,8 @@ func (d *decoder) cores(i int, group topologyv1alpha1.CoreGroup) []cpuset.Set {
 	for k, l := range group {
 		threads[k] = d.set(fmt.Sprintf("cores[%d][%d]", i, k), l).IDs()
 		if len(threads[k]) != len(threads[0]) && d.err == nil {
-			d.err = fmt.Errorf("topology: cores[%d]: list %d has %d CPUs and list 0 has %d", i, k, len(threads[k]), len(threads[0]))
+			d.err = fmt.Errorf("topology: cores[%d]: list %d has %d CPUs and list 0 has %d", i, k, len(threads[k]),
+				len(threads[0]))
 		}
 	}
 	if d.err != nil {

@@ -183,7 +183,8 @@ func (t *Topology) checkNUMA() error {
 			return fmt.Errorf("topology: NUMA node ids are not ascending at node %d", n.ID)
 		}
 		if len(n.Distances) != len(t.NUMA) {
-			return fmt.Errorf("topology: NUMA node %d has %d distances, want one for each of the %d nodes", n.ID, len(n.Distances), len(t.NUMA))
+			return fmt.Errorf("topology: NUMA node %d has %d distances, want one for each of the %d nodes", n.ID,
+				len(n.Distances), len(t.NUMA))
 		}
 		for _, d := range n.Distances {
 			if d < 0 || d > 255 {
@@ -243,7 +244,8 @@ func (t *Topology) checkCores() error {
 			continue
 		}
 		if f.Socket != c.Socket || f.NUMA != c.NUMA || f.Die != c.Die || f.L3 != c.L3 || f.Efficient != c.Efficient {
-			return fmt.Errorf("topology: CPUs %d and %d are threads of one core but differ in socket, die, NUMA node, L3 or kind", f.ID, c.ID)
+			return fmt.Errorf("topology: CPUs %d and %d are threads of one core but differ in socket, die, NUMA node, L3 or "+
+				"kind", f.ID, c.ID)
 		}
 	}
 	return nil

@@ -36,7 +36,8 @@ func Calls(cfg *rest.Config, n int) (*http2client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if host.Scheme != "https" || cfg.Transport != nil || cfg.WrapTransport != nil || cfg.Dial != nil || cfg.ExecProvider != nil ||
+	if host.Scheme != "https" || cfg.Transport != nil || cfg.WrapTransport != nil || cfg.Dial != nil ||
+		cfg.ExecProvider != nil ||
 		cfg.AuthProvider != nil || proxied(cfg, host) {
 		return nil, nil
 	}
@@ -111,7 +112,8 @@ func headerOf(through http.RoundTripper, host *url.URL) ([]http2client.Field, er
 // s does not know gv, only a Status is decoded. A JSON object that does not decode is returned with
 // its metadata only, marked by package malformed, so that a response with such an object is no
 // error.
-func Decoder(gv schema.GroupVersion, s *kruntime.Scheme) func(contentType string, data []byte) (kruntime.Object, error) {
+func Decoder(gv schema.GroupVersion, s *kruntime.Scheme) func(contentType string, data []byte) (kruntime.Object,
+	error) {
 	var c kruntime.NegotiatedSerializer
 	switch {
 	case gv == corev1.SchemeGroupVersion:

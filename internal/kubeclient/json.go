@@ -17,7 +17,8 @@ type codecs struct {
 }
 
 func codecsOf(s *kruntime.Scheme) codecs {
-	c := codecs{WithoutConversionCodecFactory: serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(s)}}
+	c := codecs{}
+	c.WithoutConversionCodecFactory.CodecFactory = serializer.NewCodecFactory(s)
 	quick := json.NewSerializerWithOptions(quickMeta{}, s, s, json.SerializerOptions{})
 	for _, info := range c.WithoutConversionCodecFactory.SupportedMediaTypes() {
 		if info.MediaType == jsonType {

@@ -107,14 +107,16 @@ func Clientset(cfg *rest.Config) (kubernetes.Interface, error) {
 // ForGroupVersion returns a client for the types that s registers under gv. It uses protobuf for
 // built-in types, and JSON for types of a CustomResourceDefinition, which have no protobuf
 // encoding. conn is one of Connections, or nil to share client-go's connection for cfg.
-func ForGroupVersion(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *kruntime.Scheme) (rest.Interface, error) {
+func ForGroupVersion(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *kruntime.Scheme) (rest.Interface,
+	error) {
 	if !s.IsVersionRegistered(gv) {
 		return nil, fmt.Errorf("client for %s: the scheme has no types of it", gv)
 	}
 	return clientFor(cfg, conn, gv, ContentType(gv), codecsOf(s))
 }
 
-func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, contentType string, s kruntime.NegotiatedSerializer) (rest.Interface, error) {
+func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, contentType string,
+	s kruntime.NegotiatedSerializer) (rest.Interface, error) {
 	c := rest.CopyConfig(cfg)
 	c.GroupVersion = &gv
 	c.APIPath = "/apis"

@@ -37,7 +37,8 @@ func lenientCodecs(c codecs, s *kruntime.Scheme) codecs {
 }
 
 // Decode implements runtime.Decoder.
-func (t lenient) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+func (t lenient) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object,
+	*schema.GroupVersionKind, error) {
 	o, gvk, err := t.Serializer.Decode(data, defaults, into)
 	if err == nil || into != nil {
 		return o, gvk, err

@@ -62,8 +62,10 @@ type rawCodecs struct{}
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (rawCodecs) SupportedMediaTypes() []kruntime.SerializerInfo {
 	return []kruntime.SerializerInfo{{
-		MediaType: jsonType, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true, Serializer: rawJSON{},
-		StreamSerializer: &kruntime.StreamSerializerInfo{EncodesAsText: true, Serializer: events{rawJSON{}}, Framer: framer{}},
+		MediaType: jsonType, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true,
+		Serializer: rawJSON{},
+		StreamSerializer: &kruntime.StreamSerializerInfo{EncodesAsText: true, Serializer: events{rawJSON{}},
+			Framer: framer{}},
 	}}
 }
 
@@ -91,7 +93,8 @@ func (framer) NewFrameWriter(w io.Writer) io.Writer { return w }
 type events struct{ kruntime.Serializer }
 
 // Decode implements runtime.Decoder.
-func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object,
+	*schema.GroupVersionKind, error) {
 	event, ok := into.(*metav1.WatchEvent)
 	if !ok {
 		return e.Serializer.Decode(data, defaults, into)
@@ -124,7 +127,8 @@ func (rawJSON) Encode(kruntime.Object, io.Writer) error {
 }
 
 // Decode implements runtime.Decoder.
-func (rawJSON) Decode(data []byte, _ *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+func (rawJSON) Decode(data []byte, _ *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object,
+	*schema.GroupVersionKind, error) {
 	if into != nil {
 		return nil, nil, fmt.Errorf("what is read raw is not decoded into %T", into)
 	}

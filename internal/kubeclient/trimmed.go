@@ -49,7 +49,8 @@ type trimmedPods struct{ kruntime.Serializer }
 var envelope = []byte("k8s\x00")
 
 // Decode implements runtime.Decoder.
-func (l trimmedPods) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+func (l trimmedPods) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object,
+	*schema.GroupVersionKind, error) {
 	if body, ours := bytes.CutPrefix(data, envelope); ours && into == nil {
 		if raw, found := podIn(body); found {
 			if pod, err := DecodeTrimmedPod(raw); err == nil {
@@ -90,7 +91,8 @@ func podIn(body []byte) (raw []byte, found bool) {
 type protobufEvents struct{ kruntime.Serializer }
 
 // Decode implements runtime.Decoder.
-func (p protobufEvents) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+func (p protobufEvents) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object,
+	*schema.GroupVersionKind, error) {
 	if event, ok := into.(*metav1.WatchEvent); ok {
 		*event = metav1.WatchEvent{}
 		err := eachField(data, func(number int, value, _ []byte) error {
@@ -131,8 +133,9 @@ var (
 	// A host path, an empty directory, and files made from objects.
 	volumeDrops = drops{2: drops{}.with(1, 2, 6, 16, 19, 26)}
 	stateDrops  = drops{}.with(3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
-	specDrops   = drops{2: containerDrops, 20: containerDrops}.with(3, 4, 5, 6, 8, 9, 12, 13, 14, 15, 16, 17, 21, 23, 26, 27, 28, 30, 34, 35, 36, 37, 41)
-	podDrops    = drops{
+	specDrops   = drops{2: containerDrops, 20: containerDrops}.with(3, 4, 5, 6, 8, 9, 12, 13, 14, 15, 16, 17, 21, 23, 26,
+		27, 28, 30, 34, 35, 36, 37, 41)
+	podDrops = drops{
 		1: drops{}.with(2, 4, 17),
 		3: drops{8: stateDrops, 10: stateDrops}.with(5, 9, 12, 13, 14, 16, 17),
 	}.with(podSpecField)

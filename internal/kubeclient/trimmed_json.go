@@ -21,7 +21,8 @@ type Cut func(out []byte, kind string, object []byte) ([]byte, error)
 // LeanCustom is ForGroupVersion for types of CustomResourceDefinitions, for watches. Its objects
 // lack managed fields and the parts that cut removes; cut may be nil. An object that does not
 // decode is returned with its metadata only, marked by package malformed.
-func LeanCustom(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *kruntime.Scheme, cut Cut) (rest.Interface, error) {
+func LeanCustom(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *kruntime.Scheme,
+	cut Cut) (rest.Interface, error) {
 	c := lenientCodecs(codecsOf(s), s)
 	for i := range c.media {
 		if c.media[i].MediaType == jsonType {
@@ -47,7 +48,8 @@ type trimmedObjects struct {
 }
 
 // Decode implements runtime.Decoder.
-func (l trimmedObjects) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+func (l trimmedObjects) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object,
+	*schema.GroupVersionKind, error) {
 	if into != nil {
 		return l.Serializer.Decode(data, defaults, into)
 	}
@@ -92,7 +94,8 @@ func withoutManagedFields(out, metadata []byte) ([]byte, error) {
 
 // CutMembers appends a JSON object to out, member by member. For each member cut is called, and may
 // append a replacement to out. If cut returns true, the member itself is not appended.
-func CutMembers(out, object []byte, cut func(out []byte, name string, value []byte) ([]byte, bool, error)) ([]byte, error) {
+func CutMembers(out, object []byte, cut func(out []byte, name string, value []byte) ([]byte, bool, error)) ([]byte,
+	error) {
 	out = append(out, '{')
 	empty := true
 	var failed error

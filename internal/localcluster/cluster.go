@@ -64,13 +64,15 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err := config.defaultAndValidate(); err != nil {
 		return nil, err
 	}
-	c := &Cluster{config: config, files: layout{config.Dir}, ports: map[Component]*portLease{}, components: map[Component]*component{}}
+	c := &Cluster{config: config, files: layout{config.Dir}, ports: map[Component]*portLease{},
+		components: map[Component]*component{}}
 	if err := c.prepare(); err != nil {
 		c.releasePorts()
 		return nil, fmt.Errorf("local cluster %s: %w", config.Name, err)
 	}
 	c.spawner = newSpawner()
-	ctx, cancel := context.WithTimeoutCause(ctx, config.StartTimeout, fmt.Errorf("not ready within %s: %w", config.StartTimeout, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, config.StartTimeout,
+		fmt.Errorf("not ready within %s: %w", config.StartTimeout, context.DeadlineExceeded))
 	defer cancel()
 	if err := c.bringUp(ctx); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -244,7 +246,8 @@ func (c *Cluster) watch(comp *component, stop <-chan struct{}, done chan<- struc
 		comp.wanted = restart
 		comp.lock.Unlock()
 		close(proc.noted)
-		c.event(Event{Component: comp.name, Kind: EventDied, Message: comp.lastExit, LogTail: tail(c.files.log(comp.name), tailLines)})
+		c.event(Event{Component: comp.name, Kind: EventDied, Message: comp.lastExit,
+			LogTail: tail(c.files.log(comp.name), tailLines)})
 		if !restart {
 			return
 		}
@@ -274,7 +277,8 @@ func (c *Cluster) event(e Event) {
 	c.eventLock.Lock()
 	defer c.eventLock.Unlock()
 	e.Time = time.Now()
-	c.config.Log.Info("local cluster", "cluster", c.config.Name, "event", e.Kind, "component", e.Component, "message", e.Message)
+	c.config.Log.Info("local cluster", "cluster", c.config.Name, "event", e.Kind, "component", e.Component, "message",
+		e.Message)
 	if c.config.OnEvent != nil {
 		c.config.OnEvent(e)
 	}

@@ -159,7 +159,8 @@ func (c *Config) defaultAndValidate() error {
 		return fmt.Errorf("localcluster: the agent needs real nodes")
 	}
 	if c.RealNodes > 0 && c.WithoutControllerManager {
-		return fmt.Errorf("localcluster: real nodes need kube-controller-manager: pods' service accounts and certificates come from it")
+		return fmt.Errorf("localcluster: real nodes need kube-controller-manager: pods' service accounts and certificates " +
+			"come from it")
 	}
 	if c.RealNodes > 0 {
 		c.Nodes.Tainted = true
@@ -247,7 +248,9 @@ func findProgram(name, variable string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%s not found beside lockstep nor in bin/ of the source tree: run 'make bin/%s' there, or set %s to its path", name, name, variable)
+	return "", fmt.Errorf(
+		"%s not found beside lockstep nor in bin/ of the source tree: run 'make bin/%s' there, or set %s to its path", name,
+		name, variable)
 }
 
 func isFile(path string) bool {

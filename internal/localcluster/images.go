@@ -25,7 +25,8 @@ type ShippedImage struct {
 
 // ManagerImage is the image with the manager, the agents and the command line.
 func ManagerImage() ShippedImage {
-	return ShippedImage{Target: "lockstep", Programs: map[string]string{"lockstep": "/usr/bin/lockstep"}, Entrypoint: []string{"lockstep"}}
+	return ShippedImage{Target: "lockstep", Programs: map[string]string{"lockstep": "/usr/bin/lockstep"},
+		Entrypoint: []string{"lockstep"}}
 }
 
 // ExecutorImage is the image from which pods of workflows take lockstep-exec.
@@ -38,14 +39,16 @@ func ExecutorImage() ShippedImage {
 }
 
 // programVariables are the environment variables that override the paths of programs.
-var programVariables = map[string]string{"lockstep": "LOCKSTEP", "lockstep-exec": "LOCKSTEP_EXEC", "lockstep-exec-io": "LOCKSTEP_EXEC_IO"}
+var programVariables = map[string]string{"lockstep": "LOCKSTEP", "lockstep-exec": "LOCKSTEP_EXEC",
+	"lockstep-exec-io": "LOCKSTEP_EXEC_IO"}
 
 // FindShipped returns the path of an image's program on this machine; see findProgram.
 func FindShipped(name string) (string, error) { return findProgram(name, programVariables[name]) }
 
 // Load builds the image from the programs that find locates, and imports it into all real nodes
 // under the given name.
-func (i ShippedImage) Load(ctx context.Context, spec realnodes.Spec, name string, find func(program string) (string, error)) error {
+func (i ShippedImage) Load(ctx context.Context, spec realnodes.Spec, name string,
+	find func(program string) (string, error)) error {
 	root, err := os.MkdirTemp("", "lockstep-image-")
 	if err != nil {
 		return err
@@ -81,7 +84,8 @@ func (i ShippedImage) Load(ctx context.Context, spec realnodes.Spec, name string
 }
 
 // machineCertificates are the usual paths of a machine's trusted certificates; images get a copy.
-var machineCertificates = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
+var machineCertificates = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/ssl/cert.pem"}
 
 // base creates in root the documented content of the Dockerfile's base image: certificates, the
 // users root and nonroot, and /tmp. It omits the base image's time zones, because the programs

@@ -25,7 +25,8 @@ func (c *Cluster) restConfig(id identity) *rest.Config {
 func (c *Cluster) kubeconfig(id identity) *clientcmdapi.Config {
 	name := ContextName(c.config.Name)
 	kc := clientcmdapi.NewConfig()
-	kc.Clusters[name] = &clientcmdapi.Cluster{Server: loopback("https", c.ports[APIServer].port), CertificateAuthorityData: c.caPEM}
+	kc.Clusters[name] = &clientcmdapi.Cluster{Server: loopback("https", c.ports[APIServer].port),
+		CertificateAuthorityData: c.caPEM}
 	kc.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: id.token}
 	kc.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	kc.CurrentContext = name

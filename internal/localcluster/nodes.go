@@ -82,7 +82,8 @@ func simulatedNode(n Nodes, i int, now metav1.Time) *corev1.Node {
 		labels[k] = v
 	}
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now}
+		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, LastHeartbeatTime: now,
+			LastTransitionTime: now}
 	}
 	var taints []corev1.Taint
 	if n.Tainted {

@@ -36,7 +36,8 @@ func writePKI(dir string) (*authority, error) {
 		return nil, err
 	}
 	own := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.ParseIP(realnodes.ServiceIP)}
-	for name, usage := range map[string]x509.ExtKeyUsage{"serving": x509.ExtKeyUsageServerAuth, "etcd-client": x509.ExtKeyUsageClientAuth} {
+	for name, usage := range map[string]x509.ExtKeyUsage{"serving": x509.ExtKeyUsageServerAuth,
+		"etcd-client": x509.ExtKeyUsageClientAuth} {
 		if err := ca.issue(filepath.Join(dir, name), pkix.Name{CommonName: name}, own, usage); err != nil {
 			return nil, err
 		}
@@ -149,7 +150,8 @@ func newIdentities() (map[string]identity, error) {
 		"nodes":              {user: NodesUser, groups: []string{"system:nodes"}},
 		"network":            {user: NetworkUser},
 		"proxy":              {user: "system:kube-proxy"},
-		"manager":            {user: ManagerUser, groups: []string{"system:serviceaccounts", "system:serviceaccounts:lockstep-system"}},
+		"manager": {user: ManagerUser,
+			groups: []string{"system:serviceaccounts", "system:serviceaccounts:lockstep-system"}},
 	}
 	for name, id := range ids {
 		var b [32]byte

@@ -41,5 +41,6 @@ func leasePort() (*portLease, error) {
 		probe.Close()
 		return &portLease{port, lock}, nil
 	}
-	return nil, fmt.Errorf("no free port among %d-%d on 127.0.0.1: %w", portFirst, portFirst+portCount-1, syscall.EADDRINUSE)
+	return nil, fmt.Errorf("no free port among %d-%d on 127.0.0.1: %w", portFirst, portFirst+portCount-1,
+		syscall.EADDRINUSE)
 }

@@ -69,7 +69,8 @@ func (s *spawner) start(c command) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", strings.Join(c.args[:1], " "), err)
 	}
-	p := &process{pid: cmd.Process.Pid, started: StartOf(cmd.Process.Pid), done: make(chan struct{}), noted: make(chan struct{})}
+	p := &process{pid: cmd.Process.Pid, started: StartOf(cmd.Process.Pid), done: make(chan struct{}),
+		noted: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		p.usage = exitUsage(cmd.ProcessState)
@@ -170,5 +171,6 @@ type Usage struct {
 }
 
 func (u Usage) add(o Usage) Usage {
-	return Usage{CPU: u.CPU + o.CPU, RSSBytes: u.RSSBytes + o.RSSBytes, AnonBytes: u.AnonBytes + o.AnonBytes, PeakRSSBytes: max(u.PeakRSSBytes, o.PeakRSSBytes)}
+	return Usage{CPU: u.CPU + o.CPU, RSSBytes: u.RSSBytes + o.RSSBytes, AnonBytes: u.AnonBytes + o.AnonBytes,
+		PeakRSSBytes: max(u.PeakRSSBytes, o.PeakRSSBytes)}
 }

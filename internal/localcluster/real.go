@@ -144,7 +144,8 @@ func (c *Cluster) joinRealNodes(ctx context.Context, client kubernetes.Interface
 	}
 	waiting := ""
 	err := wait.PollUntilContextCancel(ctx, nodePoll, true, func(ctx context.Context) (bool, error) {
-		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: NodeTypeLabel + "=" + realnodes.NodeTypeReal})
+		list, err := client.CoreV1().Nodes().List(ctx,
+			metav1.ListOptions{LabelSelector: NodeTypeLabel + "=" + realnodes.NodeTypeReal})
 		if err != nil {
 			waiting = err.Error()
 			return false, nil
@@ -167,11 +168,13 @@ func (c *Cluster) joinRealNodes(ctx context.Context, client kubernetes.Interface
 		return fmt.Errorf("real nodes are not ready: %s: %w%s", waiting, err, c.realLogs())
 	}
 	for _, n := range c.real.Nodes() {
-		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"podCIDR": n.PodCIDR(), "podCIDRs": []string{n.PodCIDR()}}})
+		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"podCIDR": n.PodCIDR(),
+			"podCIDRs": []string{n.PodCIDR()}}})
 		if err != nil {
 			return err
 		}
-		if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name(), types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name(), types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{}); err != nil {
 			return fmt.Errorf("pod CIDR of %s: %w", n.Name(), err)
 		}
 	}
@@ -220,7 +223,8 @@ func publishAPIServer(ctx context.Context, client kubernetes.Interface) error {
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{realnodes.Gateway}}},
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To[int32](realnodes.APIPort), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To[int32](realnodes.APIPort),
+			Protocol: ptr.To(corev1.ProtocolTCP)}},
 	}
 	_, err := client.DiscoveryV1().EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

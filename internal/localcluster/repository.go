@@ -35,9 +35,11 @@ func ShareArtifacts(ctx context.Context, cfg *rest.Config, dir string) error {
 		return err
 	}
 	_, err = client.CoreV1().ConfigMaps(systemNamespace).Create(ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: wf.RepositoriesConfigMap, Annotations: map[string]string{wf.AnnotationDefaultRepository: "shared"}},
+		ObjectMeta: metav1.ObjectMeta{Name: wf.RepositoriesConfigMap,
+			Annotations: map[string]string{wf.AnnotationDefaultRepository: "shared"}},
 		Data: map[string]string{
-			"shared": fmt.Sprintf("volume: {hostPath: %q, keyFormat: \"{{workflow.namespace}}/{{workflow.name}}/{{pod.name}}\"}\n", shared),
+			"shared": fmt.Sprintf(
+				"volume: {hostPath: %q, keyFormat: \"{{workflow.namespace}}/{{workflow.name}}/{{pod.name}}\"}\n", shared),
 		},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -46,7 +46,8 @@ func CreateNodeTopologies(ctx context.Context, cfg *rest.Config, nodes Nodes) er
 			object.SetGroupVersionKind(topologyv1alpha1.GroupVersion.WithKind("NodeTopology"))
 			object.SetName(NodeName(i))
 			object.SetLabels(map[string]string{NodeTypeLabel: NodeTypeSimulated})
-			_, err := client.Resource(topologyv1alpha1.GroupVersion.WithResource("nodetopologies")).Create(ctx, object, metav1.CreateOptions{})
+			_, err := client.Resource(topologyv1alpha1.GroupVersion.WithResource("nodetopologies")).Create(ctx, object,
+				metav1.CreateOptions{})
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				return fmt.Errorf("create the NodeTopology of %s: %w", object.GetName(), err)
 			}

@@ -162,8 +162,10 @@ func (w *authors) check(ctx context.Context, want *unstructured.Unstructured) er
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no %s %s, without which anybody could write an application in another's name: 'lockstep install' brings it, "+
-			"to Kubernetes from 1.36 on; elsewhere only --applications-act-as-manager turns applications on, see docs/security.md", want.GetKind(), want.GetName())
+		return fmt.Errorf("there is no %s %s, without which anybody could write an application in another's name: "+
+			"'lockstep install' brings it, "+
+			"to Kubernetes from 1.36 on; elsewhere only --applications-act-as-manager turns applications on, see "+
+			"docs/security.md", want.GetKind(), want.GetName())
 	case apierrors.IsForbidden(err):
 		return &unknownError{fmt.Errorf("%w: 'lockstep install' gives the manager the rights that it needs", err)}
 	case err != nil:
@@ -174,7 +176,8 @@ func (w *authors) check(ctx context.Context, want *unstructured.Unstructured) er
 		return err
 	}
 	if path := install.PolicyDiffers(object, want.Object); path != "" {
-		return fmt.Errorf("%s %s is not as this version of Lockstep installs it (%s): run 'lockstep install'", want.GetKind(), want.GetName(), path)
+		return fmt.Errorf("%s %s is not as this version of Lockstep installs it (%s): run 'lockstep install'", want.GetKind(),
+			want.GetName(), path)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ import (
 	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/batch"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/cputopology/steward"
+	"lockstep.dev/lockstep/internal/cputopology/nodecontroller"
 	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
@@ -90,7 +90,7 @@ type Config struct {
 	ArchiveTTL    time.Duration
 	ArchiveLabels string
 	// Repack limits the moves of pods to other CPUs within nodes that happen without a request.
-	Repack steward.Policy
+	Repack nodecontroller.Policy
 	// StopTimeout is how long a stopping manager may finish its writes. Default 5 s.
 	StopTimeout time.Duration
 	Log         *slog.Logger
@@ -184,7 +184,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer stopServing()
 	defer m.evaluators.Close()
 	if m.cfg.ActAsManager {
-		m.log.Warn("applications act with the manager's rights: whoever may write one may have anything made that the manager may make")
+		m.log.Warn("applications act with the manager's rights: whoever may write one may have anything made that the " +
+			"manager may make")
 	} else if m.authors, err = m.newAuthors(ctx); err != nil {
 		return err
 	}
@@ -315,7 +316,8 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model}, Writer: writer, Guard: m.guard, Log: m.log})
+	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model}, Writer: writer,
+		Guard: m.guard, Log: m.log})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
@@ -323,7 +325,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	topologies, err := steward.New(steward.Config{
+	topologies, err := nodecontroller.New(nodecontroller.Config{
 		REST: m.cfg.REST, Informers: informers, Model: model, Mover: sched, Writer: writer, Ours: m.ours, Policy: m.cfg.Repack,
 		Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
@@ -344,8 +346,10 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		keep, run = keeper.Wants, append(run, run1)
 	}
 	workflows, err := controller.New(controller.Config{
-		Informers: informers, Placer: sched, Model: model, Writer: by.workflows(w, informers), Client: client, Leads: true, Keep: keep, Evaluators: m.evaluators,
-		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes, Pods: m.cfg.Executor,
+		Informers: informers, Placer: sched, Model: model, Writer: by.workflows(w, informers), Client: client, Leads: true,
+		Keep: keep, Evaluators: m.evaluators,
+		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
+		Pods:      m.cfg.Executor,
 		Malformed: told.Tell, Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
@@ -372,15 +376,19 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		return nil, err
 	}
 	return &components{
-		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, collector.Run, m.runApplications(apps)),
+		informers: informers, rare: rare, jobs: jobs, workflows: workflows,
+		run: append(run, workflows.Run, collector.Run, m.runApplications(apps)),
 	}, nil
 }
 
 // applications returns the controller of this manager's share of the applications.
-func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry prometheus.Registerer, tell func(runtime.Object, *malformed.Error)) (*applications.Controller, error) {
+func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry prometheus.Registerer,
+	tell func(runtime.Object, *malformed.Error)) (*applications.Controller, error) {
 	apps, err := applications.New(applications.Config{
-		REST: m.cfg.REST, Writer: shards.writer(writer), Fence: shards.fence(), Owns: shards.ownsKey(), ActAsManager: m.cfg.ActAsManager,
-		Gateway: m.cfg.Gateway, Log: m.log, ApplicationRevisions: m.cfg.ApplicationRevisions, Requests: m.requests, Metrics: registry,
+		REST: m.cfg.REST, Writer: shards.writer(writer), Fence: shards.fence(), Owns: shards.ownsKey(),
+		ActAsManager: m.cfg.ActAsManager,
+		Gateway:      m.cfg.Gateway, Log: m.log, ApplicationRevisions: m.cfg.ApplicationRevisions, Requests: m.requests,
+		Metrics:  registry,
 		Recorded: m.recorded, Malformed: tell, Evaluators: m.evaluators,
 		Guard: m.guard,
 	})
@@ -414,7 +422,8 @@ func (m *Manager) runApplications(apps *applications.Controller) func(context.Co
 
 // archive opens the archive and returns the keeper that fills it, and a function that runs the
 // keeper.
-func (m *Manager) archive(ctx context.Context, informers *informer.Set, writer apiwriter.Writer) (*archive.Keeper, func(context.Context), error) {
+func (m *Manager) archive(ctx context.Context, informers *informer.Set, writer apiwriter.Writer) (*archive.Keeper,
+	func(context.Context), error) {
 	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
 	if err != nil {
 		return nil, nil, fmt.Errorf("archive: label selector: %w", err)

@@ -58,7 +58,8 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	}
 	s := &shards{}
 	// Only this manager knows on which objects it panicked.
-	if s.told, err = report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: s.writer(crons), Log: m.log}); err != nil {
+	if s.told, err = report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: s.writer(crons),
+		Log: m.log}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: s.writer(crons), Evaluators: m.evaluators, Guard: m.guard, Malformed: s.told.Tell, Log: m.log, Owns: func(namespace, name string) bool {
@@ -290,7 +291,9 @@ func (l *leases) Put(ctx context.Context, lease *coordinationv1.Lease) error {
 		return err
 	}
 	about := l.version
-	now, err := wait(ctx, func(done func(apiwriter.Object, error)) { l.writer.PatchVersion(leaseMeta, about, true, ops, done) })
+	now, err := wait(ctx, func(done func(apiwriter.Object, error)) {
+		l.writer.PatchVersion(leaseMeta, about, true, ops, done)
+	})
 	l.remember(now, err)
 	return err
 }

@@ -24,15 +24,18 @@ var shared = []string{
 	"internal/cluster.(*Kind[...]).put", "internal/cluster.(*Kind[...]).replace", "internal/cluster.(*Kind[...]).setApart",
 	"internal/keyed.(*delays[", "internal/keyed.(*entry[", "internal/keyed.(*Loop[...]).post", "internal/keyed.(*Loop[...]).Put",
 	// Gangs that wait for resources, and the use of queues.
-	"internal/scheduler.(*Scheduler).Submit", "internal/scheduler.(*Scheduler).Withdraw", "internal/scheduler.(*Scheduler).Move",
+	"internal/scheduler.(*Scheduler).Submit", "internal/scheduler.(*Scheduler).Withdraw",
+	"internal/scheduler.(*Scheduler).Move",
 	"internal/scheduler.(*pendingGangs)", "internal/scheduler/share.", "internal/scheduler/pin.(*Pinner).Grant",
 	// The writer's queues and limits.
 	"internal/apiwriter.",
 	// Plans, locks, caches and slots of all jobs or workflows.
 	"internal/podset/plan.(*Cache)", "internal/batch.(*keyring)", "internal/workflow/locks.",
 	"internal/workflow/controller.(*lockKeeper)", "internal/workflow/controller.(*caches)",
-	"internal/workflow/controller.(*slots)", "internal/workflow/controller.(*samples)", "internal/workflow/controller.(*takeover)",
-	"internal/workflow/controller.(*awaited)", "internal/workflow/controller.(*former)", "internal/workflow/controller.(*estimates)",
+	"internal/workflow/controller.(*slots)", "internal/workflow/controller.(*samples)",
+	"internal/workflow/controller.(*takeover)",
+	"internal/workflow/controller.(*awaited)", "internal/workflow/controller.(*former)",
+	"internal/workflow/controller.(*estimates)",
 	// State shared by applications.
 	"internal/application/deploy.(*StartLimiter)", "internal/application/objects.(*ManagedObjects)", "internal/application/objects.(*Watches)",
 	"internal/application/objects.(*Targets)", "internal/application/definitions.(*Library)",
@@ -76,7 +79,8 @@ type unsafe struct {
 
 // Error implements error. The process ends with this text in its log.
 func (u *unsafe) Error() string {
-	return fmt.Sprintf("a panic (%s) in %s: %s may have left half-changed what all objects share, so the process ends; it happened at\n%s",
+	return fmt.Sprintf("a panic (%s) in %s: %s may have left half-changed what all objects share, so the process ends; "+
+		"it happened at\n%s",
 		u.panic.Type, u.panic.Reason(), u.in, u.panic.Stack)
 }
 

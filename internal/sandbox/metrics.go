@@ -22,17 +22,20 @@ func newMetrics(p *Pool) *poolMetrics {
 	return &poolMetrics{
 		pool: p,
 		time: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "lockstep_evaluation_seconds", Help: "Time of evaluations of users' programs in child processes, with the wait for a child.",
+			Name:    "lockstep_evaluation_seconds",
+			Help:    "Time of evaluations of users' programs in child processes, with the wait for a child.",
 			Buckets: prometheus.ExponentialBuckets(100e-6, 4, 9),
 		}, []string{"evaluator"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lockstep_evaluations_ended_total", Help: "Evaluations that gave no answer, by cause: memory, cpu, stack, output, request, crash, busy, late, other.",
+			Name: "lockstep_evaluations_ended_total",
+			Help: "Evaluations that gave no answer, by cause: memory, cpu, stack, output, request, crash, busy, late, other.",
 		}, []string{"cause"}),
 		started: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lockstep_evaluators_started_total", Help: "Child processes started for evaluations.",
 		}),
 		children: prometheus.NewDesc("lockstep_evaluators", "Child processes for evaluations.", nil, nil),
-		memory:   prometheus.NewDesc("lockstep_evaluators_memory_bytes", "Resident memory of the child processes for evaluations, without files.", nil, nil),
+		memory: prometheus.NewDesc("lockstep_evaluators_memory_bytes",
+			"Resident memory of the child processes for evaluations, without files.", nil, nil),
 	}
 }
 

@@ -143,7 +143,8 @@ func New(cfg Config) (*Pool, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pool{cfg: cfg, idleMax: idleMaxDefault, children: map[*child]bool{}, tenants: map[string]*tenant{}, active: map[*tenant]bool{}}
+	p := &Pool{cfg: cfg, idleMax: idleMaxDefault, children: map[*child]bool{}, tenants: map[string]*tenant{},
+		active: map[*tenant]bool{}}
 	p.metrics = newMetrics(p)
 	if cfg.Metrics != nil {
 		if err := cfg.Metrics.Register(p.metrics); err != nil {
@@ -192,13 +193,15 @@ const retryInterval = time.Second
 
 // DoUntilAnswered is Do, retried while the error is Temporary, the pool is not closed and ctx is
 // not done. It also returns the CPU time that the request took.
-func (p *Pool) DoUntilAnswered(ctx context.Context, tenantName, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
+func (p *Pool) DoUntilAnswered(ctx context.Context, tenantName, evaluator string, request []byte) (response []byte,
+	cpu time.Duration, err error) {
 	for {
 		response, cpu, err := p.counted(ctx, tenantName, evaluator, request)
 		if !Temporary(err) || errors.Is(err, ErrClosed) {
 			return response, cpu, err
 		}
-		p.cfg.Log.Warn("an evaluation has not been made, and is tried again", "namespace", tenantName, "evaluator", evaluator, "error", err)
+		p.cfg.Log.Warn("an evaluation has not been made, and is tried again", "namespace", tenantName, "evaluator", evaluator,
+			"error", err)
 		select {
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
@@ -207,14 +210,16 @@ func (p *Pool) DoUntilAnswered(ctx context.Context, tenantName, evaluator string
 	}
 }
 
-func (p *Pool) counted(ctx context.Context, tenantName, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
+func (p *Pool) counted(ctx context.Context, tenantName, evaluator string, request []byte) (response []byte,
+	cpu time.Duration, err error) {
 	begin := time.Now()
 	response, cpu, err = p.do(ctx, tenantName, evaluator, request)
 	p.metrics.count(evaluator, time.Since(begin), err)
 	return response, cpu, err
 }
 
-func (p *Pool) do(ctx context.Context, tenantName, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
+func (p *Pool) do(ctx context.Context, tenantName, evaluator string, request []byte) (response []byte,
+	cpu time.Duration, err error) {
 	if len(evaluator) > math.MaxUint8 {
 		return nil, 0, fmt.Errorf("evaluator %q: its name is too long", evaluator)
 	}
@@ -246,7 +251,8 @@ func (p *Pool) do(ctx context.Context, tenantName, evaluator string, request []b
 }
 
 // evaluate lets a child answer, and keeps the child for other requests if it is fit for them.
-func (p *Pool) evaluate(ctx context.Context, c *child, r *runningRequest, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
+func (p *Pool) evaluate(ctx context.Context, c *child, r *runningRequest, evaluator string,
+	request []byte) (response []byte, cpu time.Duration, err error) {
 	began := time.Now()
 	stopWatch := c.watch(func() { p.slowed(r) })
 	stopContext := context.AfterFunc(ctx, func() { c.kill(context.Cause(ctx)) })
@@ -449,7 +455,8 @@ func (p *Pool) dispatch() {
 			if len(t.waiting) == 0 || !t.mayRun() {
 				continue
 			}
-			if next == nil || cmp.Or(cmp.Compare(t.rank(now), next.rank(now)), cmp.Compare(t.waiting[0].arrival, next.waiting[0].arrival)) < 0 {
+			if next == nil || cmp.Or(cmp.Compare(t.rank(now), next.rank(now)),
+				cmp.Compare(t.waiting[0].arrival, next.waiting[0].arrival)) < 0 {
 				next = t
 			}
 		}

@@ -29,9 +29,11 @@ const residentBytes = 48 << 20
 var systemCalls = []string{
 	"read", "write", "readv", "writev", "close", "lseek", "fcntl", "fstat",
 	"mmap", "munmap", "mprotect", "mremap", "madvise", "mincore", "brk",
-	"futex", "clone", "clone3", "set_robust_list", "rseq", "set_tid_address", "arch_prctl", "sched_yield", "sched_getaffinity",
+	"futex", "clone", "clone3", "set_robust_list", "rseq", "set_tid_address", "arch_prctl", "sched_yield",
+	"sched_getaffinity",
 	"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "tgkill", "tkill", "getpid", "gettid", "getppid",
-	"nanosleep", "clock_nanosleep", "clock_gettime", "gettimeofday", "time", "timer_create", "timer_settime", "timer_delete", "setitimer", "restart_syscall",
+	"nanosleep", "clock_nanosleep", "clock_gettime", "gettimeofday", "time", "timer_create", "timer_settime",
+	"timer_delete", "setitimer", "restart_syscall",
 	"epoll_pwait", "epoll_wait", "epoll_ctl", "poll", "ppoll",
 	"getrandom", "getrusage", "getrlimit", "setrlimit", "prlimit64", "prctl", "uname", "sysinfo",
 	"exit", "exit_group",
@@ -67,7 +69,8 @@ func restrict(limits *Limits) (missing string) {
 	for _, zero := range []struct {
 		name     string
 		resource int
-	}{{"RLIMIT_NOFILE", unix.RLIMIT_NOFILE}, {"RLIMIT_CORE", unix.RLIMIT_CORE}, {"RLIMIT_FSIZE", unix.RLIMIT_FSIZE}, {"RLIMIT_MEMLOCK", unix.RLIMIT_MEMLOCK}} {
+	}{{"RLIMIT_NOFILE", unix.RLIMIT_NOFILE}, {"RLIMIT_CORE", unix.RLIMIT_CORE}, {"RLIMIT_FSIZE", unix.RLIMIT_FSIZE},
+		{"RLIMIT_MEMLOCK", unix.RLIMIT_MEMLOCK}} {
 		try(zero.name, unix.Setrlimit(zero.resource, &unix.Rlimit{}))
 	}
 	try("seccomp", filterCalls())

@@ -175,7 +175,8 @@ func classKey(c *place.Class) string {
 	// Filters outside the fast path also look at the pod's identity and at the pods it wants to be
 	// near.
 	t := c.Template
-	more, err := json.Marshal([]any{t.Namespace, t.Labels, t.Spec.Affinity, t.Spec.TopologySpreadConstraints, t.Spec.Volumes, t.Spec.ResourceClaims})
+	more, err := json.Marshal([]any{t.Namespace, t.Labels, t.Spec.Affinity, t.Spec.TopologySpreadConstraints,
+		t.Spec.Volumes, t.Spec.ResourceClaims})
 	if err != nil {
 		return c.Key() + string(t.UID) + t.Name
 	}

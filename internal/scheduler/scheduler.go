@@ -268,7 +268,8 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
-		s.pending.block(l, &blockReason{reason: shortageReason(decision.Shortage, e), rare: s.dependsOnPods(e), at: s.clock.Now()})
+		s.pending.block(l, &blockReason{reason: shortageReason(decision.Shortage, e), rare: s.dependsOnPods(e),
+			at: s.clock.Now()})
 		return 0
 	}
 	// 3. Is the gang still wanted?

@@ -177,9 +177,10 @@ func (d *Division) lapsed(now time.Time) bool { return !d.until.IsZero() && !now
 
 // same reports whether two divisions are equal except for their end.
 func (d *Division) same(o *Division) bool {
-	return slices.Equal(d.live, o.live) && slices.Equal(d.view, o.view) && slices.EqualFunc(d.others, o.others, func(a, b [2][]string) bool {
-		return slices.Equal(a[0], b[0]) && slices.Equal(a[1], b[1])
-	})
+	return slices.Equal(d.live, o.live) && slices.Equal(d.view, o.view) &&
+		slices.EqualFunc(d.others, o.others, func(a, b [2][]string) bool {
+			return slices.Equal(a[0], b[0]) && slices.Equal(a[1], b[1])
+		})
 }
 
 // Owner returns the member that a key belongs to, among members, or an empty name if there are

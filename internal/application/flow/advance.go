@@ -418,7 +418,8 @@ func (a *advance) runs(s *Step, failed bool) (bool, error) {
 	for name, st := range a.steps {
 		status[name] = map[string]any{
 			"id": st.ID, "name": st.Name, "type": st.Type, "phase": string(st.Phase), "message": st.Message, "reason": st.Reason,
-			"failed": st.Phase == oam.StepFailed, "succeeded": st.Phase == oam.StepSucceeded, "skipped": st.Phase == oam.StepSkipped,
+			"failed": st.Phase == oam.StepFailed, "succeeded": st.Phase == oam.StepSucceeded,
+			"skipped": st.Phase == oam.StepSkipped,
 			"timeout": st.Reason == oam.StepReasonTimeout, "failedAfterRetries": st.Reason == oam.StepReasonFailedAfterRetries,
 			"terminate": st.Reason == oam.StepReasonTerminate,
 		}

@@ -94,7 +94,8 @@ type withoutEffect struct {
 func (w *withoutEffect) given() []string {
 	var out []string
 	for name, value := range map[string]*bool{
-		"createNamespace": w.CreateNamespace, "atomic": w.Atomic, "force": w.Force, "recreatePods": w.RecreatePods, "cleanupOnFail": w.CleanupOnFail,
+		"createNamespace": w.CreateNamespace, "atomic": w.Atomic, "force": w.Force, "recreatePods": w.RecreatePods,
+		"cleanupOnFail": w.CleanupOnFail,
 	} {
 		if value != nil && *value {
 			out = append(out, name)
@@ -135,7 +136,8 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 		return nil, err
 	}
 	for _, name := range use.Options.given() {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("component %s: properties.options.%s has no effect: there is no release", comp.Name, name))
+		p.Warnings = append(p.Warnings,
+			fmt.Sprintf("component %s: properties.options.%s has no effect: there is no release", comp.Name, name))
 	}
 	if in.Charts == nil {
 		return nil, errors.New("charts cannot be fetched here")
@@ -150,7 +152,8 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 	}
 	p.Definitions[pin] = c.Version + "@" + c.Digest
 	release := chart.Request{
-		Release: use.Release.Name, Namespace: use.Release.Namespace, Revision: in.RevisionNum, KubeVersion: target.Version.GitVersion, APIVersions: target.APIs, Now: in.Now,
+		Release: use.Release.Name, Namespace: use.Release.Namespace, Revision: in.RevisionNum,
+		KubeVersion: target.Version.GitVersion, APIVersions: target.APIs, Now: in.Now,
 		SkipCRDs: use.Options.IncludeCRDs != nil && !*use.Options.IncludeCRDs, SkipHooks: use.Options.SkipHooks,
 	}
 	if release.Release == "" {

@@ -47,7 +47,9 @@ func (u *DeployUnit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error
 				return nil, fmt.Errorf("there is no component %s", name)
 			}
 		}
-		out.Components = slices.DeleteFunc(slices.Clone(out.Components), func(c oam.Component) bool { return !slices.Contains(u.Only, c.Name) })
+		out.Components = slices.DeleteFunc(slices.Clone(out.Components), func(c oam.Component) bool {
+			return !slices.Contains(u.Only, c.Name)
+		})
 	}
 	// Dependencies on components that other steps deploy are dropped.
 	names := map[string]bool{}
@@ -57,7 +59,9 @@ func (u *DeployUnit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error
 	if u.Only != nil || u.Value != nil {
 		out.Components = slices.Clone(out.Components)
 		for i := range out.Components {
-			out.Components[i].DependsOn = slices.DeleteFunc(slices.Clone(out.Components[i].DependsOn), func(d string) bool { return !names[d] })
+			out.Components[i].DependsOn = slices.DeleteFunc(slices.Clone(out.Components[i].DependsOn), func(d string) bool {
+				return !names[d]
+			})
 		}
 	}
 	for i := range app.Policies {
@@ -79,7 +83,8 @@ func (u *DeployUnit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error
 		if err != nil {
 			return nil, err
 		}
-		out.Policies = append(out.Policies, oam.AppPolicy{Name: "step", Type: TypeTopology, Properties: &runtime.RawExtension{Raw: properties}})
+		out.Policies = append(out.Policies,
+			oam.AppPolicy{Name: "step", Type: TypeTopology, Properties: &runtime.RawExtension{Raw: properties}})
 	}
 	return out, nil
 }

@@ -118,8 +118,10 @@ func (p *Plan) refer(in *Input, comp *Component) error {
 func referred(o map[string]any) map[string]any {
 	u := unstructured.Unstructured{Object: o}
 	ours := func(k, _ string) bool {
-		return strings.HasPrefix(k, "app.oam.dev/") || strings.HasPrefix(k, "oam.dev/") || strings.HasSuffix(strings.Split(k, "/")[0], ".oam.dev") ||
-			k == "kubectl.kubernetes.io/last-applied-configuration" || k == "deployment.kubernetes.io/revision" || k == oam.SharedByAnnotation
+		return strings.HasPrefix(k, "app.oam.dev/") || strings.HasPrefix(k, "oam.dev/") ||
+			strings.HasSuffix(strings.Split(k, "/")[0], ".oam.dev") ||
+			k == "kubectl.kubernetes.io/last-applied-configuration" || k == "deployment.kubernetes.io/revision" ||
+			k == oam.SharedByAnnotation
 	}
 	metadata := map[string]any{"name": u.GetName()}
 	for field, values := range map[string]map[string]string{"labels": u.GetLabels(), "annotations": u.GetAnnotations()} {

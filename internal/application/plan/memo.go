@@ -105,7 +105,8 @@ func complete(in *Input, comp *Component, objects []render.Object, kinds Kinds) 
 
 // learn makes the form of a component's shape. known has the component's objects. The form has no
 // words if rendering with other names in the placeholders changes more than these names.
-func learn(in *Input, comp *Component, open *render.Request, placeholders render.Placeholders, kinds Kinds, known []Resource) *cachedComponent {
+func learn(in *Input, comp *Component, open *render.Request, placeholders render.Placeholders, kinds Kinds,
+	known []Resource) *cachedComponent {
 	none := &cachedComponent{}
 	words, ok := render.SpellingsOf(open, placeholders)
 	if !ok {
@@ -123,17 +124,20 @@ func learn(in *Input, comp *Component, open *render.Request, placeholders render
 		}
 	}
 	other, ok := workWith(in, comp, last.Open(open, first), placeholders, first, kinds)
-	if !ok || !reflect.DeepEqual((&cachedComponent{placeholders: first, resources: other}).fill(placeholders), known) || !reflect.DeepEqual(p.fill(placeholders), known) {
+	if !ok || !reflect.DeepEqual((&cachedComponent{placeholders: first, resources: other}).fill(placeholders), known) ||
+		!reflect.DeepEqual(p.fill(placeholders), known) {
 		return none
 	}
 	return p
 }
 
 // workWith renders a component with other names in its placeholders.
-func workWith(in *Input, comp *Component, req *render.Request, placeholders, with render.Placeholders, kinds Kinds) ([]Resource, bool) {
+func workWith(in *Input, comp *Component, req *render.Request, placeholders, with render.Placeholders,
+	kinds Kinds) ([]Resource, bool) {
 	inOpen, compOpen := *in, *comp
 	inOpen.Name, inOpen.Namespace = placeholders.Refill(in.Name, with), placeholders.Refill(in.Namespace, with)
-	compOpen.Name, compOpen.Namespace, compOpen.Cluster = placeholders.Refill(comp.Name, with), placeholders.Refill(comp.Namespace, with), placeholders.Refill(comp.Cluster, with)
+	compOpen.Name, compOpen.Namespace, compOpen.Cluster = placeholders.Refill(comp.Name, with),
+		placeholders.Refill(comp.Namespace, with), placeholders.Refill(comp.Cluster, with)
 	compOpen.Type, compOpen.Context = placeholders.Refill(comp.Type, with), req.Context
 	objects, err := render.Objects(req)
 	if err != nil {
@@ -180,7 +184,8 @@ func (p *cachedComponent) texts(r *Resource) []*string {
 
 // whole reports whether the names in a resource occur only where they can be replaced.
 func (p *cachedComponent) whole(r *Resource) bool {
-	return p.placeholders.Whole(string(r.JSON)) && !p.placeholders.In(r.GVK.String()) && !p.placeholders.In(string(r.Stage)) &&
+	return p.placeholders.Whole(string(r.JSON)) && !p.placeholders.In(r.GVK.String()) &&
+		!p.placeholders.In(string(r.Stage)) &&
 		!slices.ContainsFunc(p.texts(r), func(s *string) bool { return !p.placeholders.Whole(*s) })
 }
 

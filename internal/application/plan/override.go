@@ -64,7 +64,8 @@ func (o *overriding) apply(components []oam.Component) ([]oam.Component, error) 
 		patch := &o.Components[i]
 		found := false
 		for n := range out {
-			if patch.Name != "" && !matches(patch.Name, out[n].Name) || patch.Name == "" && patch.Type != "" && out[n].Type != patch.Type {
+			if patch.Name != "" && !matches(patch.Name, out[n].Name) ||
+				patch.Name == "" && patch.Type != "" && out[n].Type != patch.Type {
 				continue
 			}
 			found = true

@@ -295,7 +295,8 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 		Cluster: at.ClusterName(), PublishVersion: in.PublishVersion, ReplicaKey: c.ReplicaKey, ComponentType: c.Type,
 		Components: in.whole().Components, Policies: in.whole().Policies, Workflow: in.whole().Workflow,
 	}
-	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}, Fetch: p.fetch(in, &comp), Run: in.Run}
+	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties},
+		Fetch: p.fetch(in, &comp), Run: in.Run}
 	for i, t := range c.Traits {
 		template, err := defs.Trait(in.Namespace, t.Type)
 		if err != nil {
@@ -308,7 +309,8 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 		}
 		p.warn(fmt.Sprintf("component %s: traits[%d]", c.Name, i), template, trait.Properties)
 		for _, other := range comp.Traits {
-			if slices.Contains(template.Definition.ConflictsWith, other.Type) || slices.Contains(other.Template.Definition.ConflictsWith, t.Type) {
+			if slices.Contains(template.Definition.ConflictsWith, other.Type) ||
+				slices.Contains(other.Template.Definition.ConflictsWith, t.Type) {
 				return fail(Parse, fmt.Errorf("traits[%d]: %s cannot be used beside %s", i, t.Type, other.Type))
 			}
 		}
@@ -332,7 +334,8 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 	if err != nil {
 		return &Error{Stage: Policy, Err: err}
 	}
-	comp := Component{Name: policy.Name, Type: policy.Type, Policy: true, Placement: Placement{Namespace: in.Namespace}, Template: template, Workload: -1}
+	comp := Component{Name: policy.Name, Type: policy.Type, Policy: true, Placement: Placement{Namespace: in.Namespace},
+		Template: template, Workload: -1}
 	if comp.Name == "" {
 		comp.Name = policy.Type
 	}
@@ -343,9 +346,11 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 	comp.Context = render.Context{
 		Name: comp.Name, Namespace: in.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
 		AppLabels: in.Labels, AppAnnotations: in.Annotations, ClusterVersion: target.Version, Cluster: oam.LocalCluster,
-		PublishVersion: in.PublishVersion, Components: in.whole().Components, Policies: in.whole().Policies, Workflow: in.whole().Workflow,
+		PublishVersion: in.PublishVersion, Components: in.whole().Components, Policies: in.whole().Policies,
+		Workflow: in.whole().Workflow,
 	}
-	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}, Run: in.Run}
+	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties},
+		Run: in.Run}
 	if err := p.render(in, &comp, req, target, seen); err != nil {
 		return &Error{Stage: Policy, Err: fmt.Errorf("policy %s: %w", comp.Name, err)}
 	}
@@ -388,7 +393,8 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 // warn adds warnings about properties that a template does not use.
 func (p *Plan) warn(where string, t *render.Template, properties []byte) {
 	for _, name := range t.Unused(properties) {
-		if w := fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name, t.Definition); !slices.Contains(p.Warnings, w) {
+		if w := fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name,
+			t.Definition); !slices.Contains(p.Warnings, w) {
 			p.Warnings = append(p.Warnings, w)
 		}
 	}
@@ -464,12 +470,14 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 		u.SetNamespace(comp.Namespace)
 	}
 	unstructured.RemoveNestedField(u.Object, "status")
-	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "ownerReferences", "selfLink"} {
+	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
+		"ownerReferences", "selfLink"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", f)
 	}
 	r := &Resource{
 		Ref:       Ref{cluster, gvk, u.GetNamespace(), u.GetName()},
-		Component: comp.Name, ComponentType: comp.Type, Trait: o.Trait, Output: o.Name, TraitIndex: o.TraitIndex, Stage: o.Stage,
+		Component: comp.Name, ComponentType: comp.Type, Trait: o.Trait, Output: o.Name, TraitIndex: o.TraitIndex,
+		Stage: o.Stage,
 	}
 	labels := u.GetLabels()
 	if labels == nil {

@@ -61,7 +61,8 @@ func (s *selector) matches(r *Resource) bool {
 
 // check returns an error for a selector that would never match.
 func (s *selector) check() error {
-	if len(s.ComponentNames)+len(s.ComponentTypes)+len(s.OAMTypes)+len(s.TraitTypes)+len(s.ResourceTypes)+len(s.ResourceNames) == 0 {
+	if len(s.ComponentNames)+len(s.ComponentTypes)+len(s.OAMTypes)+len(s.TraitTypes)+len(s.ResourceTypes)+
+		len(s.ResourceNames) == 0 {
 		return errors.New("selector must say something: an empty one matches nothing")
 	}
 	for _, t := range s.OAMTypes {
@@ -177,7 +178,9 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 		}
 		for i := range in.Rules {
 			r := &in.Rules[i]
-			if err := errors.Join(r.Selector.check(), oneOf("strategy.affect", string(r.Strategy.Affect), string(Always), string(OnUpdate), string(OnStateKeep))); err != nil {
+			if err := errors.Join(r.Selector.check(),
+				oneOf("strategy.affect", string(r.Strategy.Affect), string(Always), string(OnUpdate),
+					string(OnStateKeep))); err != nil {
 				return true, ruleError(i, err)
 			}
 			if len(r.Strategy.Path) == 0 {
@@ -210,7 +213,8 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 			if r.Strategy == "" && r.Propagation == "" {
 				return true, ruleError(i, errors.New("strategy or propagation must be given"))
 			}
-			if err := errors.Join(r.Selector.check(), oneOf("strategy", string(r.Strategy), string(GCOnAppUpdate), string(GCOnAppDelete), string(GCNever)),
+			if err := errors.Join(r.Selector.check(),
+				oneOf("strategy", string(r.Strategy), string(GCOnAppUpdate), string(GCOnAppDelete), string(GCNever)),
 				oneOf("propagation", r.Propagation, "orphan", "cascading")); err != nil {
 				return true, ruleError(i, err)
 			}
@@ -302,7 +306,8 @@ func Strict(raw []byte, into any) error {
 // BuiltIn reports whether a policy type needs no definition.
 func BuiltIn(policyType string) bool {
 	switch policyType {
-	case TypeApplyOnce, TypeGarbageCollect, TypeSharedResource, TypeTakeOver, TypeReadOnly, TypeResourceUpdate, TypeTopology, TypeOverride, TypeReplication, TypeDebug:
+	case TypeApplyOnce, TypeGarbageCollect, TypeSharedResource, TypeTakeOver, TypeReadOnly, TypeResourceUpdate,
+		TypeTopology, TypeOverride, TypeReplication, TypeDebug:
 		return true
 	}
 	return false

@@ -374,7 +374,9 @@ func isList(e ast.Expr, lists map[string]bool) bool {
 			return false
 		}
 		name, _, _ := ast.LabelName(sel.Sel)
-		return pkg.Name == listPackage || pkg.Name == "list" && (name == "Concat" || name == "Repeat" || name == "Range" || name == "FlattenN" || name == "Sort")
+		return pkg.Name == listPackage ||
+			pkg.Name == "list" &&
+				(name == "Concat" || name == "Repeat" || name == "Range" || name == "FlattenN" || name == "Sort")
 	}
 	return false
 }

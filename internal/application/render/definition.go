@@ -61,7 +61,8 @@ func (d *Definition) String() string { return string(d.Kind) + " " + d.Name }
 
 // OfComponent returns the Definition of a ComponentDefinition.
 func OfComponent(o *oam.ComponentDefinition) *Definition {
-	d := &Definition{Kind: Component, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec), Template: templateOf(o.Spec.Schematic)}
+	d := &Definition{Kind: Component, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec),
+		Template: templateOf(o.Spec.Schematic)}
 	if o.Spec.Status != nil {
 		d.Health = *o.Spec.Status
 	}
@@ -87,12 +88,14 @@ func OfTrait(o *oam.TraitDefinition) *Definition {
 
 // OfPolicy returns the Definition of a PolicyDefinition.
 func OfPolicy(o *oam.PolicyDefinition) *Definition {
-	return &Definition{Kind: Policy, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec), Template: templateOf(o.Spec.Schematic)}
+	return &Definition{Kind: Policy, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec),
+		Template: templateOf(o.Spec.Schematic)}
 }
 
 // OfWorkflowStep returns the Definition of a WorkflowStepDefinition.
 func OfWorkflowStep(o *oam.WorkflowStepDefinition) *Definition {
-	return &Definition{Kind: WorkflowStep, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec), Template: templateOf(o.Spec.Schematic)}
+	return &Definition{Kind: WorkflowStep, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec),
+		Template: templateOf(o.Spec.Schematic)}
 }
 
 func templateOf(s *oam.Schematic) string {

@@ -187,7 +187,8 @@ func definitionObject(file, name string, head any, template string) (map[string]
 	}
 	kind, ok := kinds[fmt.Sprint(fields["type"])]
 	if !ok {
-		return nil, fmt.Errorf("%s: %s.type is %v; want component, trait, policy or workflow-step", file, name, fields["type"])
+		return nil, fmt.Errorf("%s: %s.type is %v; want component, trait, policy or workflow-step", file, name,
+			fields["type"])
 	}
 	annotations, _ := fields["annotations"].(map[string]any)
 	if annotations == nil {

@@ -37,7 +37,8 @@ func PlaceholdersOf(app, revision string) (h Placeholders, ok bool) {
 // filling has as many bytes as the names.
 func (h Placeholders) Filled(last bool) Placeholders {
 	if last {
-		return Placeholders{strings.Repeat(lastApp, len(h.app)), strings.Repeat(lastRevision, len(h.revision)/len(lastRevision))}
+		return Placeholders{strings.Repeat(lastApp, len(h.app)),
+			strings.Repeat(lastRevision, len(h.revision)/len(lastRevision))}
 	}
 	return Placeholders{strings.Repeat(firstApp, len(h.app)), strings.Repeat(firstRevision, len(h.revision))}
 }
@@ -75,7 +76,8 @@ func quoted(s string) []byte {
 
 // Whole reports whether every filling in a string is one that Refill replaces.
 func (h Placeholders) Whole(s string) bool {
-	return !strings.ContainsAny(h.Refill(s, Placeholders{strings.Repeat("x", len(h.app)), strings.Repeat("x", len(h.revision))}), fillings)
+	return !strings.ContainsAny(h.Refill(s,
+		Placeholders{strings.Repeat("x", len(h.app)), strings.Repeat("x", len(h.revision))}), fillings)
 }
 
 // In reports whether a string contains any part of a filling.
@@ -110,12 +112,14 @@ func (h Placeholders) KeysOfJSON(data []byte) (int, error) {
 // properties.
 func (h Placeholders) Open(req *Request, with Placeholders) *Request {
 	c := req.Context
-	for _, text := range []*string{&c.Name, &c.Namespace, &c.AppName, &c.AppRevision, &c.PublishVersion, &c.WorkflowName, &c.Cluster, &c.ReplicaKey} {
+	for _, text := range []*string{&c.Name, &c.Namespace, &c.AppName, &c.AppRevision, &c.PublishVersion, &c.WorkflowName,
+		&c.Cluster, &c.ReplicaKey} {
 		*text = strings.ReplaceAll(*text, h.app, with.app)
 	}
 	c.Revision = with.revision
 	c.AppLabels, c.AppAnnotations = h.openMap(c.AppLabels, with), h.openMap(c.AppAnnotations, with)
-	out := &Request{Context: c, Component: h.openUse(req.Component, with), Traits: make([]Use, len(req.Traits)), Run: req.Run}
+	out := &Request{Context: c, Component: h.openUse(req.Component, with), Traits: make([]Use, len(req.Traits)),
+		Run: req.Run}
 	for i, use := range req.Traits {
 		out.Traits[i] = h.openUse(use, with)
 	}

@@ -107,7 +107,8 @@ func (w *Spellings) spell(name, other string) bool {
 		return false
 	}
 	// 1. The end of a word, or a whole word.
-	if number(0) || other != "" && (strings.HasPrefix(other, name) || strings.HasPrefix(name, other) && reach(len(other))) {
+	if number(0) || other != "" &&
+		(strings.HasPrefix(other, name) || strings.HasPrefix(name, other) && reach(len(other))) {
 		return true
 	}
 	for _, word := range w.words {
@@ -126,7 +127,8 @@ func (w *Spellings) spell(name, other string) bool {
 			continue
 		}
 		rest := name[at:]
-		if strings.HasPrefix(name, rest) || strings.HasPrefix(other, rest) || other != "" && strings.HasPrefix(rest, other) && reach(at+len(other)) || number(at) {
+		if strings.HasPrefix(name, rest) || strings.HasPrefix(other, rest) ||
+			other != "" && strings.HasPrefix(rest, other) && reach(at+len(other)) || number(at) {
 			return true
 		}
 		for _, word := range w.words {

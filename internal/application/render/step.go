@@ -121,7 +121,8 @@ func (t *Template) Step(req *StepRequest) (*StepState, error) {
 // step evaluates a step's template.
 func (t *evaluable) step(req *StepRequest) (*StepState, error) {
 	if t.main == nil {
-		return nil, &Error{Definition: t.def.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
+		return nil, &Error{Definition: t.def.String(), Section: "schematic",
+			Problems: []Problem{{Message: "it has no CUE template"}}}
 	}
 	out := &StepState{}
 	err := t.run(req.Properties, req.Context.Values(), nil, nil, func(i *instance, v cue.Value) error {
@@ -257,7 +258,8 @@ func (r *stepRun) do(path []cue.Selector, key string, action cue.Value) (bool, e
 	params, legacy := action, true
 	if p := action.LookupPath(cue.MakePath(cue.Str("$params"))); p.Exists() {
 		params, legacy = p, false
-	} else if provider, _ := action.LookupPath(cue.MakePath(cue.Def("#provider"))).String(); provider != "op" && provider != "" {
+	} else if provider, _ := action.LookupPath(cue.MakePath(cue.Def("#provider"))).String(); provider != "op" &&
+		provider != "" {
 		params, legacy = r.i.ctx.CompileString("{}"), false
 	}
 	text := func(name string) string {
@@ -420,7 +422,8 @@ func (r *stepRun) params(params cue.Value, do string, legacy bool) (map[string]a
 		}
 		out[name] = value
 	}
-	if patch := params.LookupPath(cue.MakePath(cue.Str("patch"))); patch.Exists() && (do == "apply" || do == "component-apply") {
+	if patch := params.LookupPath(cue.MakePath(cue.Str("patch"))); patch.Exists() &&
+		(do == "apply" || do == "component-apply") {
 		if do == "apply" {
 			if out["value"], err = r.patched(params); err != nil {
 				return nil, err

@@ -24,8 +24,10 @@ type stringUse struct {
 // arbitrary.
 var parametricCalls = map[string]bool{
 	"len": true, "close": true, "and": true, "or": true, "div": true, "mod": true, "quo": true, "rem": true,
-	"list.Concat": true, "list.Repeat": true, "list.Range": true, "list.FlattenN": true, "list.Contains": true, "list.Sum": true,
-	"list.UniqueItems": true, "list.MinItems": true, "list.MaxItems": true, "strings.Join": true, "strconv.FormatInt": true,
+	"list.Concat": true, "list.Repeat": true, "list.Range": true, "list.FlattenN": true, "list.Contains": true,
+	"list.Sum":         true,
+	"list.UniqueItems": true, "list.MinItems": true, "list.MaxItems": true, "strings.Join": true,
+	"strconv.FormatInt": true,
 }
 
 // stringUseOf returns the wording of a program that adapt has rewritten.

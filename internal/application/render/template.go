@@ -193,7 +193,8 @@ func renderComponent(use evaluated, values map[string]any) (*Rendered, error) {
 	out := &Rendered{}
 	t := use.template
 	if t.main == nil {
-		return nil, &Error{Definition: t.def.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
+		return nil, &Error{Definition: t.def.String(), Section: "schematic",
+			Problems: []Problem{{Message: "it has no CUE template"}}}
 	}
 	err := t.run(use.properties, values, nil, nil, func(_ *instance, v cue.Value) error {
 		if output := v.LookupPath(cue.ParsePath("output")); output.Exists() {
@@ -285,7 +286,8 @@ func patchOutputs(m *merger, out *Rendered, patches cue.Value) error {
 
 // run evaluates the main program and calls use with the result. made has the output and outputs so
 // far, and fetch answers requests; both are set for traits only.
-func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fetch, use func(*instance, cue.Value) error) error {
+func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fetch,
+	use func(*instance, cue.Value) error) error {
 	inputs := map[string]any{}
 	if len(properties) > 0 && string(properties) != "null" {
 		if err := checkProperties(properties); err != nil {

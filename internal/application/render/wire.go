@@ -208,7 +208,8 @@ func (e *wireError) error() error {
 func newCompileAnswer(t *evaluable) *compileAnswer {
 	out := &compileAnswer{}
 	if t.main != nil {
-		out.Main = &wireFacts{*t.main.reads.wire(), t.main.wording.parametric, t.main.wording.words, t.main.wording.signed, t.main.processes}
+		out.Main = &wireFacts{*t.main.reads.wire(), t.main.wording.parametric, t.main.wording.words, t.main.wording.signed,
+			t.main.processes}
 	}
 	state := inputUse{}
 	for _, p := range []*program{t.health, t.message, t.details} {
@@ -255,7 +256,8 @@ func (l *fieldUse) UnmarshalJSON(data []byte) error {
 // fetch implements Fetch with the answers that the request contains.
 func (r *renderRequest) fetch(want *HTTPRequest) (map[string]any, error) {
 	for _, a := range r.Answers {
-		if a.Request.Method != want.Method || a.Request.URL != want.URL || a.Request.Body != want.Body || !maps.Equal(a.Request.Header, want.Header) {
+		if a.Request.Method != want.Method || a.Request.URL != want.URL || a.Request.Body != want.Body ||
+			!maps.Equal(a.Request.Header, want.Header) {
 			continue
 		}
 		if a.Failed != "" {
@@ -324,8 +326,10 @@ func (a *renderAnswer) rendered() (*Rendered, error) {
 
 func newStepWire(definition json.RawMessage, req *StepRequest) *stepWire {
 	out := &stepWire{
-		Definition: definition, Properties: string(req.Properties), Context: req.Context.Context, Step: req.Context.StepName, ID: req.Context.SessionID,
-		Application: exactly(req.Context.Application), Resumed: req.Resumed, Outputs: req.Outputs, Answers: map[string]wireReturns{},
+		Definition: definition, Properties: string(req.Properties), Context: req.Context.Context, Step: req.Context.StepName,
+		ID:          req.Context.SessionID,
+		Application: exactly(req.Context.Application), Resumed: req.Resumed, Outputs: req.Outputs,
+		Answers: map[string]wireReturns{},
 	}
 	for key, a := range req.Answers {
 		out.Answers[key] = wireReturns{exactly(a.Returns), a.Wait, a.Message}
@@ -357,7 +361,8 @@ func newStepAnswer(s *StepState, err error) *stepAnswer {
 		s = &StepState{}
 	}
 	out := &stepAnswer{
-		Outcome: s.Outcome, Key: s.Action.Key, Do: s.Action.Do, Message: s.Message, Duration: s.Duration, Logs: s.Logs, Outputs: s.Outputs,
+		Outcome: s.Outcome, Key: s.Action.Key, Do: s.Action.Do, Message: s.Message, Duration: s.Duration, Logs: s.Logs,
+		Outputs: s.Outputs,
 		Problem: newWireError(err),
 	}
 	if s.Action.Params != nil {
@@ -368,7 +373,8 @@ func newStepAnswer(s *StepState, err error) *stepAnswer {
 
 func (a *stepAnswer) state() (*StepState, error) {
 	out := &StepState{
-		Outcome: a.Outcome, Action: Action{Key: a.Key, Do: a.Do}, Message: a.Message, Duration: a.Duration, Logs: a.Logs, Outputs: a.Outputs,
+		Outcome: a.Outcome, Action: Action{Key: a.Key, Do: a.Do}, Message: a.Message, Duration: a.Duration, Logs: a.Logs,
+		Outputs: a.Outputs,
 	}
 	var err error
 	if len(a.Params) > 0 {

@@ -168,8 +168,9 @@ func New(cfg Config) (*Agent, error) {
 		cfg: cfg, log: cfg.Log, files: cached, version: version, registry: registry, guard: guard,
 		machine: machine{root: cfg.Root, reserved: *cfg.Reserved},
 		enforcer: enforce.New(enforce.Config{
-			Node: cfg.Node, Sets: cgroup.Sets{Files: cached, Version: version}, CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
-			Name: func(id string) (string, bool) { return a.name(id) }, Observe: cfg.Observe, Guard: guard, Log: cfg.Log,
+			Node: cfg.Node, Sets: cgroup.Sets{Files: cached, Version: version},
+			CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
+			Name:       func(id string) (string, bool) { return a.name(id) }, Observe: cfg.Observe, Guard: guard, Log: cfg.Log,
 		}),
 	}
 	if cfg.NRISocket != "" && !cfg.Observe {
@@ -287,7 +288,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.nri != nil {
 		end.Go(func() { a.nri.Run(watching) })
 	}
-	a.log.Info("at work", "node", a.cfg.Node, "server", a.cfg.REST.Host, "cgroups", a.version.String(), "observe", a.cfg.Observe)
+	a.log.Info("at work", "node", a.cfg.Node, "server", a.cfg.REST.Host, "cgroups", a.version.String(), "observe",
+		a.cfg.Observe)
 	a.loop(ctx, view, reporter, watcher)
 
 	// CPU sets that are applied stay, unless configured otherwise.
@@ -430,8 +432,9 @@ func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
 	}
 	pods, names, podsGeneration := view.pods()
 	return enforce.Input{
-		Generation: a.generation + podsGeneration, Layout: a.machine.layout, Pods: pods, Names: names, Kubelet: a.kubelet.Kubelet,
-		Moved: a.moved,
+		Generation: a.generation + podsGeneration, Layout: a.machine.layout, Pods: pods, Names: names,
+		Kubelet: a.kubelet.Kubelet,
+		Moved:   a.moved,
 	}, nil
 }
 
@@ -462,7 +465,8 @@ func (a *Agent) Release(ctx context.Context) error {
 	if a.cfg.REST == nil {
 		return a.release(nil, nil)
 	}
-	writer, err := apiwriter.New(apiwriter.Config{REST: a.cfg.REST, Scheme: scheme.Scheme, Fixed: 1, Connections: 1, Logger: a.log})
+	writer, err := apiwriter.New(apiwriter.Config{REST: a.cfg.REST, Scheme: scheme.Scheme, Fixed: 1, Connections: 1,
+		Logger: a.log})
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -508,7 +512,8 @@ func (a *Agent) release(view *view, reporter *reporter) error {
 		reporter.report(a.machine.topology, status, time.Now())
 	}
 	if len(out.Problems) > 0 {
-		return fmt.Errorf("agent: %d pods keep CPU sets; the first, %s: %s", len(out.Problems), out.Problems[0].Pod, out.Problems[0].Message)
+		return fmt.Errorf("agent: %d pods keep CPU sets; the first, %s: %s", len(out.Problems), out.Problems[0].Pod,
+			out.Problems[0].Message)
 	}
 	return nil
 }

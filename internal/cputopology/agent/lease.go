@@ -96,7 +96,8 @@ func (p *leaseRenewer) lease(now time.Time) *coordinationv1.Lease {
 	seconds := int32(math.Ceil((renewalsMissed * p.cfg.PulseInterval).Seconds()))
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.cfg.LeaseNamespace, Name: leasePrefix + p.cfg.Node, Labels: map[string]string{topologyv1alpha1.AgentLabel: "lease"},
+			Namespace: p.cfg.LeaseNamespace, Name: leasePrefix + p.cfg.Node,
+			Labels:      map[string]string{topologyv1alpha1.AgentLabel: "lease"},
 			Annotations: map[string]string{apiwriter.CreatorAnnotation: "agent/" + p.cfg.Node},
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed},

@@ -156,8 +156,9 @@ func (r *reporter) known() *topologyv1alpha1.NodeTopology {
 // object returns the node's NodeTopology, without its status. The node owns it.
 func (r *reporter) object() *topologyv1alpha1.NodeTopology {
 	o := &topologyv1alpha1.NodeTopology{
-		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Node, Annotations: map[string]string{apiwriter.CreatorAnnotation: "agent/" + r.cfg.Node}},
-		Spec:       r.spec,
+		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Node,
+			Annotations: map[string]string{apiwriter.CreatorAnnotation: "agent/" + r.cfg.Node}},
+		Spec: r.spec,
 	}
 	if r.view.nodeUID != "" {
 		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: r.cfg.Node, UID: r.view.nodeUID}}
@@ -208,7 +209,8 @@ func (r *reporter) ended(o apiwriter.Object, err error) {
 }
 
 // putStatus hands the status to the writer, unless it is already written or in flight.
-func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus,
+	now time.Time) {
 	ready := status.Conditions[0]
 	ready.LastTransitionTime = metav1.NewTime(now).Rfc3339Copy()
 	before := meta.FindStatusCondition(known.Status.Conditions, ready.Type)
@@ -236,7 +238,8 @@ func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topolo
 	o := known.DeepCopy()
 	o.Status = status
 	r.status = &status
-	urgent := before == nil || before.Status != ready.Status || !equality.Semantic.DeepEqual(known.Status.Problems, status.Problems) ||
+	urgent := before == nil || before.Status != ready.Status ||
+		!equality.Semantic.DeepEqual(known.Status.Problems, status.Problems) ||
 		!equality.Semantic.DeepEqual(known.Status.KubeletPins, status.KubeletPins) || known.Status.Moved != status.Moved
 	r.writer.Status(r.meta("node-topology-status"), o, urgent, func(o apiwriter.Object, err error) {
 		r.lock.Lock()

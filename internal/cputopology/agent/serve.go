@@ -35,15 +35,17 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 			Help: "Passes over the node's cgroups, by whether they could be made."}, []string{"result"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "pass_duration_seconds",
 			Help: "Time that a pass takes.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 12)}),
-		writes:    counter("cgroup_writes_total", "Writes to files of cgroups, those that were refused included."),
-		repaired:  counter("repaired_total", "Containers whose CPUs somebody else had changed and that have their own again."),
+		writes: counter("cgroup_writes_total", "Writes to files of cgroups, those that were refused included."),
+		repaired: counter("repaired_total",
+			"Containers whose CPUs somebody else had changed and that have their own again."),
 		pinned:    gauge("pinned_containers", "Containers that have the CPUs of their pods' annotations."),
 		shared:    gauge("shared_cgroups", "Cgroups of containers and sandboxes that are not pinned."),
 		problems:  gauge("problems", "Containers and pods whose CPU sets are not what they should be."),
 		poolCPUs:  gauge("shared_cpus", "CPUs of the shared pool."),
 		unwatched: gauge("unwatched", "1 if changes of some cgroups are found by looking once in a while only."),
 	}
-	registry.MustRegister(m.passes, m.duration, m.writes, m.repaired, m.pinned, m.shared, m.problems, m.poolCPUs, m.unwatched,
+	registry.MustRegister(m.passes, m.duration, m.writes, m.repaired, m.pinned, m.shared, m.problems, m.poolCPUs,
+		m.unwatched,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

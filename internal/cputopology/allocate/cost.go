@@ -87,7 +87,8 @@ const (
 
 func (c Cost) pack(bind request.Bind) cost {
 	return cost{
-		uint64(c.Violations)<<shiftViolations | uint64(c.NUMANodes)<<shiftNUMA | uint64(min(c.Distance, 1<<bitsDistance-1))<<shiftDistance |
+		uint64(c.Violations)<<shiftViolations | uint64(c.NUMANodes)<<shiftNUMA |
+			uint64(min(c.Distance, 1<<bitsDistance-1))<<shiftDistance |
 			uint64(c.Refs)<<shiftRefs | uint64(c.L3),
 		uint64(c.WholeL3)<<shiftWholeL3 | uint64(min(c.WholeNUMA, 1<<bitsWholeNUMA-1))<<shiftWholeNUMA(bind) |
 			order(bind, c.SharedCores, c.SplitCores, c.DoubledCores, c.Fit, c.Slack),
@@ -97,8 +98,9 @@ func (c Cost) pack(bind request.Bind) cost {
 func (c cost) unpack(bind request.Bind) Cost {
 	field := func(v uint64, shift, bits int) int { return int(v >> shift & (1<<bits - 1)) }
 	out := Cost{
-		Violations: field(c.hi, shiftViolations, 4), NUMANodes: field(c.hi, shiftNUMA, bitsNUMA), Distance: field(c.hi, shiftDistance, bitsDistance),
-		Refs: field(c.hi, shiftRefs, bitsRefs), L3: field(c.hi, 0, bitsL3),
+		Violations: field(c.hi, shiftViolations, 4), NUMANodes: field(c.hi, shiftNUMA, bitsNUMA),
+		Distance: field(c.hi, shiftDistance, bitsDistance),
+		Refs:     field(c.hi, shiftRefs, bitsRefs), L3: field(c.hi, 0, bitsL3),
 		WholeL3: field(c.lo, shiftWholeL3, bitsWholeL3), WholeNUMA: field(c.lo, shiftWholeNUMA(bind), bitsWholeNUMA),
 	}
 	at := 0
@@ -108,11 +110,14 @@ func (c cost) unpack(bind request.Bind) Cost {
 	}
 	switch bind {
 	case request.Threads:
-		out.SharedCores, out.SplitCores, out.Slack, _, out.Fit = next(bitsCPUs), next(bitsCores), next(bitsSlack), next(bitsWholeNUMA), next(bitsFit)
+		out.SharedCores, out.SplitCores, out.Slack, _, out.Fit = next(bitsCPUs), next(bitsCores), next(bitsSlack),
+			next(bitsWholeNUMA), next(bitsFit)
 	case request.Spread:
-		out.Slack, _, out.Fit, out.SharedCores, out.DoubledCores = next(bitsSlack), next(bitsWholeNUMA), next(bitsFit), next(bitsCores), next(bitsCPUs)
+		out.Slack, _, out.Fit, out.SharedCores, out.DoubledCores = next(bitsSlack), next(bitsWholeNUMA), next(bitsFit),
+			next(bitsCores), next(bitsCPUs)
 	default:
-		out.SplitCores, out.Slack, _, out.Fit, out.SharedCores = next(bitsCores), next(bitsSlack), next(bitsWholeNUMA), next(bitsFit), next(bitsCPUs)
+		out.SplitCores, out.Slack, _, out.Fit, out.SharedCores = next(bitsCores), next(bitsSlack), next(bitsWholeNUMA),
+			next(bitsFit), next(bitsCPUs)
 	}
 	return out
 }

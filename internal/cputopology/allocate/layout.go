@@ -112,7 +112,8 @@ func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error)
 		l.cellOf = append(l.cellOf, int32(len(l.cells)-1))
 	}
 	if len(l.cells) > maxL3 || len(l.numas) > maxNUMA {
-		return nil, fmt.Errorf("allocate: %d L3 domains and %d NUMA nodes, above the limits of %d and %d", len(l.cells), len(l.numas), maxL3, maxNUMA)
+		return nil, fmt.Errorf("allocate: %d L3 domains and %d NUMA nodes, above the limits of %d and %d", len(l.cells),
+			len(l.numas), maxL3, maxNUMA)
 	}
 	for _, c := range l.cells {
 		l.l3Sets = append(l.l3Sets, cpuset.Of(l.cpus[c.lo:c.hi]...))
@@ -120,7 +121,10 @@ func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error)
 	}
 	l.smt = l.cores[0].len()
 	l.uniform = l.smt <= 2 && !slices.ContainsFunc(l.cores, func(c span) bool { return c.len() != l.smt })
-	if l3 := l.cells[0].len(); l3 <= packingL3Max && len(l.cells) >= packingDomains && !slices.ContainsFunc(l.cells, func(c cell) bool { return c.len() != l3 }) {
+	if l3 := l.cells[0].len(); l3 <= packingL3Max && len(l.cells) >= packingDomains &&
+		!slices.ContainsFunc(l.cells, func(c cell) bool {
+			return c.len() != l3
+		}) {
 		l.packs = l3
 	}
 	for n := range len(l.numas) + 1 {

@@ -40,7 +40,8 @@ func NewNode(name string, l *Layout) *Node {
 	n := &Node{Name: name, layout: l, pods: map[string]*Allocation{},
 		refs: make([]uint16, len(l.cpus)), limit: make([]uint16, len(l.cpus)),
 		exclusive: make([]uint64, len(l.usable)), idle: slices.Clone(l.usable),
-		cellIdle: make([]uint16, len(l.cells)), cellWhole: make([]uint16, len(l.cells)), numaIdle: make([]uint16, len(l.numas)),
+		cellIdle: make([]uint16, len(l.cells)), cellWhole: make([]uint16, len(l.cells)),
+		numaIdle:   make([]uint16, len(l.numas)),
 		memoryFree: make([]int64, len(l.numas))}
 	for i, m := range l.numas {
 		n.memoryFree[i] = l.topo.NUMA[m.index].MemoryBytes
@@ -55,7 +56,8 @@ func NewNode(name string, l *Layout) *Node {
 func (n *Node) Clone() *Node {
 	c := *n
 	c.pods = maps.Clone(n.pods)
-	c.refs, c.limit, c.exclusive, c.idle = slices.Clone(n.refs), slices.Clone(n.limit), slices.Clone(n.exclusive), slices.Clone(n.idle)
+	c.refs, c.limit, c.exclusive, c.idle = slices.Clone(n.refs), slices.Clone(n.limit), slices.Clone(n.exclusive),
+		slices.Clone(n.idle)
 	c.cellIdle, c.cellWhole, c.numaIdle = slices.Clone(n.cellIdle), slices.Clone(n.cellWhole), slices.Clone(n.numaIdle)
 	c.touched = nil
 	c.sizes, c.memoryFree = slices.Clone(n.sizes), slices.Clone(n.memoryFree)
@@ -226,7 +228,8 @@ func (n *Node) Effective(c ContainerCPUs) cpuset.Set {
 
 // Result returns the allocation in the form that is written on the pod.
 func (n *Node) Result(a *Allocation) request.Result {
-	r := request.Result{Version: 1, Node: n.Name, Topology: n.layout.hash, Memory: a.MemoryBytes, Containers: map[string]request.ContainerResult{}}
+	r := request.Result{Version: 1, Node: n.Name, Topology: n.layout.hash, Memory: a.MemoryBytes,
+		Containers: map[string]request.ContainerResult{}}
 	for _, c := range a.Containers {
 		out := request.ContainerResult{CPUs: c.CPUs, Share: c.Share, Burst: c.Burst, Init: c.Init, Shadow: c.shadow}
 		if !c.Mems.IsEmpty() {
@@ -430,7 +433,8 @@ func (n *Node) check() error {
 		return fmt.Errorf("exclusive differs")
 	case !slices.Equal(fresh.idle, n.idle):
 		return fmt.Errorf("idle differs")
-	case !slices.Equal(fresh.cellIdle, n.cellIdle) || !slices.Equal(fresh.cellWhole, n.cellWhole) || !slices.Equal(fresh.numaIdle, n.numaIdle):
+	case !slices.Equal(fresh.cellIdle, n.cellIdle) || !slices.Equal(fresh.cellWhole, n.cellWhole) ||
+		!slices.Equal(fresh.numaIdle, n.numaIdle):
 		return fmt.Errorf("a domain's counters differ")
 	case !slices.Equal(fresh.sizes, n.sizes):
 		return fmt.Errorf("sizes differ: %v, want %v", n.sizes, fresh.sizes)

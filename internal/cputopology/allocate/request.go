@@ -156,7 +156,8 @@ func (s *solver) build(n *Node, key string, r *Request, sets []cpuset.Set, given
 		if !r.pod.PodWide {
 			cpus = s.within(n, all, c.CPUs)
 		}
-		out.Containers = append(out.Containers, ContainerCPUs{Name: c.Name, Init: true, CPUs: cpus, Share: c.Share, Burst: c.Burst, shadow: true})
+		out.Containers = append(out.Containers,
+			ContainerCPUs{Name: c.Name, Init: true, CPUs: cpus, Share: c.Share, Burst: c.Burst, shadow: true})
 	}
 	return out
 }
@@ -169,7 +170,8 @@ func (s *solver) divide(n *Node, r *Request, g group, set cpuset.Set, a *ask, pa
 	}
 	part := func(i int, cpus, held cpuset.Set, shadow bool) {
 		c := r.pod.Containers[i]
-		parts[i] = ContainerCPUs{Name: c.Name, Init: c.Init, CPUs: cpus, Held: held, Mems: mems, Share: c.Share, Burst: c.Burst, shadow: shadow}
+		parts[i] = ContainerCPUs{Name: c.Name, Init: c.Init, CPUs: cpus, Held: held, Mems: mems, Share: c.Share,
+			Burst: c.Burst, shadow: shadow}
 	}
 	if r.pod.PodWide || len(g.containers) == 1 {
 		held := n.held(set, a)

@@ -29,7 +29,8 @@ func asks(cpus int, memory int64, p request.Policy) []ask {
 	for give := request.Fields(0); give <= p.Prefer; give++ {
 		if give&^p.Prefer != 0 || give&request.MemoryField != 0 && p.Memory == request.AnyMemory ||
 			give&request.BindField != 0 && p.Bind != request.FullCore && p.Bind != request.WholeL3 ||
-			give&request.SpanField != 0 && p.Span == request.AnySpan || give&request.IsolationField != 0 && p.Isolation == request.NoIsolation {
+			give&request.SpanField != 0 && p.Span == request.AnySpan ||
+			give&request.IsolationField != 0 && p.Isolation == request.NoIsolation {
 			continue // giving up a wish that was not expressed gains nothing
 		}
 		a := ask{cpus: cpus, bind: p.Bind, isolation: p.Isolation, span: p.Span, local: p.Memory != request.AnyMemory,
@@ -560,7 +561,8 @@ func (s *solver) solve(n *Node, a *ask, takes *[]take, budget int) (cost, bool) 
 
 func (s *solver) solveIn(n *Node, a *ask, socket int, takes *[]take, limit int) cost {
 	s.begin(n, a, true, socket)
-	if c := s.bestNUMA(takes); !c.isInfinite() || a.share == 1 && (a.span == request.SingleL3 || a.span == request.SingleNUMA) {
+	if c := s.bestNUMA(takes); !c.isInfinite() ||
+		a.share == 1 && (a.span == request.SingleL3 || a.span == request.SingleNUMA) {
 		return c
 	}
 	if a.share != 1 {
@@ -634,7 +636,8 @@ func (s *solver) severalNUMA(takes *[]take, limit int) cost {
 	var bestSet subset
 	for size := 2; size < len(l.subsets) && size <= s.a.cpus; size++ {
 		for _, set := range l.subsets[size] {
-			if !best.isInfinite() && (uint64(min(set.distance, 1<<bitsDistance-1)) > best.hi>>shiftDistance&(1<<bitsDistance-1) || s.work > limit) {
+			if !best.isInfinite() &&
+				(uint64(min(set.distance, 1<<bitsDistance-1)) > best.hi>>shiftDistance&(1<<bitsDistance-1) || s.work > limit) {
 				break
 			}
 			if !s.roomIn(set) || !s.memoryFits(set.numas) {

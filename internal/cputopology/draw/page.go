@@ -79,8 +79,9 @@ func Page(w io.Writer, v View) error {
 		for id := range h.Kept.All() {
 			kept[id] = i
 		}
-		d.Holders = append(d.Holders, pageHolder{Name: h.Name, CPUs: h.CPUs.String(), Count: h.CPUs.Len(), Shared: h.Shared, Style: colour(i),
-			Spans: fmt.Sprintf("%d L3 · %d NUMA", h.L3, h.NUMA)})
+		d.Holders = append(d.Holders,
+			pageHolder{Name: h.Name, CPUs: h.CPUs.String(), Count: h.CPUs.Len(), Shared: h.Shared, Style: colour(i),
+				Spans: fmt.Sprintf("%d L3 · %d NUMA", h.L3, h.NUMA)})
 	}
 	cpu := func(id int) pageCPU {
 		c := pageCPU{ID: id, Class: "idle", Holder: -1, Hint: fmt.Sprintf("CPU %d: idle", id)}
@@ -179,8 +180,10 @@ func Page(w io.Writer, v View) error {
 		d.Notes = append(slices.Clone(d.Notes), "offline CPUs: "+t.Offline.String())
 	}
 	idle := t.Online().Minus(v.Held()).Minus(v.Reserved).Minus(t.Isolated)
-	d.Figures = []figure{{fmt.Sprint(len(t.CPUs)), "CPUs"}, {fmt.Sprint(len(t.Sockets)), "sockets"}, {fmt.Sprint(len(t.NUMA)), "NUMA nodes"},
-		{fmt.Sprint(len(t.L3)), "L3 domains"}, {fmt.Sprint(len(v.Holders)), "pinned pods"}, {fmt.Sprint(idle.Len()), "idle CPUs"}, {fmt.Sprint(free), "idle L3 domains"}}
+	d.Figures = []figure{{fmt.Sprint(len(t.CPUs)), "CPUs"}, {fmt.Sprint(len(t.Sockets)), "sockets"},
+		{fmt.Sprint(len(t.NUMA)), "NUMA nodes"},
+		{fmt.Sprint(len(t.L3)), "L3 domains"}, {fmt.Sprint(len(v.Holders)), "pinned pods"},
+		{fmt.Sprint(idle.Len()), "idle CPUs"}, {fmt.Sprint(free), "idle L3 domains"}}
 	return page.Execute(w, d)
 }
 

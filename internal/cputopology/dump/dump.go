@@ -66,7 +66,8 @@ func Parse(data []byte, assumed *allocate.Layout) (*Cluster, error) {
 	if len(list.Items) == 0 {
 		return nil, fmt.Errorf("dump: no items; make one with: kubectl get nodetopologies,nodes,pods -A -o json")
 	}
-	r := reader{cluster: &Cluster{}, pins: map[string][]topologyv1alpha1.KubeletPin{}, moved: map[string]int64{}, layouts: map[string]*allocate.Layout{}, shared: map[string]*allocate.Layout{}}
+	r := reader{cluster: &Cluster{}, pins: map[string][]topologyv1alpha1.KubeletPin{}, moved: map[string]int64{},
+		layouts: map[string]*allocate.Layout{}, shared: map[string]*allocate.Layout{}}
 	for i, item := range list.Items {
 		if err := r.object(item); err != nil {
 			return nil, fmt.Errorf("dump: item %d: %w", i, err)
@@ -74,7 +75,8 @@ func Parse(data []byte, assumed *allocate.Layout) (*Cluster, error) {
 	}
 	r.finish(assumed)
 	if len(r.cluster.Nodes) == 0 {
-		return nil, fmt.Errorf("dump: no NodeTopology: no node has told what its processors look like (name a model to assume one)")
+		return nil, fmt.Errorf(
+			"dump: no NodeTopology: no node has told what its processors look like (name a model to assume one)")
 	}
 	return r.cluster, nil
 }
@@ -176,7 +178,8 @@ func (r *reader) pod(p *corev1.Pod) {
 			r.problem("Pod %s: %v", name, err)
 			return
 		}
-		r.results = append(r.results, placed{reservation.Pod{Key: key, Created: p.CreationTimestamp.Time, Result: result}, p.Spec.NodeName})
+		r.results = append(r.results,
+			placed{reservation.Pod{Key: key, Created: p.CreationTimestamp.Time, Result: result}, p.Spec.NodeName})
 	}
 }
 

@@ -54,24 +54,38 @@ type Machine struct {
 
 // Machines of published studies, and irregular machines.
 var (
-	Intel104    = Machine{Name: "intel104", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 26, Threads: 2, CoresPerL3: 26, L3Bytes: 36608 << 10, MemoryBytesPerNUMA: 192 << 30}
-	Intel104SNC = Machine{Name: "intel104-snc2", Sockets: 2, NUMAPerSocket: 2, CoresPerSocket: 26, Threads: 2, CoresPerL3: 26, L3Bytes: 36608 << 10, MemoryBytesPerNUMA: 96 << 30}
-	AMD256NPS1  = Machine{Name: "amd256-nps1", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 64, Threads: 2, CoresPerL3: 4, L3Bytes: 16 << 20, MemoryBytesPerNUMA: 512 << 30}
-	AMD256NPS4  = Machine{Name: "amd256-nps4", Sockets: 2, NUMAPerSocket: 4, CoresPerSocket: 64, Threads: 2, CoresPerL3: 4, L3Bytes: 16 << 20, MemoryBytesPerNUMA: 128 << 30}
-	AMD256Milan = Machine{Name: "amd256-l3x16", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 64, Threads: 2, CoresPerL3: 8, L3Bytes: 32 << 20, MemoryBytesPerNUMA: 512 << 30}
-	Alternate   = Machine{Name: "intel104-alternating", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 26, Threads: 2, CoresPerL3: 26, L3Bytes: 36608 << 10, MemoryBytesPerNUMA: 192 << 30, Numbering: Alternating}
-	Hybrid      = Machine{Name: "hybrid24", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 2, CoresPerL3: 8, L3Bytes: 30 << 20, MemoryBytesPerNUMA: 64 << 30, EfficientCores: 8, Numbering: Siblings}
-	Offlined    = Machine{Name: "offline32", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 2, CoresPerL3: 4, L3Bytes: 16 << 20, MemoryBytesPerNUMA: 32 << 30, Offline: "3,16-18,31", Isolated: "8-9,24-25"}
-	Sparse      = Machine{Name: "sparse48", Sockets: 4, NUMAPerSocket: 2, CoresPerSocket: 12, Threads: 1, CoresPerL3: 6, L3Bytes: 6 << 20, MemoryBytesPerNUMA: 16 << 30, NUMAIDs: []int{0, 1, 2, 33, 34, 45, 72, 73}}
-	MemoryOnly  = Machine{Name: "cxl32", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 2, CoresPerL3: 8, L3Bytes: 32 << 20, MemoryBytesPerNUMA: 64 << 30, MemoryNUMA: []int{4, 9}}
-	NoL3        = Machine{Name: "vm8", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 1, MemoryBytesPerNUMA: 16 << 30, NoNUMA: true, NoDie: true}
-	FlatNUMA    = Machine{Name: "flat32", Sockets: 2, CoresPerSocket: 8, Threads: 2, CoresPerL3: 8, L3Bytes: 16 << 20, MemoryBytesPerNUMA: 64 << 30}
-	SMT4        = Machine{Name: "smt4x64", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 4, CoresPerL3: 2, L3Bytes: 10 << 20, MemoryBytesPerNUMA: 128 << 30, Numbering: Siblings}
+	Intel104 = Machine{Name: "intel104", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 26, Threads: 2, CoresPerL3: 26,
+		L3Bytes: 36608 << 10, MemoryBytesPerNUMA: 192 << 30}
+	Intel104SNC = Machine{Name: "intel104-snc2", Sockets: 2, NUMAPerSocket: 2, CoresPerSocket: 26, Threads: 2,
+		CoresPerL3: 26, L3Bytes: 36608 << 10, MemoryBytesPerNUMA: 96 << 30}
+	AMD256NPS1 = Machine{Name: "amd256-nps1", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 64, Threads: 2, CoresPerL3: 4,
+		L3Bytes: 16 << 20, MemoryBytesPerNUMA: 512 << 30}
+	AMD256NPS4 = Machine{Name: "amd256-nps4", Sockets: 2, NUMAPerSocket: 4, CoresPerSocket: 64, Threads: 2, CoresPerL3: 4,
+		L3Bytes: 16 << 20, MemoryBytesPerNUMA: 128 << 30}
+	AMD256Milan = Machine{Name: "amd256-l3x16", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 64, Threads: 2,
+		CoresPerL3: 8, L3Bytes: 32 << 20, MemoryBytesPerNUMA: 512 << 30}
+	Alternate = Machine{Name: "intel104-alternating", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 26, Threads: 2,
+		CoresPerL3: 26, L3Bytes: 36608 << 10, MemoryBytesPerNUMA: 192 << 30, Numbering: Alternating}
+	Hybrid = Machine{Name: "hybrid24", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 2, CoresPerL3: 8,
+		L3Bytes: 30 << 20, MemoryBytesPerNUMA: 64 << 30, EfficientCores: 8, Numbering: Siblings}
+	Offlined = Machine{Name: "offline32", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 2, CoresPerL3: 4,
+		L3Bytes: 16 << 20, MemoryBytesPerNUMA: 32 << 30, Offline: "3,16-18,31", Isolated: "8-9,24-25"}
+	Sparse = Machine{Name: "sparse48", Sockets: 4, NUMAPerSocket: 2, CoresPerSocket: 12, Threads: 1, CoresPerL3: 6,
+		L3Bytes: 6 << 20, MemoryBytesPerNUMA: 16 << 30, NUMAIDs: []int{0, 1, 2, 33, 34, 45, 72, 73}}
+	MemoryOnly = Machine{Name: "cxl32", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 2, CoresPerL3: 8,
+		L3Bytes: 32 << 20, MemoryBytesPerNUMA: 64 << 30, MemoryNUMA: []int{4, 9}}
+	NoL3 = Machine{Name: "vm8", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 1,
+		MemoryBytesPerNUMA: 16 << 30, NoNUMA: true, NoDie: true}
+	FlatNUMA = Machine{Name: "flat32", Sockets: 2, CoresPerSocket: 8, Threads: 2, CoresPerL3: 8, L3Bytes: 16 << 20,
+		MemoryBytesPerNUMA: 64 << 30}
+	SMT4 = Machine{Name: "smt4x64", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 4, CoresPerL3: 2,
+		L3Bytes: 10 << 20, MemoryBytesPerNUMA: 128 << 30, Numbering: Siblings}
 )
 
 // All returns all machines above.
 func All() []Machine {
-	return []Machine{Intel104, Intel104SNC, AMD256NPS1, AMD256NPS4, AMD256Milan, Alternate, Hybrid, Offlined, Sparse, MemoryOnly, NoL3, FlatNUMA, SMT4}
+	return []Machine{Intel104, Intel104SNC, AMD256NPS1, AMD256NPS4, AMD256Milan, Alternate, Hybrid, Offlined, Sparse,
+		MemoryOnly, NoL3, FlatNUMA, SMT4}
 }
 
 // Names returns the names of All.
@@ -303,7 +317,8 @@ func (m Machine) numaFiles(files map[string]string, all []cpu, online cpuset.Set
 		here := n.cpus.Intersect(online)
 		files[dir+"/cpulist"] = here.String() + "\n"
 		files[dir+"/cpumap"] = mask(here) + "\n"
-		files[dir+"/meminfo"] = fmt.Sprintf("Node %d MemTotal:       %d kB\nNode %d MemFree:        %d kB\n", n.id, m.MemoryBytesPerNUMA>>10, n.id, m.MemoryBytesPerNUMA>>11)
+		files[dir+"/meminfo"] = fmt.Sprintf("Node %d MemTotal:       %d kB\nNode %d MemFree:        %d kB\n", n.id,
+			m.MemoryBytesPerNUMA>>10, n.id, m.MemoryBytesPerNUMA>>11)
 		var distances []string
 		for _, o := range nodes {
 			d := 32

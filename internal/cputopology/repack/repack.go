@@ -156,11 +156,13 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 }
 
 // among plans a pod on some of the idle CPUs of a node, and leaves the node unchanged.
-func (p *planner) among(n *allocate.Node, key string, r *allocate.Request, cpus cpuset.Set) (*allocate.Allocation, error) {
+func (p *planner) among(n *allocate.Node, key string, r *allocate.Request, cpus cpuset.Set) (*allocate.Allocation,
+	error) {
 	const barrier = "\x00barrier" // not the name of any pod
 	others := n.Idle().Minus(cpus)
 	if !others.IsEmpty() {
-		if err := n.Restore(&allocate.Allocation{Key: barrier, Containers: []allocate.ContainerCPUs{{CPUs: others, Held: others, Share: 1}}}); err != nil {
+		if err := n.Restore(&allocate.Allocation{Key: barrier,
+			Containers: []allocate.ContainerCPUs{{CPUs: others, Held: others, Share: 1}}}); err != nil {
 			return nil, err
 		}
 		defer n.Release(barrier)

@@ -72,7 +72,8 @@ func newSearch(n *allocate.Node, request func(string) *allocate.Request, budget 
 		if !own(a) || request(a.Key) == nil {
 			continue
 		}
-		p := &pod{allocation: a, cpus: a.CPUs().Len(), perL3: make([]int, len(s.domains)), bound: budget.StayInNUMA || memoryBound(a)}
+		p := &pod{allocation: a, cpus: a.CPUs().Len(), perL3: make([]int, len(s.domains)), bound: budget.StayInNUMA ||
+			memoryBound(a)}
 		l.PerL3(a.CPUs(), p.perL3)
 		for d, cpus := range p.perL3 {
 			if cpus > 0 {
@@ -96,7 +97,9 @@ func own(a *allocate.Allocation) bool {
 }
 
 func memoryBound(a *allocate.Allocation) bool {
-	return len(a.MemoryBytes) > 0 || slices.ContainsFunc(a.Containers, func(c allocate.ContainerCPUs) bool { return !c.Mems.IsEmpty() })
+	return len(a.MemoryBytes) > 0 || slices.ContainsFunc(a.Containers, func(c allocate.ContainerCPUs) bool {
+		return !c.Mems.IsEmpty()
+	})
 }
 
 // findVictims lists the domains that could be emptied: NUMA nodes before L3 domains, and those with
@@ -282,7 +285,9 @@ func (s *search) placeWhole(p *piece, rest func() bool) bool {
 			if len(idle) >= len(fills) && whole(idle) {
 				return true
 			}
-			if len(idle) == len(fills)-1 && s.vacate(from, to, tightest, p.pod, func(made int) bool { return whole(append(idle, made)) }) {
+			if len(idle) == len(fills)-1 && s.vacate(from, to, tightest, p.pod, func(made int) bool {
+				return whole(append(idle, made))
+			}) {
 				return true
 			}
 		}

@@ -157,7 +157,8 @@ func (p *parser) koordinator(pod *corev1.Pod, qos string) {
 	case "NUMANodeLevel":
 		policy.Isolation, policy.Prefer = IsolateNUMA, policy.Prefer|IsolationField
 	default:
-		p.fail(KoordinatorSpec, "preferredCPUExclusivePolicy", "%q is unknown; it is None, PCPULevel or NUMANodeLevel", spec.Exclusive)
+		p.fail(KoordinatorSpec, "preferredCPUExclusivePolicy", "%q is unknown; it is None, PCPULevel or NUMANodeLevel",
+			spec.Exclusive)
 	}
 	var numa koordinatorNUMASpec
 	p.decode(pod, KoordinatorNUMASpec, &numa, false)
@@ -166,7 +167,8 @@ func (p *parser) koordinator(pod *corev1.Pod, qos string) {
 	case "SingleNUMANode":
 		policy.Span = SingleNUMA
 	default:
-		p.fail(KoordinatorNUMASpec, "numaTopologyPolicy", "%q is unknown; it is BestEffort, Restricted or SingleNUMANode", numa.Policy)
+		p.fail(KoordinatorNUMASpec, "numaTopologyPolicy", "%q is unknown; it is BestEffort, Restricted or SingleNUMANode",
+			numa.Policy)
 	}
 	eachContainer(pod, func(path string, c *corev1.Container, init bool) {
 		if request, ok := c.Resources.Requests[corev1.ResourceCPU]; ok {
@@ -241,7 +243,8 @@ func (p *parser) lockstep(pod *corev1.Pod, value string) {
 			field = path + ".resources.requests.cpu"
 		}
 		if !ok {
-			p.fail(LockstepRequest, path+".resources.limits.cpu", `missing: it is the number of CPUs to bind (or set containers.%s.pin: false)`, c.Name)
+			p.fail(LockstepRequest, path+".resources.limits.cpu",
+				`missing: it is the number of CPUs to bind (or set containers.%s.pin: false)`, c.Name)
 			return
 		}
 		p.container(LockstepRequest, field, c, init, count, policy)
@@ -323,7 +326,8 @@ func (p *parser) decode(pod *corev1.Pod, annotation string, v any, strict bool) 
 }
 
 // container adds a container that asks for count CPUs.
-func (p *parser) container(annotation, field string, c *corev1.Container, init bool, count resource.Quantity, policy Policy) {
+func (p *parser) container(annotation, field string, c *corev1.Container, init bool, count resource.Quantity,
+	policy Policy) {
 	// Quantities are compared exactly: "4000m" is the integer 4, and "4.5" is not an integer.
 	n, exact := count.AsInt64()
 	if !exact && count.MilliValue()%1000 == 0 {

@@ -1,6 +1,6 @@
-// Package reservation determines who holds which CPUs of a node, from API objects: the NodeTopology, and
-// the annotations of the pods on the node. The scheduler and the agent use the same function, so
-// that they cannot disagree:
+// Package reservation determines who holds which CPUs of a node, from API objects: the
+// NodeTopology, and the annotations of the pods on the node. The scheduler and the agent use the
+// same function, so that they cannot disagree:
 //
 //	NodeTopology ──Layout──▶ Layout ─┐              ┌─▶ Node ──────▶ the scheduler gives out what is left
 //	                                 ├─Replay─▶ State

@@ -50,7 +50,9 @@ func (p *lockstep) Place(nodes []*allocate.Node, key string, cpus int) (int, boo
 	r := p.requests[cpus]
 	if r == nil {
 		var err error
-		r, err = allocate.NewRequest(&request.Pod{Containers: []request.Container{{Name: "c", CPUs: cpus, Policy: request.Policy{Share: 1, Bind: p.bind}}}})
+		r, err = allocate.NewRequest(
+			&request.Pod{Containers: []request.Container{{Name: "c", CPUs: cpus,
+				Policy: request.Policy{Share: 1, Bind: p.bind}}}})
 		if err != nil {
 			return 0, false
 		}
@@ -72,7 +74,9 @@ func newRepacking(name string) *repacking {
 
 // Maintain makes the planned moves for one node.
 func (p *repacking) Maintain(n *allocate.Node) (pods, cpus int) {
-	plan := repack.Within(n, func(key string) *allocate.Request { return p.requests[n.Pod(key).CPUs().Len()] }, repack.Budget{})
+	plan := repack.Within(n, func(key string) *allocate.Request {
+		return p.requests[n.Pod(key).CPUs().Len()]
+	}, repack.Budget{})
 	for _, m := range plan.Moves {
 		cpus += m.To.CPUs().Minus(m.From.CPUs()).Len()
 		n.Release(m.Pod)
@@ -99,7 +103,8 @@ func (p *byHand) Place(nodes []*allocate.Node, key string, cpus int) (int, bool)
 	}
 	n := nodes[i]
 	set := p.pick(n.Layout().Topology(), n.Idle(), cpus)
-	err := n.Restore(&allocate.Allocation{Key: key, Containers: []allocate.ContainerCPUs{{Name: "c", CPUs: set, Held: set, Share: 1}}})
+	err := n.Restore(&allocate.Allocation{Key: key,
+		Containers: []allocate.ContainerCPUs{{Name: "c", CPUs: set, Held: set, Share: 1}}})
 	return i, err == nil
 }
 
@@ -174,7 +179,9 @@ func packedCores(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.S
 			return firstOf(best, cpus)
 		}
 	}
-	slices.SortStableFunc(sockets, func(a, b cpuset.Set) int { return cmp.Compare(b.Intersect(idle).Len(), a.Intersect(idle).Len()) })
+	slices.SortStableFunc(sockets, func(a, b cpuset.Set) int {
+		return cmp.Compare(b.Intersect(idle).Len(), a.Intersect(idle).Len())
+	})
 	return fallback(topo, sockets, idle, cpus)
 }
 
@@ -190,7 +197,9 @@ func kubeletLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.S
 		}
 	}
 	left := idle.Minus(taken)
-	slices.SortStableFunc(sockets, func(a, b cpuset.Set) int { return cmp.Compare(a.Intersect(left).Len(), b.Intersect(left).Len()) })
+	slices.SortStableFunc(sockets, func(a, b cpuset.Set) int {
+		return cmp.Compare(a.Intersect(left).Len(), b.Intersect(left).Len())
+	})
 	return taken.Union(fallback(topo, sockets, left, cpus-taken.Len()))
 }
 

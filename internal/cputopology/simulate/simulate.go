@@ -152,8 +152,10 @@ func Run(cfg Config, policy Policy) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if cfg.Nodes < 1 || cfg.Load <= 0 || cfg.Load > 1 || cfg.Turnover < 0 || len(cfg.Mix.Sizes) == 0 || slices.Min(cfg.Mix.Sizes) < 1 {
-		return Result{}, fmt.Errorf("simulate: want at least one node, a load in (0, 1], a turnover of at least 0 and pod sizes above 0")
+	if cfg.Nodes < 1 || cfg.Load <= 0 || cfg.Load > 1 || cfg.Turnover < 0 || len(cfg.Mix.Sizes) == 0 ||
+		slices.Min(cfg.Mix.Sizes) < 1 {
+		return Result{}, fmt.Errorf(
+			"simulate: want at least one node, a load in (0, 1], a turnover of at least 0 and pod sizes above 0")
 	}
 	layout, err := allocate.NewLayout(topo, cpuset.Set{})
 	if err != nil {
@@ -167,7 +169,8 @@ func Run(cfg Config, policy Policy) (Result, error) {
 	s.idle = s.cpus
 	s.l3Size = s.cpus / max(s.freeL3, 1)
 	s.measure()
-	s.result = Result{Policy: policy.Name(), Machine: cfg.Machine.Name, Nodes: cfg.Nodes, Mix: cfg.Mix.Name, Seed: cfg.Seed}
+	s.result = Result{Policy: policy.Name(), Machine: cfg.Machine.Name, Nodes: cfg.Nodes, Mix: cfg.Mix.Name,
+		Seed: cfg.Seed}
 	s.fill()
 	s.churn()
 	return s.finish(), nil
@@ -399,7 +402,8 @@ func (s *simulation) finish() Result {
 	}
 	r.FreeL3Percent, r.FreeL3IdlePercent, r.FreeL3WithinPercent = 100, 100, 100
 	if seen := float64(s.freeSeen); seen > 0 {
-		r.FreeL3Percent, r.FreeL3IdlePercent, r.FreeL3WithinPercent = 100*s.freeSum/seen, 100*s.freeIdleSum/seen, 100*s.freeWithinSum/seen
+		r.FreeL3Percent, r.FreeL3IdlePercent, r.FreeL3WithinPercent = 100*s.freeSum/seen, 100*s.freeIdleSum/seen,
+			100*s.freeWithinSum/seen
 	}
 	slices.Sort(s.took)
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

@@ -35,12 +35,14 @@ const (
 )
 
 // Wanted describes the requirements in words.
-const Wanted = "avoidable splits over L3 domains below 1 % and over NUMA nodes 0 % in every run, 94 % of the free L3 domains kept"
+const Wanted = "avoidable splits over L3 domains below 1 % and over NUMA nodes 0 % in every run, 94 % of the free " +
+	"L3 domains kept"
 
 // Holds reports whether the summary meets the requirements on a policy: practically no avoidable
 // splits, and most of the possible L3 domains kept free.
 func (s Summary) Holds() bool {
-	return s.L3SplitAvoidablePercentMax < l3AvoidableMax && s.NUMASplitAvoidablePercentMax <= numaAvoidableMax && s.FreeL3Percent >= freeL3Min
+	return s.L3SplitAvoidablePercentMax < l3AvoidableMax && s.NUMASplitAvoidablePercentMax <= numaAvoidableMax &&
+		s.FreeL3Percent >= freeL3Min
 }
 
 // Summarise groups results by machine, nodes, mix and policy, in the order in which these first

@@ -6,8 +6,8 @@
 //	                          Decide(Request) ──▶ Fault
 //
 // Faults happen on the wire, below whatever the client consists of. A wrapper of an
-// http.RoundTripper would be above internal/http2client, which makes a manager's writes, and would never
-// see them.
+// http.RoundTripper would be above internal/http2client, which makes a manager's writes, and would
+// never see them.
 //
 // # What it can do to a request
 //

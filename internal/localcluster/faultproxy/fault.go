@@ -83,7 +83,8 @@ func (f *Fault) String() string {
 var reasons = map[int]string{
 	http.StatusForbidden: "Forbidden", http.StatusNotFound: "NotFound",
 	http.StatusConflict: "Conflict", http.StatusGone: "Expired", http.StatusTooManyRequests: "TooManyRequests",
-	http.StatusInternalServerError: "InternalError", http.StatusServiceUnavailable: "ServiceUnavailable", http.StatusGatewayTimeout: "Timeout",
+	http.StatusInternalServerError: "InternalError", http.StatusServiceUnavailable: "ServiceUnavailable",
+	http.StatusGatewayTimeout: "Timeout",
 }
 
 // status returns the JSON of an API Status with this code.
@@ -92,6 +93,7 @@ func status(code int, retryAfter string) []byte {
 	if retryAfter != "" {
 		details = fmt.Sprintf(`,"details":{"retryAfterSeconds":%s}`, retryAfter)
 	}
-	return fmt.Appendf(nil, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"a fault of the test",`+
-		`"reason":%q,"code":%d%s}`, reasons[code], code, details)
+	return fmt.Appendf(nil,
+		`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"a fault of the test",`+
+			`"reason":%q,"code":%d%s}`, reasons[code], code, details)
 }

@@ -79,12 +79,14 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, target: target, listener: listener, served: make(chan struct{}), conns: map[net.Conn]bool{}, faults: map[string]int{},
-		up: &http.Transport{TLSClientConfig: tlsUp, ForceAttemptHTTP2: true, DisableCompression: true},
+		cfg: cfg, target: target, listener: listener, served: make(chan struct{}), conns: map[net.Conn]bool{},
+		faults: map[string]int{},
+		up:     &http.Transport{TLSClientConfig: tlsUp, ForceAttemptHTTP2: true, DisableCompression: true},
 	}
 	p.Decide(nil)
 	p.server = &http.Server{
-		Handler: http.HandlerFunc(p.serve), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+		Handler:     http.HandlerFunc(p.serve),
+		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 		ErrorLog:    log.New(io.Discard, "", 0), // resets are the purpose of the proxy
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 250}, // the API server's own limit

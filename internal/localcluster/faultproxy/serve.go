@@ -94,7 +94,8 @@ func (p *Proxy) upstream(r *http.Request, body []byte) (*http.Response, error) {
 func (p *Proxy) exchange(w http.ResponseWriter, r *Request, f *Fault, body []byte) {
 	index := -1
 	if r.Write() {
-		index = p.log(Write{At: time.Now(), N: r.N, Verb: r.Verb, Group: r.Group, Resource: r.Resource, Namespace: r.Namespace, Name: r.Name})
+		index = p.log(Write{At: time.Now(), N: r.N, Verb: r.Verb, Group: r.Group, Resource: r.Resource,
+			Namespace: r.Namespace, Name: r.Name})
 	}
 	answer, err := p.upstream(r.Request, body)
 	if err != nil {

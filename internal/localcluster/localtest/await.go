@@ -50,7 +50,8 @@ func Eventually(t testing.TB, within time.Duration, what string, f func() error)
 // Namespace creates a namespace with a generated name.
 func Namespace(t testing.TB, client kubernetes.Interface) string {
 	t.Helper()
-	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
+	ns, err := client.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,8 @@ func UntilAllowed(t testing.TB, client kubernetes.Interface, user, verb, resourc
 	t.Helper()
 	of := schema.ParseGroupResource(resource)
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: of.Group, Resource: of.Resource, Namespace: namespace}}}
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: of.Group, Resource: of.Resource,
+			Namespace: namespace}}}
 	Eventually(t, time.Minute, user+"'s rights", func() error {
 		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		if err == nil && !answer.Status.Allowed {

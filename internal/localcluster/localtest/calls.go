@@ -43,10 +43,12 @@ func ManagerCalls(t testing.TB, c *localcluster.Cluster) []Call {
 			ResponseStatus struct{ Code int }
 		}
 		// The last line may be incomplete.
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Stage != "ResponseComplete" || e.User.Username != localcluster.ManagerUser {
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Stage != "ResponseComplete" ||
+			e.User.Username != localcluster.ManagerUser {
 			continue
 		}
-		call := Call{Verb: e.Verb, Resource: e.ObjectRef.Resource, Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name, Code: e.ResponseStatus.Code}
+		call := Call{Verb: e.Verb, Resource: e.ObjectRef.Resource, Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name,
+			Code: e.ResponseStatus.Code}
 		if e.ObjectRef.Subresource != "" {
 			call.Resource += "/" + e.ObjectRef.Subresource
 		}

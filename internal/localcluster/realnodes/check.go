@@ -41,7 +41,8 @@ func (m *Missing) add(pkg, problem string, args ...any) {
 
 // programs are the programs that nodes run, with the packages that contain them.
 var programs = []struct{ name, pkg string }{
-	{"containerd", "containerd"}, {"containerd-shim-runc-v2", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"}, {"mount", "mount"},
+	{"containerd", "containerd"}, {"containerd-shim-runc-v2", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"},
+	{"mount", "mount"},
 }
 
 // cniPaths are the directories where distributions and upstream install CNI plugins.
@@ -62,7 +63,8 @@ func Check() (Host, error) {
 		}
 	}
 	if h.CNIPlugins == "" {
-		missing.add("containernetworking-plugins", "the CNI plugins ptp, host-local and loopback are in none of %s", strings.Join(cniPaths, ", "))
+		missing.add("containernetworking-plugins", "the CNI plugins ptp, host-local and loopback are in none of %s",
+			strings.Join(cniPaths, ", "))
 	}
 	var info syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&info); err != nil {
@@ -174,7 +176,8 @@ func tryVeth() error {
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "check0"}}); err != nil {
 		return fmt.Errorf("bridge: %w", err)
 	}
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "check1"}, PeerName: "check2"}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "check1"},
+		PeerName: "check2"}); err != nil {
 		return fmt.Errorf("veth: %w", err)
 	}
 	return nil
@@ -206,7 +209,8 @@ func trySnapshotter() string {
 // none.
 func tryServiceProxy() (mode, why string) {
 	nft := quiet("nft", "add table ip check; add chain ip check c { type nat hook prerouting priority -100; }; "+
-		"add rule ip check c numgen random mod 2 vmap { 0 : accept, 1 : accept }; add rule ip check c fib daddr type local accept")
+		"add rule ip check c numgen random mod 2 vmap { 0 : accept, 1 : accept }; add rule ip check c fib daddr type "+
+		"local accept")
 	if nft == nil {
 		return "nftables", ""
 	}

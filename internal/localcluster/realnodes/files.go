@@ -126,7 +126,8 @@ func (s Spec) prepareNode(n Node, c Credentials) error {
 			return err
 		}
 	}
-	for name, content := range map[string]any{fileKubelet: s.kubeletConfig(n), fileProxy: s.proxyConfig(n), fileCNI: s.cniConfig(n)} {
+	for name, content := range map[string]any{fileKubelet: s.kubeletConfig(n), fileProxy: s.proxyConfig(n),
+		fileCNI: s.cniConfig(n)} {
 		data, err := yaml.Marshal(content)
 		if strings.HasSuffix(name, ".conflist") && err == nil {
 			data, err = yaml.YAMLToJSON(data)
@@ -139,9 +140,10 @@ func (s Spec) prepareNode(n Node, c Credentials) error {
 		}
 	}
 	for name, content := range map[string]string{
-		fileCA:         string(c.CA),
-		fileContainerd: fmt.Sprintf(containerdTemplate, n.Name(), s.Host.KeepOOMScores, s.Host.CNIPlugins, s.Host.Snapshotter),
-		fileResolv:     "nameserver " + Gateway + "\n",
+		fileCA: string(c.CA),
+		fileContainerd: fmt.Sprintf(containerdTemplate, n.Name(), s.Host.KeepOOMScores, s.Host.CNIPlugins,
+			s.Host.Snapshotter),
+		fileResolv: "nameserver " + Gateway + "\n",
 	} {
 		// Pods read resolv.conf as any user.
 		if err := os.WriteFile(n.Path(name), []byte(content), 0o644); err != nil {
@@ -202,7 +204,8 @@ func (s Spec) kubeletConfig(n Node) object {
 		// Images were imported by hand and cannot be pulled again.
 		"imageGCHighThresholdPercent": 100,
 		// The machine's disk and memory are shared with everything else on it.
-		"evictionHard": object{"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.inodesFree": "1%"},
+		"evictionHard": object{"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%",
+			"nodefs.inodesFree": "1%", "imagefs.inodesFree": "1%"},
 	}
 	if s.Host.KeepOOMScores {
 		config["oomScoreAdj"] = 0

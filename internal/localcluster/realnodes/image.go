@@ -19,7 +19,8 @@ const (
 // ImportArgs returns ctr's arguments that import an image archive into the containerd on socket,
 // for use by kubelets.
 func ImportArgs(socket, snapshotter, archive string) []string {
-	return []string{"--address=" + socket, "--namespace=k8s.io", "images", "import", "--snapshotter=" + snapshotter, archive}
+	return []string{"--address=" + socket, "--namespace=k8s.io", "images", "import", "--snapshotter=" + snapshotter,
+		archive}
 }
 
 // Import imports an image archive (OCI or docker save) into all nodes, and returns the names of the

@@ -145,7 +145,8 @@ const socketPathMax = 107
 // Write writes the spec to a file for the processes that run it.
 func (s Spec) Write() error {
 	if n := len(s.EgressSocket()); n > socketPathMax {
-		return fmt.Errorf("the path %s has %d bytes, and a socket's may have %d: use a shorter directory or name", s.EgressSocket(), n, socketPathMax)
+		return fmt.Errorf("the path %s has %d bytes, and a socket's may have %d: use a shorter directory or name",
+			s.EgressSocket(), n, socketPathMax)
 	}
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {

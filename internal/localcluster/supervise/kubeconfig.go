@@ -26,7 +26,8 @@ func checkCopy(spec Spec) error {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	if !onlyHas(kc, localcluster.ContextName(spec.Name)) {
-		return fmt.Errorf("--kubeconfig: %s holds other clusters and would be overwritten; name another file, or use --merge-kubeconfig", spec.Kubeconfig)
+		return fmt.Errorf("--kubeconfig: %s holds other clusters and would be overwritten; name another file, or use "+
+			"--merge-kubeconfig", spec.Kubeconfig)
 	}
 	return nil
 }

@@ -75,7 +75,8 @@ var nameFormat = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 // ValidName returns an error if name is not a valid name of a cluster.
 func ValidName(name string) error {
 	if !nameFormat.MatchString(name) {
-		return fmt.Errorf("%q: a name has 1 to 40 lower-case letters, digits and dashes, and begins and ends with a letter or digit", name)
+		return fmt.Errorf("%q: a name has 1 to 40 lower-case letters, digits and dashes, and begins and ends with a "+
+			"letter or digit", name)
 	}
 	return nil
 }

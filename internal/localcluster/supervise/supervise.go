@@ -169,7 +169,8 @@ func Run(name string) error {
 	syscall.CloseOnExec(eventsFD)
 	s := &supervisor{files: p, spec: spec, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), up: json.NewEncoder(pipe)}
 	s.state = State{
-		Name: name, Phase: PhaseStarting, CreatedAt: time.Now(), Durable: !spec.NotDurable, Nodes: spec.Nodes, RealNodes: spec.RealNodes,
+		Name: name, Phase: PhaseStarting, CreatedAt: time.Now(), Durable: !spec.NotDurable, Nodes: spec.Nodes,
+		RealNodes:  spec.RealNodes,
 		Dir:        p.dir,
 		Kubeconfig: filepath.Join(p.dir, "admin.kubeconfig"), AuditLog: filepath.Join(p.dir, "audit.log"),
 		Supervisor: os.Getpid(), SupervisorTicks: localcluster.StartOf(os.Getpid()),
@@ -234,7 +235,8 @@ type supervisor struct {
 func (s *supervisor) config() localcluster.Config {
 	config := localcluster.Config{
 		Name: s.spec.Name, Dir: s.files.dir, KubeBinary: s.spec.KubeBinary,
-		NotDurable: s.spec.NotDurable, Nodes: s.spec.Nodes, RealNodes: s.spec.RealNodes, Restart: s.spec.Restart, WithScheduler: s.spec.WithScheduler,
+		NotDurable: s.spec.NotDurable, Nodes: s.spec.Nodes, RealNodes: s.spec.RealNodes, Restart: s.spec.Restart,
+		WithScheduler:            s.spec.WithScheduler,
 		WithoutControllerManager: s.spec.WithoutControllerManager, ExtraArgs: s.spec.ExtraArgs,
 		Log: s.log, OnEvent: s.onEvent, Install: s.install, Await: install.AwaitApplications,
 	}
@@ -242,14 +244,17 @@ func (s *supervisor) config() localcluster.Config {
 		config.AgentCommand = []string{s.spec.Executable, "agent"}
 	}
 	if !s.spec.WithoutManager {
-		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.files.dir, "archive.db"),
+		config.ManagerCommand = []string{s.spec.Executable, "manager",
+			"--archive=" + filepath.Join(s.files.dir, "archive.db"),
 			// only the user who started this cluster is on this machine
 			"--allow-requests-to=127.0.0.0/8,::1"}
 		if !s.spec.WithScheduler {
 			// Without kube-scheduler the manager places the pods that name no scheduler too, such
 			// as those of Deployments.
 			config.ManagerCommand = append(config.ManagerCommand,
-				"--scheduler-name="+strings.Join([]string{schedulingv1beta1.SchedulerLockstep, schedulingv1beta1.SchedulerVolcano, corev1.DefaultSchedulerName}, ","))
+				"--scheduler-name="+
+					strings.Join([]string{schedulingv1beta1.SchedulerLockstep, schedulingv1beta1.SchedulerVolcano,
+						corev1.DefaultSchedulerName}, ","))
 		}
 	}
 	return config
@@ -366,7 +371,8 @@ func end(ctx context.Context, pid int, ticks localcluster.StartTicks, grace time
 		return nil
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
-	if err := wait.PollUntilContextTimeout(context.WithoutCancel(ctx), 20*time.Millisecond, 5*time.Second, true, gone); err != nil {
+	if err := wait.PollUntilContextTimeout(context.WithoutCancel(ctx), 20*time.Millisecond, 5*time.Second, true,
+		gone); err != nil {
 		return fmt.Errorf("process %d does not end", pid)
 	}
 	return ctx.Err()

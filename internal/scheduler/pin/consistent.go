@@ -43,8 +43,10 @@ func (p *Pinner) AssertConsistent() error {
 			pods = append(pods, reservation.Pod{Key: key, Result: result.Settled(m.Moved)})
 		}
 		fresh := reservation.Replay(name, m.Layout, m.Pins, pods)
-		if !m.contested && (!fresh.Node.Idle().Equal(n.Idle()) || len(fresh.Node.Pods()) != len(n.Pods()) || len(fresh.Problems) > 0) {
-			return fmt.Errorf("pin: node %s has %s idle and %d holders, not %s and %d: %v", name, n.Idle(), len(n.Pods()), fresh.Node.Idle(), len(fresh.Node.Pods()), fresh.Problems)
+		if !m.contested && (!fresh.Node.Idle().Equal(n.Idle()) || len(fresh.Node.Pods()) != len(n.Pods()) ||
+			len(fresh.Problems) > 0) {
+			return fmt.Errorf("pin: node %s has %s idle and %d holders, not %s and %d: %v", name, n.Idle(), len(n.Pods()),
+				fresh.Node.Idle(), len(fresh.Node.Pods()), fresh.Problems)
 		}
 	}
 	return nil

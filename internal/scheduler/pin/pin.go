@@ -133,7 +133,8 @@ func (p *Pinner) follow(n cluster.NodeCPUs) {
 			delete(p.faulty, n.Node)
 		} else if !p.faulty[n.Node] {
 			p.faulty[n.Node] = true
-			p.log.Warn("a NodeTopology is not valid; pods that ask for CPUs do not go to its node", "node", n.Node, "error", n.Machine.Fault)
+			p.log.Warn("a NodeTopology is not valid; pods that ask for CPUs do not go to its node", "node", n.Node, "error",
+				n.Machine.Fault)
 		}
 		return
 	}

@@ -44,7 +44,8 @@ func (p *Placer) AssertConsistent() error {
 
 // AssertConsistent checks that indices, vectors and free slots agree.
 func (s *Snapshot) AssertConsistent() error {
-	if len(s.byName)+len(s.free) != len(s.nodes) || len(s.ties) != len(s.nodes) || len(s.amounts) != 3*s.width*len(s.nodes) {
+	if len(s.byName)+len(s.free) != len(s.nodes) || len(s.ties) != len(s.nodes) ||
+		len(s.amounts) != 3*s.width*len(s.nodes) {
 		return fmt.Errorf("snapshot: %d names, %d free slots, %d ties and %d amounts for %d nodes of width %d",
 			len(s.byName), len(s.free), len(s.ties), len(s.amounts), len(s.nodes), s.width)
 	}

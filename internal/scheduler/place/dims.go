@@ -107,7 +107,8 @@ func (d *Dims) Vector(list corev1.ResourceList) Vector {
 // plus one pod. For a running pod it uses the actuated resources of the pod's status (in-place
 // resize). The second result is for scores only: containers without a request count with a default.
 func (d *Dims) PodVector(pod *corev1.Pod) (request, nonZero Vector) {
-	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true,
+		InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	list := resourcehelper.PodRequests(pod, opts)
 	request = d.Vector(list)
 	request[Pods] = 1
@@ -192,7 +193,8 @@ func schedulable(name corev1.ResourceName) bool {
 		return true
 	}
 	s := string(name)
-	if strings.HasPrefix(s, corev1.ResourceHugePagesPrefix) || strings.HasPrefix(s, corev1.ResourceAttachableVolumesPrefix) {
+	if strings.HasPrefix(s, corev1.ResourceHugePagesPrefix) ||
+		strings.HasPrefix(s, corev1.ResourceAttachableVolumesPrefix) {
 		return true
 	}
 	return strings.Contains(s, "/") && !strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix)

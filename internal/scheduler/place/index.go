@@ -52,7 +52,8 @@ func (x *index) follow() {
 	x.static.follow()
 	end := x.s.changeEnd()
 	behind := end - x.cursor
-	if x.cursor < x.s.changeBase || x.epoch != x.static.epoch || len(x.pos) != len(x.s.nodes) || behind > int64(len(x.pos)/4)+8 {
+	if x.cursor < x.s.changeBase || x.epoch != x.static.epoch || len(x.pos) != len(x.s.nodes) ||
+		behind > int64(len(x.pos)/4)+8 {
 		x.rebuild()
 		return
 	}
@@ -180,7 +181,8 @@ func (x *index) room(node int32) (fit int32, limit int) {
 func (x *index) key(node int32) uint64 {
 	w := x.s.width
 	amounts := x.s.amounts[int(node)*3*w:][:3*w]
-	return pack(x.static.score[node]+x.scorer.score(x.class, x.strategy, amounts[:w], amounts[w:2*w], amounts[2*w:]), x.s.ties[node])
+	return pack(x.static.score[node]+x.scorer.score(x.class, x.strategy, amounts[:w], amounts[w:2*w], amounts[2*w:]),
+		x.s.ties[node])
 }
 
 // size returns the dominant share of one pod: the largest of its requests relative to the

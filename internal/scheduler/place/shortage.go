@@ -21,7 +21,8 @@ func (x *index) diagnose() *diagnosis {
 	if x.diagnosis != nil && x.diagnosedAt == x.cursor {
 		return x.diagnosis
 	}
-	d := &diagnosis{refused: map[string]int{}, free: make(Vector, x.s.width), largest: make(Vector, x.s.width), limits: map[int]int{}}
+	d := &diagnosis{refused: map[string]int{}, free: make(Vector, x.s.width), largest: make(Vector, x.s.width),
+		limits: map[int]int{}}
 	for i := range x.s.nodes {
 		n := &x.s.nodes[i]
 		if r := x.static.refused[i]; r != passes {

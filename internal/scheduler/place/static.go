@@ -58,7 +58,8 @@ type static struct {
 
 func (st *static) follow() {
 	end := st.s.changeEnd()
-	if st.epoch == 0 || st.cursor < st.s.changeBase || len(st.refused) != len(st.s.nodes) || end-st.cursor > int64(len(st.refused))+8 {
+	if st.epoch == 0 || st.cursor < st.s.changeBase || len(st.refused) != len(st.s.nodes) ||
+		end-st.cursor > int64(len(st.refused))+8 {
 		st.rebuild()
 		return
 	}
@@ -119,7 +120,8 @@ func (st *static) filter(n *Node) refusal {
 	switch {
 	case n.Name == "":
 		return vacant
-	case n.Unschedulable && !c.tolerates(&corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}):
+	case n.Unschedulable &&
+		!c.tolerates(&corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}):
 		return unschedulable
 	case c.Template.Spec.NodeName != "" && c.Template.Spec.NodeName != n.Name:
 		return otherName

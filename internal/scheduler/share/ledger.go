@@ -345,7 +345,8 @@ func (l *Ledger) Figures(name string) Figures {
 		return Figures{}
 	}
 	return Figures{
-		Held: slices.Clone(q.sum.held), Pending: slices.Clone(q.sum.pending), Deserved: slices.Clone(q.deserved), Share: q.share,
+		Held: slices.Clone(q.sum.held), Pending: slices.Clone(q.sum.pending), Deserved: slices.Clone(q.deserved),
+		Share: q.share,
 	}
 }
 
@@ -440,7 +441,9 @@ func (l *Ledger) link() {
 	root := l.queue(Root)
 	root.known = true
 	for name, q := range l.queues {
-		if !q.known && len(q.ready)+len(q.parked) == 0 && !slices.ContainsFunc(q.own.held, func(a int64) bool { return a != 0 }) {
+		if !q.known && len(q.ready)+len(q.parked) == 0 && !slices.ContainsFunc(q.own.held, func(a int64) bool {
+			return a != 0
+		}) {
 			delete(l.queues, name)
 		}
 	}

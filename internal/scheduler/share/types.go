@@ -101,7 +101,8 @@ func (r *Refusal) Stable() string {
 	case QueueClosed:
 		return fmt.Sprintf("queue %q is closed", r.Queue)
 	}
-	return fmt.Sprintf("queue %q may hold %s of %s, and %s more do not fit", r.Queue, r.Limit.String(), r.Resource, r.Wanted.String())
+	return fmt.Sprintf("queue %q may hold %s of %s, and %s more do not fit", r.Queue, r.Limit.String(), r.Resource,
+		r.Wanted.String())
 }
 
 // Detail returns the sentence of Stable with the current figures.

@@ -152,7 +152,8 @@ func profile() *config.KubeSchedulerProfile {
 		}
 		return s
 	}
-	all := set(interpodaffinity.Name, podtopologyspread.Name, volumerestrictions.Name, nodevolumelimits.CSIName, volumezone.Name, volumebinding.Name)
+	all := set(interpodaffinity.Name, podtopologyspread.Name, volumerestrictions.Name, nodevolumelimits.CSIName,
+		volumezone.Name, volumebinding.Name)
 	score := set(interpodaffinity.Name, podtopologyspread.Name)
 	return &config.KubeSchedulerProfile{
 		SchedulerName: "lockstep",
@@ -199,7 +200,8 @@ func (f *Filter) keptAway(p *corev1.Pod) bool {
 	for _, n := range f.nodes.keepAway() {
 		for _, other := range n.GetPodsWithRequiredAntiAffinity() {
 			for _, term := range other.GetRequiredAntiAffinityTerms() {
-				if (term.Namespaces.Has(p.Namespace) || !nothing(term.NamespaceSelector)) && term.Selector.Matches(labels.Set(p.Labels)) {
+				if (term.Namespaces.Has(p.Namespace) || !nothing(term.NamespaceSelector)) &&
+					term.Selector.Matches(labels.Set(p.Labels)) {
 					return true
 				}
 			}
@@ -338,7 +340,8 @@ func (f *Filter) Remove(class *place.Class, node *place.Node) {
 		}
 		f.nodes.changed()
 		for c, st := range f.states {
-			if s := f.frame.RunPreFilterExtensionRemovePod(f.ctx, st.cycle, c.Template, a.pod, info); st.refused != "" || !s.IsSuccess() {
+			if s := f.frame.RunPreFilterExtensionRemovePod(f.ctx, st.cycle, c.Template, a.pod, info); st.refused != "" ||
+				!s.IsSuccess() {
 				delete(f.states, c)
 			}
 		}

@@ -36,7 +36,8 @@ func (f *Filter) bindsLate(namespace, name string) bool {
 		return false // the volume plugins report what is wrong, if anything
 	}
 	class, err := f.factory.Storage().V1().StorageClasses().Lister().Get(*claim.Spec.StorageClassName)
-	return err == nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return err == nil && class.VolumeBindingMode != nil &&
+		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 // shared is an informer factory that takes pods and nodes from existing caches.

@@ -336,7 +336,8 @@ func (r *Run) compiled(c target, scope string) (*compiled, error) {
 func compileTemplate(t *wf.Template, scope string) (*compiled, error) {
 	out := &compiled{Template: t, scope: scope, results: map[string]bool{}}
 	var err error
-	if out.program, err = template.Compile(t, "steps", "dag", "name", "retryStrategy", "outputs", "synchronization", "memoize", "metrics"); err != nil {
+	if out.program, err = template.Compile(t, "steps", "dag", "name", "retryStrategy", "outputs", "synchronization",
+		"memoize", "metrics"); err != nil {
 		return nil, err
 	}
 	for i := range t.Steps {
@@ -357,7 +358,9 @@ func compileTemplate(t *wf.Template, scope string) (*compiled, error) {
 	}
 	if t.Steps != nil || t.DAG != nil {
 		text, _ := json.Marshal(t)
-		for _, word := range strings.FieldsFunc(string(text), func(c rune) bool { return strings.ContainsRune("{}()\"' =,;+[]?", c) }) {
+		for _, word := range strings.FieldsFunc(string(text), func(c rune) bool {
+			return strings.ContainsRune("{}()\"' =,;+[]?", c)
+		}) {
 			if name, found := strings.CutSuffix(word, ".outputs.result"); found {
 				out.results[name[strings.Index(name, ".")+1:]] = true
 			}
@@ -367,7 +370,8 @@ func compileTemplate(t *wf.Template, scope string) (*compiled, error) {
 }
 
 func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
-	s := &step{full: full, WorkflowStep: *full, index: index, sources: loopSources{full.WithItems, full.WithParam, full.WithSequence}}
+	s := &step{full: full, WorkflowStep: *full, index: index,
+		sources: loopSources{full.WithItems, full.WithParam, full.WithSequence}}
 	s.WithItems, s.WithParam, s.WithSequence, s.Inline = nil, "", nil, nil
 	var err error
 	// Expressions of hooks are evaluated on events; the variables that they refer to do not exist

@@ -106,7 +106,8 @@ func (f *frame) startGroup(i int) {
 	}
 	g := &node{}
 	c := &call{
-		name: fmt.Sprintf("%s[%d]", f.node.Name, i), display: fmt.Sprintf("[%d]", i), boundary: f.node, parent: f.node, edges: edges, from: f.t,
+		name: fmt.Sprintf("%s[%d]", f.node.Name, i), display: fmt.Sprintf("[%d]", i), boundary: f.node, parent: f.node,
+		edges: edges, from: f.t,
 	}
 	f.run.begin(g, c, wf.NodeStepGroup)
 	f.group, f.groupNode, f.open = i, g, len(f.t.groups[i])

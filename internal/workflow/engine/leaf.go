@@ -266,8 +266,8 @@ func (l *leaf) pod(e PodState) {
 		}
 	}
 	if e.ExitCode != nil && n.Phase == wf.PhasePending {
-		// The pod ran, and no event of its running was seen: it was short, or the watch was interrupted. Hooks that ask for
-		// Running are due all the same.
+		// The pod ran, and no event of its running was seen: it was short, or the watch was interrupted.
+		// Hooks that ask for Running are due all the same.
 		n.set(wf.PhaseRunning, "")
 	}
 	switch {
@@ -403,7 +403,9 @@ func (l *leaf) produce(given *wf.Outputs, exitCode *int32) error {
 		}
 	}
 	for _, b := range given.Artifacts { // logs are kept though they are not declared
-		if strings.HasSuffix(b.Name, "-logs") && !slices.ContainsFunc(artifacts, func(a wf.Artifact) bool { return a.Name == b.Name }) {
+		if strings.HasSuffix(b.Name, "-logs") && !slices.ContainsFunc(artifacts, func(a wf.Artifact) bool {
+			return a.Name == b.Name
+		}) {
 			out.Artifacts = append(out.Artifacts, b)
 		}
 	}

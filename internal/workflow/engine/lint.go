@@ -185,8 +185,10 @@ func (l *linter) cron(o *wf.CronWorkflow) {
 	if _, err := schedule.Parse(all, s.Timezone, time.Time{}); err != nil && len(all) > 0 {
 		c.add(top.at(field), "%s", err)
 	}
-	c.choice(top.at("concurrencyPolicy"), string(s.ConcurrencyPolicy), "", string(wf.ConcurrencyAllow), string(wf.ConcurrencyForbid), string(wf.ConcurrencyReplace))
-	for field, n := range map[string]*int32{"successfulJobsHistoryLimit": s.SuccessfulJobsHistoryLimit, "failedJobsHistoryLimit": s.FailedJobsHistoryLimit} {
+	c.choice(top.at("concurrencyPolicy"), string(s.ConcurrencyPolicy), "", string(wf.ConcurrencyAllow),
+		string(wf.ConcurrencyForbid), string(wf.ConcurrencyReplace))
+	for field, n := range map[string]*int32{"successfulJobsHistoryLimit": s.SuccessfulJobsHistoryLimit,
+		"failedJobsHistoryLimit": s.FailedJobsHistoryLimit} {
 		if n != nil && *n < 0 {
 			c.add(top.at(field), "must not be negative")
 		}

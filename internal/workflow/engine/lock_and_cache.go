@@ -145,7 +145,8 @@ func lockNamespace(named, own string) (string, error) {
 		return own, nil
 	}
 	if !locks.Reachable(named, own) {
-		return "", fmt.Errorf("workflows of namespace %s take no locks of namespace %s; locks for all namespaces are in %s", own, named, locks.SharedNamespace)
+		return "", fmt.Errorf("workflows of namespace %s take no locks of namespace %s; locks for all namespaces are in %s",
+			own, named, locks.SharedNamespace)
 	}
 	return named, nil
 }

@@ -161,7 +161,8 @@ func (m *member) run(c *child, described call, name string, edges []*node, paren
 	c.node = &node{} // a placeholder until the call may start
 	m.children = append(m.children, c)
 	r := m.frame.run
-	c.hooks = &hooks{run: r, name: name, from: m.frame.t, boundary: m.frame.node, finished: c.finish, onExit: m.frame.call.onExit}
+	c.hooks = &hooks{run: r, name: name, from: m.frame.t, boundary: m.frame.node, finished: c.finish,
+		onExit: m.frame.call.onExit}
 	if c.body != nil {
 		c.hooks.spec = c.body.Hooks
 	}
@@ -226,7 +227,8 @@ func (c *child) startExit(n *node) bool {
 	}
 	c.exit = f.run.execute(call{
 		name: name, display: n.DisplayName + ".onExit", target: target{template: hook.Template, ref: hook.TemplateRef},
-		args: args, failure: err, from: f.t, boundary: f.node, parent: n.parent, edges: []*node{n}, owner: exitOf{c}, depth: f.call.depth + 1,
+		args: args, failure: err, from: f.t, boundary: f.node, parent: n.parent, edges: []*node{n}, owner: exitOf{c},
+		depth:  f.call.depth + 1,
 		onExit: true, hooked: true,
 	})
 	return true

@@ -43,7 +43,8 @@ func (r *Run) meter(n *node, t *compiled, inputs *inputsScope) {
 // meterWorkflow emits the workflow's own real-time gauges.
 func (r *Run) meterWorkflow() {
 	if r.spec.Metrics != nil {
-		r.realtime(r.spec.Metrics, r.Workflow.Name, r.Workflow.Status.StartedAt.Time, []template.Scope{r.globals}, r.workflowMetricsError)
+		r.realtime(r.spec.Metrics, r.Workflow.Name, r.Workflow.Status.StartedAt.Time, []template.Scope{r.globals},
+			r.workflowMetricsError)
 	}
 }
 
@@ -71,7 +72,8 @@ func (r *Run) metricsError(message string) {
 			return
 		}
 	}
-	s.Conditions = append(s.Conditions, wf.Condition{Type: wf.ConditionMetricsError, Status: metav1.ConditionTrue, Message: message})
+	s.Conditions = append(s.Conditions,
+		wf.Condition{Type: wf.ConditionMetricsError, Status: metav1.ConditionTrue, Message: message})
 	r.status = true
 }
 
@@ -92,7 +94,8 @@ func (r *Run) realtime(metrics *wf.Metrics, owner string, since time.Time, scope
 		if m == nil || !isRealtime(m) {
 			continue
 		}
-		s, due, err := sample(m, append(scopes, template.Map{"duration": "0", "workflow.duration": "0", "status": string(wf.PhaseRunning)}))
+		s, due, err := sample(m,
+			append(scopes, template.Map{"duration": "0", "workflow.duration": "0", "status": string(wf.PhaseRunning)}))
 		if err != nil {
 			fail(fmt.Errorf("%s: %w", m.Name, err))
 			continue

@@ -21,7 +21,8 @@ const mainContainer = "main"
 // a signal after main is done do not count as failures.
 func Observe(pod *corev1.Pod) PodState {
 	s := PodState{
-		NodeID: pod.Annotations[wf.AnnotationNodeID], Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, HostName: pod.Spec.NodeName,
+		NodeID: pod.Annotations[wf.AnnotationNodeID], Phase: pod.Status.Phase, PodIP: pod.Status.PodIP,
+		HostName:   pod.Spec.NodeName,
 		Containers: map[string]ContainerState{},
 	}
 	for _, c := range pod.Status.Conditions {

@@ -60,7 +60,8 @@ var knownBefore = []string{"workflow.", "steps.", "tasks."}
 
 func settingsOf(s *wf.WorkflowSpec) podSettings {
 	return podSettings{
-		s.Volumes, s.VolumeClaimTemplates, s.NodeSelector, s.Affinity, s.Tolerations, s.ImagePullSecrets, s.HostAliases, s.DNSConfig,
+		s.Volumes, s.VolumeClaimTemplates, s.NodeSelector, s.Affinity, s.Tolerations, s.ImagePullSecrets, s.HostAliases,
+		s.DNSConfig,
 		s.ServiceAccountName, s.SchedulerName, s.PodPriorityClassName, s.Executor, s.ArtifactRepositoryRef, s.ArtifactGC,
 	}
 }
@@ -82,9 +83,12 @@ func (r *Run) resolveSpec() error {
 		if err := program.Apply(&settings, []template.Scope{r.globals}, knownBefore...); err != nil {
 			return err
 		}
-		s.Volumes, s.VolumeClaimTemplates, s.NodeSelector, s.Affinity = settings.Volumes, settings.VolumeClaimTemplates, settings.NodeSelector, settings.Affinity
-		s.Tolerations, s.ImagePullSecrets, s.HostAliases, s.DNSConfig = settings.Tolerations, settings.ImagePullSecrets, settings.HostAliases, settings.DNSConfig
-		s.ServiceAccountName, s.SchedulerName, s.PodPriorityClassName = settings.ServiceAccountName, settings.SchedulerName, settings.PodPriorityClassName
+		s.Volumes, s.VolumeClaimTemplates, s.NodeSelector, s.Affinity = settings.Volumes, settings.VolumeClaimTemplates,
+			settings.NodeSelector, settings.Affinity
+		s.Tolerations, s.ImagePullSecrets, s.HostAliases, s.DNSConfig = settings.Tolerations, settings.ImagePullSecrets,
+			settings.HostAliases, settings.DNSConfig
+		s.ServiceAccountName, s.SchedulerName, s.PodPriorityClassName = settings.ServiceAccountName, settings.SchedulerName,
+			settings.PodPriorityClassName
 		s.Executor, s.ArtifactRepositoryRef, s.ArtifactGC = settings.Executor, settings.Repository, settings.ArtifactGC
 	}
 	if r.shape, err = compileForPods(s); err == nil && !program.HasTags() {
@@ -112,7 +116,8 @@ func (r *Run) podSpec(passes []template.Scope) (*wf.WorkflowSpec, error) {
 		if err := r.shape.place.Apply(&place, passes, knownBefore...); err != nil {
 			return nil, err
 		}
-		own.Volumes, own.NodeSelector, own.Affinity, own.Tolerations = place.Volumes, place.NodeSelector, place.Affinity, place.Tolerations
+		own.Volumes, own.NodeSelector, own.Affinity, own.Tolerations = place.Volumes, place.NodeSelector, place.Affinity,
+			place.Tolerations
 	}
 	return &own, nil
 }

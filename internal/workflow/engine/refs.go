@@ -79,7 +79,8 @@ func (c *references) arguments(args wf.Arguments, t *wf.Template, p place) {
 			continue
 		}
 		given := slices.ContainsFunc(args.Parameters, func(a wf.Parameter) bool {
-			return a.Name == in.Name && (a.Value != nil || a.Default != nil || a.ValueFrom != nil || c.parameters == nil && p.field == ".entrypoint")
+			return a.Name == in.Name &&
+				(a.Value != nil || a.Default != nil || a.ValueFrom != nil || c.parameters == nil && p.field == ".entrypoint")
 		})
 		if !given && c.spec.TemplateDefaults == nil {
 			c.add(p.at("arguments"), "inputs.parameters.%s was not supplied, which template %s needs", in.Name, t.Name)
@@ -114,11 +115,13 @@ func (c *references) template(t *wf.Template, scope string, p place, outer *view
 			called := target{s.Template, s.TemplateRef, s.Inline}
 			var err error
 			var from string
-			if m.called, from, err = c.find(called, scope); err == nil && from != scope && c.seen != nil && !c.seen[from+"/"+m.called.Name] {
+			if m.called, from, err = c.find(called, scope); err == nil && from != scope && c.seen != nil &&
+				!c.seen[from+"/"+m.called.Name] {
 				c.seen[from+"/"+m.called.Name] = true
 				name := from + "." + m.called.Name
 				c.template(m.called, from, place{"." + name, "." + name}, nil)
-			} else if err != nil && !strings.Contains(s.Template, "{{") && (s.TemplateRef == nil || !strings.Contains(s.TemplateRef.Name+s.TemplateRef.Template, "{{")) {
+			} else if err != nil && !strings.Contains(s.Template, "{{") &&
+				(s.TemplateRef == nil || !strings.Contains(s.TemplateRef.Name+s.TemplateRef.Template, "{{")) {
 				c.add(at.at("template"), "%s", err)
 			}
 		}
@@ -219,11 +222,13 @@ const (
 // the variables of a step or task.
 var (
 	ofWorkflow = []string{
-		"name", "namespace", "uid", "serviceAccountName", "mainEntrypoint", "priority", "scheduledTime", "creationTimestamp", "duration",
+		"name", "namespace", "uid", "serviceAccountName", "mainEntrypoint", "priority", "scheduledTime", "creationTimestamp",
+		"duration",
 		"status", "failures", "parameters", "labels", "annotations", "outputs",
 	}
 	ofWorkflowBelow = []string{"creationTimestamp.", "labels.", "annotations.", "outputs.", "parameters.json"}
-	ofNode          = []string{"id", "startedAt", "finishedAt", "hostNodeName", "ip", "status", "exitCode", "outputs", "outputs.result", "outputs.parameters", "outputs.artifacts"}
+	ofNode          = []string{"id", "startedAt", "finishedAt", "hostNodeName", "ip", "status", "exitCode", "outputs",
+		"outputs.result", "outputs.parameters", "outputs.artifacts"}
 )
 
 func (c *references) resolves(name string, v *view) verdict {
@@ -249,7 +254,8 @@ func (c *references) resolves(name string, v *view) verdict {
 		}
 		return never
 	case "steps", "tasks":
-		return found(rest == "" || rest == "name" || v.mentions(space, rest) || v.outer != nil && v.outer.mentions(space, rest))
+		return found(rest == "" || rest == "name" || v.mentions(space, rest) ||
+			v.outer != nil && v.outer.mentions(space, rest))
 	case "pod", "node":
 		return found(rest == "name" || rest == "")
 	case "item", "retries", "lastRetry", "status", "exitCode", "duration", "cronworkflow":
@@ -295,7 +301,9 @@ func (v *view) mentions(space, rest string) bool {
 		return slices.ContainsFunc(m.called.Outputs.Parameters, func(p wf.Parameter) bool { return p.Name == output })
 	}
 	if output, found := strings.CutPrefix(variable, "outputs.artifacts."); found {
-		return slices.ContainsFunc(m.called.Outputs.Artifacts, func(a wf.Artifact) bool { return a.Name == output }) || m.called.ContainerSet != nil
+		return slices.ContainsFunc(m.called.Outputs.Artifacts, func(a wf.Artifact) bool {
+			return a.Name == output
+		}) || m.called.ContainerSet != nil
 	}
 	return false
 }

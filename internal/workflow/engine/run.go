@@ -154,7 +154,8 @@ func New(w *wf.Workflow, config Config) *Run {
 	}
 	r := &Run{
 		Workflow: w, config: config,
-		templates: map[string]*compiled{}, globals: &globals{Map: template.Map{}, evaluate: config.Evaluate}, nodes: map[string]*node{},
+		templates: map[string]*compiled{}, globals: &globals{Map: template.Map{}, evaluate: config.Evaluate},
+		nodes: map[string]*node{},
 	}
 	for key, holders := range locks.Holding(w.Status.Synchronization) {
 		for _, holder := range holders {
@@ -257,7 +258,8 @@ func (r *Run) advance() {
 	if !r.ended {
 		r.takeEdits()
 	}
-	if s := r.Workflow.Spec.Shutdown; s != wf.ShutdownNone && (r.stopping == "" || s == wf.ShutdownTerminate && !r.terminated) {
+	if s := r.Workflow.Spec.Shutdown; s != wf.ShutdownNone &&
+		(r.stopping == "" || s == wf.ShutdownTerminate && !r.terminated) {
 		r.terminated = s == wf.ShutdownTerminate
 		r.stop(fmt.Sprintf("Stopped with strategy '%s'", s), r.terminated)
 	}
@@ -345,7 +347,8 @@ func (r *Run) result() Result {
 		r.recordLocks()
 	}
 	out := Result{
-		Create: r.create, Delete: r.remove, Status: r.status, Locks: r.locks, Unlock: r.unlocked, Lookups: r.cacheLookups, Stores: r.stores,
+		Create: r.create, Delete: r.remove, Status: r.status, Locks: r.locks, Unlock: r.unlocked, Lookups: r.cacheLookups,
+		Stores:  r.stores,
 		Samples: r.samples, StatusFirst: r.statusFirst,
 	}
 	for _, n := range r.altered {
@@ -418,7 +421,8 @@ func (r *Run) finish() {
 	name := r.Workflow.Name + ".onExit"
 	args, err := resolveArguments(hook.Arguments, []template.Scope{r.globalsFor(name)})
 	c := call{
-		name: name, display: name, target: target{template: hook.Template, ref: hook.TemplateRef}, from: r.local(), args: args,
+		name: name, display: name, target: target{template: hook.Template, ref: hook.TemplateRef}, from: r.local(),
+		args:  args,
 		owner: (*exitOwner)(r), onExit: true, hooked: true, failure: err,
 	}
 	if len(args.Parameters)+len(args.Artifacts) == 0 {
@@ -457,7 +461,8 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 		s.StartedAt = s.FinishedAt
 	}
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c wf.Condition) bool { return c.Type != wf.ConditionMetricsError })
-	s.Conditions = append([]wf.Condition{{Type: wf.ConditionPodRunning, Status: metav1.ConditionFalse}, {Type: wf.ConditionCompleted, Status: metav1.ConditionTrue}}, s.Conditions...)
+	s.Conditions = append([]wf.Condition{{Type: wf.ConditionPodRunning, Status: metav1.ConditionFalse},
+		{Type: wf.ConditionCompleted, Status: metav1.ConditionTrue}}, s.Conditions...)
 	r.status, r.ended = true, true
 	for _, l := range r.underway() { // daemons that belong to no frame
 		r.removePod(l, "the workflow is done")
@@ -600,7 +605,8 @@ func (r *Run) setGlobals() error {
 			p.Value = p.Default
 		}
 		if p.Value == nil {
-			return fmt.Errorf("spec.arguments.parameters.%s.value or spec.arguments.parameters.%s.valueFrom is required", p.Name, p.Name)
+			return fmt.Errorf("spec.arguments.parameters.%s.value or spec.arguments.parameters.%s.valueFrom is required", p.Name,
+				p.Name)
 		}
 		text, err := resolveText(string(*p.Value), []template.Scope{r.globals})
 		if err != nil {

@@ -12,9 +12,11 @@ import (
 
 // strftime maps the conversions of strftime to Go layouts, where Go has one.
 var strftime = map[string]string{
-	"a": "Mon", "A": "Monday", "b": "Jan", "B": "January", "c": "Mon Jan _2 15:04:05 2006", "d": "02", "D": "01/02/06", "e": "_2",
+	"a": "Mon", "A": "Monday", "b": "Jan", "B": "January", "c": "Mon Jan _2 15:04:05 2006", "d": "02", "D": "01/02/06",
+	"e": "_2",
 	"F": "2006-01-02", "h": "Jan", "H": "15", "I": "03", "m": "01", "M": "04", "p": "PM", "r": "03:04:05 PM", "R": "15:04",
-	"S": "05", "T": "15:04:05", "v": "_2-Jan-2006", "x": "01/02/06", "X": "15:04:05", "y": "06", "Y": "2006", "z": "-0700", "Z": "MST",
+	"S": "05", "T": "15:04:05", "v": "_2-Jan-2006", "x": "01/02/06", "X": "15:04:05", "y": "06", "Y": "2006", "z": "-0700",
+	"Z":       "MST",
 	"RFC3339": time.RFC3339,
 }
 
@@ -114,9 +116,11 @@ func (g *globals) forms() template.Map {
 	year, week := at.ISOWeek()
 	weekday := int(at.Weekday())
 	for conversion, text := range map[string]string{
-		"C": fmt.Sprintf("%02d", at.Year()/100), "f": fmt.Sprintf("%06d", at.Nanosecond()/1000), "L": fmt.Sprintf("%03d", at.Nanosecond()/1e6),
+		"C": fmt.Sprintf("%02d", at.Year()/100), "f": fmt.Sprintf("%06d", at.Nanosecond()/1000),
+		"L": fmt.Sprintf("%03d", at.Nanosecond()/1e6),
 		"G": strconv.Itoa(year), "g": fmt.Sprintf("%02d", year%100), "V": fmt.Sprintf("%02d", week),
-		"j": fmt.Sprintf("%03d", at.YearDay()), "k": fmt.Sprintf("%2d", at.Hour()), "l": fmt.Sprintf("%2d", (at.Hour()+11)%12+1),
+		"j": fmt.Sprintf("%03d", at.YearDay()), "k": fmt.Sprintf("%2d", at.Hour()),
+		"l": fmt.Sprintf("%2d", (at.Hour()+11)%12+1),
 		"s": strconv.FormatInt(at.Unix(), 10), "u": strconv.Itoa((weekday+6)%7 + 1), "w": strconv.Itoa(weekday),
 		"U": fmt.Sprintf("%02d", (at.YearDay()+6-weekday)/7), "W": fmt.Sprintf("%02d", (at.YearDay()+6-(weekday+6)%7)/7),
 	} {

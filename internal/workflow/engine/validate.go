@@ -107,7 +107,8 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	if spec.ArtifactGC != nil {
 		c.collected(top.at("artifactGC.strategy"), spec.ArtifactGC.Strategy)
 	}
-	c.choice(top.at("podGC.strategy"), podGCStrategy(spec), "", "OnPodCompletion", "OnPodSuccess", "OnWorkflowCompletion", "OnWorkflowSuccess")
+	c.choice(top.at("podGC.strategy"), podGCStrategy(spec), "", "OnPodCompletion", "OnPodSuccess", "OnWorkflowCompletion",
+		"OnWorkflowSuccess")
 	c.unique(spec.Arguments.Parameters, top.at("arguments"))
 	c.hooks(spec.Hooks, top)
 	c.retryStrategy(spec.RetryStrategy, top.at("retryStrategy"))
@@ -173,7 +174,8 @@ func (c *checker) template(t *wf.Template, p place) {
 		set  bool
 	}{
 		{"container", t.Container != nil}, {"script", t.Script != nil}, {"steps", t.Steps != nil}, {"dag", t.DAG != nil},
-		{"suspend", t.Suspend != nil}, {"resource", t.Resource != nil}, {"containerSet", t.ContainerSet != nil}, {"http", t.HTTP != nil},
+		{"suspend", t.Suspend != nil}, {"resource", t.Resource != nil}, {"containerSet", t.ContainerSet != nil},
+		{"http", t.HTTP != nil},
 		{"plugin", t.Plugin != nil}, {"data", t.Data != nil},
 	} {
 		if k.set {
@@ -185,7 +187,8 @@ func (c *checker) template(t *wf.Template, p place) {
 		if len(kinds) > 0 {
 			has = strings.Join(kinds, " and ")
 		}
-		c.add(p, "must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http; it has %s", has)
+		c.add(p, "must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http; it has %s",
+			has)
 	}
 	c.unique(t.Inputs.Parameters, p.at("inputs"))
 	c.unique(t.Outputs.Parameters, p.at("outputs"))
@@ -220,7 +223,8 @@ func (c *checker) template(t *wf.Template, p place) {
 		for i := range t.HTTP.Headers {
 			if h := &t.HTTP.Headers[i]; h.Name == "" {
 				c.add(p.at("http").index("headers", i).at("name"), "is required")
-			} else if h.ValueFrom != nil && (h.ValueFrom.SecretKeyRef == nil || h.ValueFrom.SecretKeyRef.Name == "" || h.ValueFrom.SecretKeyRef.Key == "") {
+			} else if h.ValueFrom != nil &&
+				(h.ValueFrom.SecretKeyRef == nil || h.ValueFrom.SecretKeyRef.Name == "" || h.ValueFrom.SecretKeyRef.Key == "") {
 				c.add(p.at("http").named("headers", i, h.Name).at("valueFrom.secretKeyRef"), "needs name and key")
 			}
 		}
@@ -481,7 +485,8 @@ func (c *checker) retryStrategy(s *wf.RetryStrategy, p place) {
 	if s == nil {
 		return
 	}
-	c.choice(p.at("retryPolicy"), string(s.RetryPolicy), "", string(wf.RetryAlways), string(wf.RetryOnFailure), string(wf.RetryOnError), string(wf.RetryOnTransientError))
+	c.choice(p.at("retryPolicy"), string(s.RetryPolicy), "", string(wf.RetryAlways), string(wf.RetryOnFailure),
+		string(wf.RetryOnError), string(wf.RetryOnTransientError))
 	c.expression(p.at("expression"), s.Expression)
 	if s.Limit != nil && !strings.Contains(s.Limit.String(), "{{") {
 		if n, err := strconv.Atoi(s.Limit.String()); err != nil || n < 0 {

@@ -127,7 +127,8 @@ func encode(v any) (string, error) {
 	}
 	text, err := pack(data)
 	if err == nil && len(text) > MaxPlan {
-		err = fmt.Errorf("what the executor has to know takes %d bytes, more than the %d that a pod can carry", len(text), MaxPlan)
+		err = fmt.Errorf("what the executor has to know takes %d bytes, more than the %d that a pod can carry", len(text),
+			MaxPlan)
 	}
 	return packedPlan + text, err
 }

@@ -302,7 +302,8 @@ func (t *Table) refresh(key string) error {
 
 // before orders requests: the one to be served first comes first.
 func before(a, b *request) int {
-	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), a.Since.Compare(b.Since), cmp.Compare(a.seq, b.seq))
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), a.Since.Compare(b.Since),
+		cmp.Compare(a.seq, b.seq))
 }
 
 // grantable reports whether a request can be granted.

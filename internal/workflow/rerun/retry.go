@@ -37,13 +37,16 @@ func Retry(w *wf.Workflow, o RetryOptions) (Plan, error) {
 	case wf.WorkflowFailed, wf.WorkflowError:
 	case wf.WorkflowSucceeded:
 		if !selecting {
-			return Plan{}, fmt.Errorf("workflow %s has succeeded: say which nodes to restart, and that successful ones shall be", w.Name)
+			return Plan{}, fmt.Errorf("workflow %s has succeeded: say which nodes to restart, and that successful ones shall be",
+				w.Name)
 		}
 	default:
-		return Plan{}, fmt.Errorf("workflow %s is not finished, it is %q: only what has failed can be retried", w.Name, w.Status.Phase)
+		return Plan{}, fmt.Errorf("workflow %s is not finished, it is %q: only what has failed can be retried", w.Name,
+			w.Status.Phase)
 	}
 	if gc := w.Status.ArtifactGCStatus; gc != nil && gc.StrategiesProcessed[wf.ArtifactGCOnCompletion] && hasDeleted(w) {
-		return Plan{}, fmt.Errorf("artifacts of workflow %s have been deleted, as its artifactGC says: it can only be submitted again", w.Name)
+		return Plan{}, fmt.Errorf(
+			"artifacts of workflow %s have been deleted, as its artifactGC says: it can only be submitted again", w.Name)
 	}
 	if o.Select != nil && !o.RestartSuccessful {
 		return Plan{}, errors.New("nodes can only be chosen together with restarting successful ones")

@@ -188,7 +188,9 @@ func (t *tree) remove(n *wf.NodeStatus) {
 
 // inside returns a node and the nodes inside it, including hooks and attempts.
 func (t *tree) inside(n *wf.NodeStatus) []*wf.NodeStatus {
-	at, found := slices.BinarySearchFunc(t.sorted, n.Name, func(m *wf.NodeStatus, name string) int { return strings.Compare(m.Name, name) })
+	at, found := slices.BinarySearchFunc(t.sorted, n.Name, func(m *wf.NodeStatus, name string) int {
+		return strings.Compare(m.Name, name)
+	})
 	if !found {
 		return nil
 	}
@@ -210,7 +212,8 @@ func within(name, outer string) bool {
 // dropHooks removes the hooks of a node that is reopened.
 func (t *tree) dropHooks(n *wf.NodeStatus) {
 	for _, m := range t.inside(n) {
-		if rest := m.Name[len(n.Name):]; hooked(m) && (rest == ".onExit" || strings.HasPrefix(rest, ".hooks.")) && n.Name != t.w.Name {
+		if rest := m.Name[len(n.Name):]; hooked(m) && (rest == ".onExit" || strings.HasPrefix(rest, ".hooks.")) &&
+			n.Name != t.w.Name {
 			t.remove(m)
 		}
 	}
@@ -234,7 +237,8 @@ func (t *tree) isDaemon(n *wf.NodeStatus) bool {
 	daemon := func(found *wf.Template) bool { return found.Daemon != nil && *found.Daemon }
 	if n.TemplateRef != nil {
 		for _, scope := range []string{"namespaced/", "cluster/"} {
-			if found, ok := t.w.Status.StoredTemplates[scope+n.TemplateRef.Name+"/"+n.TemplateRef.Template]; ok && daemon(&found) {
+			if found, ok := t.w.Status.StoredTemplates[scope+n.TemplateRef.Name+"/"+n.TemplateRef.Template]; ok &&
+				daemon(&found) {
 				return true
 			}
 		}

@@ -16,12 +16,14 @@ const (
 
 // cheapOperators take time and memory in proportion to the size of their operands.
 var cheapOperators = map[string]bool{
-	"==": true, "!=": true, "<": true, "<=": true, ">": true, ">=": true, "&&": true, "||": true, "and": true, "or": true, "??": true, "in": true,
+	"==": true, "!=": true, "<": true, "<=": true, ">": true, ">=": true, "&&": true, "||": true, "and": true, "or": true,
+	"??": true, "in": true,
 	"+": true, "-": true, "*": true, "/": true, "%": true, "contains": true, "startsWith": true, "endsWith": true,
 }
 
 // cheapFunctions return no more bytes than they are given.
-var cheapFunctions = map[string]bool{"asInt": true, "asFloat": true, "int": true, "float": true, "len": true, "string": true}
+var cheapFunctions = map[string]bool{"asInt": true, "asFloat": true, "int": true, "float": true, "len": true,
+	"string": true}
 
 // cheap returns the number of nodes of an expression that consists only of literals, variables and
 // their members, cheapOperators, cheapFunctions and conditionals. For any other expression ok is

@@ -182,7 +182,8 @@ const (
 	valueDepth   = 500
 )
 
-var errVars = fmt.Errorf("the variables of an expression are over %d bytes, or nested deeper than %d", varsBytesMax, valueDepth)
+var errVars = fmt.Errorf("the variables of an expression are over %d bytes, or nested deeper than %d", varsBytesMax,
+	valueDepth)
 
 // appendValue appends a value as JSON that preserves types: integers are numbers, floats {"float":
 // text}, times {"time": text}, and the keys of maps are prefixed with a point.

@@ -100,7 +100,8 @@ var ownFuncs = map[string]func(args []any) (any, error){
 // changes are the functions of sprig that modify a map argument. They are called with copies, so
 // that variables stay unchanged.
 var changes = map[string]bool{
-	"sprig.set": true, "sprig.unset": true, "sprig.merge": true, "sprig.mustMerge": true, "sprig.mergeOverwrite": true, "sprig.mustMergeOverwrite": true,
+	"sprig.set": true, "sprig.unset": true, "sprig.merge": true, "sprig.mustMerge": true, "sprig.mergeOverwrite": true,
+	"sprig.mustMergeOverwrite": true,
 }
 
 // copied returns a deep copy of the maps and lists of a value.

@@ -42,11 +42,17 @@ var momentFuncs = map[string]func(m *moment, args []any) (any, error){
 	"sprig.ago": func(m *moment, a []any) (any, error) {
 		return m.now.Sub(m.time(arg(a, 0))).Round(time.Second).String(), nil
 	},
-	"sprig.date":           func(m *moment, a []any) (any, error) { return m.format(str(arg(a, 0)), arg(a, 1), "UTC") },
-	"sprig.dateInZone":     func(m *moment, a []any) (any, error) { return m.format(str(arg(a, 0)), arg(a, 1), str(arg(a, 2))) },
-	"sprig.date_in_zone":   func(m *moment, a []any) (any, error) { return m.format(str(arg(a, 0)), arg(a, 1), str(arg(a, 2))) },
-	"sprig.htmlDate":       func(m *moment, a []any) (any, error) { return m.format(time.DateOnly, arg(a, 0), "UTC") },
-	"sprig.htmlDateInZone": func(m *moment, a []any) (any, error) { return m.format(time.DateOnly, arg(a, 0), str(arg(a, 1))) },
+	"sprig.date": func(m *moment, a []any) (any, error) { return m.format(str(arg(a, 0)), arg(a, 1), "UTC") },
+	"sprig.dateInZone": func(m *moment, a []any) (any, error) {
+		return m.format(str(arg(a, 0)), arg(a, 1), str(arg(a, 2)))
+	},
+	"sprig.date_in_zone": func(m *moment, a []any) (any, error) {
+		return m.format(str(arg(a, 0)), arg(a, 1), str(arg(a, 2)))
+	},
+	"sprig.htmlDate": func(m *moment, a []any) (any, error) { return m.format(time.DateOnly, arg(a, 0), "UTC") },
+	"sprig.htmlDateInZone": func(m *moment, a []any) (any, error) {
+		return m.format(time.DateOnly, arg(a, 0), str(arg(a, 1)))
+	},
 
 	"sprig.uuidv4":       func(m *moment, _ []any) (any, error) { return m.uuid(), nil },
 	"sprig.randAlphaNum": func(m *moment, a []any) (any, error) { return m.text(a, letters+digits) },

@@ -44,7 +44,8 @@ func When(condition string, run Run) (proceed bool, err error) {
 func shortCondition(condition string) string { return condition[:min(len(condition), 200)] }
 
 func cheapWhen(condition string) bool {
-	return len(condition) <= cheapWhenBytes && strings.Count(condition, "(")+strings.Count(condition, "!") <= cheapWhenDepth &&
+	return len(condition) <= cheapWhenBytes &&
+		strings.Count(condition, "(")+strings.Count(condition, "!") <= cheapWhenDepth &&
 		!strings.Contains(condition, "=~") && !strings.Contains(condition, "!~") && parts(condition) <= cheapWhenParts
 }
 

@@ -445,7 +445,8 @@ func (w *work) setMems(dir string, mems cpuset.Set) error {
 	return w.write(dir, mems, w.sets.WishMems, w.sets.SetMems)
 }
 
-func (w *work) write(dir string, set cpuset.Set, read func(string) (cpuset.Set, error), write func(string, cpuset.Set) error) error {
+func (w *work) write(dir string, set cpuset.Set, read func(string) (cpuset.Set, error),
+	write func(string, cpuset.Set) error) error {
 	old, err := read(dir)
 	if err != nil {
 		return &atError{dir, err}
@@ -470,7 +471,8 @@ func (w *work) verify(p *podChange) error {
 			continue
 		}
 		if err == nil && !cpus.Equal(leaf.CPUs) {
-			err = fmt.Errorf("it has CPUs %s where it should have %s: a cgroup above it has fewer, or a partition beside it has them", cpus, leaf.CPUs)
+			err = fmt.Errorf("it has CPUs %s where it should have %s: a cgroup above it has fewer, or a partition beside it "+
+				"has them", cpus, leaf.CPUs)
 		}
 		if err != nil {
 			return &atError{dir, err}

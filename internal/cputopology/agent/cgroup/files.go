@@ -43,7 +43,9 @@ func Find(mount string) (Version, Dir, error) {
 	if _, err := os.Stat(filepath.Join(v1, fileCPUs)); err == nil {
 		return V1, Dir(v1), nil
 	}
-	return 0, "", fmt.Errorf("%s: no cgroup hierarchy has the cpuset controller: neither %s/cgroup.controllers lists it, nor is %s one of version 1", mount, mount, v1)
+	return 0, "", fmt.Errorf(
+		"%s: no cgroup hierarchy has the cpuset controller: neither %s/cgroup.controllers lists it, nor is %s one of "+
+			"version 1", mount, mount, v1)
 }
 
 // Dir implements Files on the kernel's file system. Its value is the path of the hierarchy's root.

@@ -61,7 +61,9 @@ func Scan(files Files, parent string) (Tree, error) {
 		}
 	}
 	if len(t.Roots) == 0 {
-		return t, fmt.Errorf("no kubepods or kubepods.slice in the cgroup /%s: the kubelet has not started yet, or has another --cgroup-root", parent)
+		return t, fmt.Errorf(
+			"no kubepods or kubepods.slice in the cgroup /%s: the kubelet has not started yet, or has another --cgroup-root",
+			parent)
 	}
 	for _, root := range t.Roots {
 		if err := t.scanClass(files, root, false); err != nil {
@@ -91,7 +93,8 @@ func (t *Tree) scanClass(files Files, class string, isClass bool) error {
 			t.Pods = append(t.Pods, pod)
 			continue
 		}
-		if bare := strings.TrimSuffix(name, ".slice"); !isClass && (strings.HasSuffix(bare, "burstable") || strings.HasSuffix(bare, "besteffort")) {
+		if bare := strings.TrimSuffix(name, ".slice"); !isClass &&
+			(strings.HasSuffix(bare, "burstable") || strings.HasSuffix(bare, "besteffort")) {
 			t.QoS = append(t.QoS, dir)
 			if err := t.scanClass(files, dir, true); err != nil {
 				return err

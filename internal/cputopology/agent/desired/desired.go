@@ -1,14 +1,14 @@
-// Package desired computes on which CPUs each container of a node must run. It is a pure function of
-// the machine, the pods' annotations and the kubelet's own pins.
+// Package desired computes on which CPUs each container of a node must run. It is a pure function
+// of the machine, the pods' annotations and the kubelet's own pins.
 //
 //	pods' results ──┐
 //	                ├─▶ reservation.Replay ─▶ Effective ─▶ Compute ─▶ State: CPUs of each container, and of each pod's cgroup
 //	kubelet's pins ─┘                                         ▲
 //	                        CPUs of the kubelet's cgroup ─────┘
 //
-// Package reservation determines, for the scheduler and the agent alike, who holds which CPUs and who
-// loses if two pods claim the same. This package adds what only the node knows: which CPUs its pods
-// can have at all, which containers exist, and what their parent cgroups need.
+// Package reservation determines, for the scheduler and the agent alike, who holds which CPUs and
+// who loses if two pods claim the same. This package adds what only the node knows: which CPUs its
+// pods can have at all, which containers exist, and what their parent cgroups need.
 //
 // # Rules
 //
@@ -121,7 +121,8 @@ type computation struct {
 // Compute applies the rules. The order of Input.Pods does not matter.
 func Compute(in Input) State {
 	c := &computation{Input: in, results: make(map[string]request.Result), stuck: map[string]bool{}}
-	s := State{Pods: make(map[string]PodState, len(in.Pods)), Moves: map[string]int64{}, Stuck: c.stuck, KubeletPins: pins(in.Kubelet)}
+	s := State{Pods: make(map[string]PodState, len(in.Pods)), Moves: map[string]int64{}, Stuck: c.stuck,
+		KubeletPins: pins(in.Kubelet)}
 	// 1. Who holds what.
 	containers, shared := c.replay(s.KubeletPins)
 	// 2. The pool is limited to the CPUs that pods can have on this node.
@@ -168,7 +169,8 @@ func pins(k Kubelet) []topologyv1alpha1.KubeletPin {
 }
 
 func (c *computation) problem(pod, container, format string, args ...any) {
-	c.problems = append(c.problems, topologyv1alpha1.Problem{Pod: pod, Container: container, Message: fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems,
+		topologyv1alpha1.Problem{Pod: pod, Container: container, Message: fmt.Sprintf(format, args...)})
 }
 
 // replay parses the pods' results and determines who holds which CPUs.
@@ -199,7 +201,8 @@ func (c *computation) replay(pins []topologyv1alpha1.KubeletPin) (map[string]map
 	}
 	containers, shared := state.Effective()
 	if exclusive := state.Node.Exclusive(); exclusive.Overlaps(shared) {
-		c.problem("", "", "CPUs %s are held exclusively, and there are no others: what is not pinned runs on them too; reserve CPUs for the system",
+		c.problem("", "", "CPUs %s are held exclusively, and there are no others: what is not pinned runs on them too; "+
+			"reserve CPUs for the system",
 			exclusive.Intersect(shared))
 	}
 	return containers, shared
@@ -221,7 +224,8 @@ func (c *computation) staying(p Pod, r request.Result) request.Result {
 	}
 	before := r.Returned(r.Move)
 	if lost := missing(r); !lost.IsEmpty() && missing(before).IsEmpty() {
-		c.problem(p.String(), "", "it stays where it is: of the CPUs that it is to be moved to, %s are off line or not in the kubelet's cgroup", lost)
+		c.problem(p.String(), "",
+			"it stays where it is: of the CPUs that it is to be moved to, %s are off line or not in the kubelet's cgroup", lost)
 		c.stuck[p.UID] = true
 		return before
 	}

@@ -110,7 +110,8 @@ const (
 
 // New returns an Enforcer.
 func New(cfg Config) *Enforcer {
-	return &Enforcer{cfg: cfg, settled: map[string]cpuset.Set{}, failing: map[string]*failing{}, names: map[string]string{}}
+	return &Enforcer{cfg: cfg, settled: map[string]cpuset.Set{}, failing: map[string]*failing{},
+		names: map[string]string{}}
 }
 
 // Pass runs one pass. An error means that nothing could be done at all; problems with single pods
@@ -127,7 +128,8 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	}
 	// 2. What is the wanted state?
 	if !e.computed || in.Generation != e.generation || !allowed.Equal(e.allowed) {
-		e.state, e.failure = e.compute(desired.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved})
+		e.state, e.failure = e.compute(desired.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods,
+			Kubelet: in.Kubelet, Moved: in.Moved})
 		e.generation, e.allowed, e.computed = in.Generation, allowed, true
 	}
 	if e.failure != nil {
@@ -332,7 +334,8 @@ func (e *Enforcer) failed(t apply.Target, failed apply.Failure, now time.Time) *
 	if before := e.failing[failed.UID]; before != nil && before.problem == f.problem {
 		f.delay = min(2*before.delay, retryMax)
 	} else {
-		e.cfg.Log.Error("a pod's CPU sets cannot be applied", "pod", f.problem.Pod, "cgroup", failed.Path, "error", failed.Err)
+		e.cfg.Log.Error("a pod's CPU sets cannot be applied", "pod", f.problem.Pod, "cgroup", failed.Path, "error",
+			failed.Err)
 	}
 	f.next = now.Add(f.delay)
 	return f
@@ -381,7 +384,8 @@ func (e *Enforcer) account(targets []apply.Target, pinned map[string]bool, chang
 				e.cfg.Log.Warn("somebody had changed a container's CPUs; they are as they should be again",
 					"pod", e.podName(t.Pod.UID), "cgroup", path, "cpus", leaf.CPUs.String())
 			default:
-				e.cfg.Log.Debug("applied", "pod", e.podName(t.Pod.UID), "cgroup", path, "cpus", leaf.CPUs.String(), "pinned", pinned[path])
+				e.cfg.Log.Debug("applied", "pod", e.podName(t.Pod.UID), "cgroup", path, "cpus", leaf.CPUs.String(), "pinned",
+					pinned[path])
 			}
 			settled[path] = leaf.CPUs
 		}

@@ -209,7 +209,8 @@ func (k *Kernel) file(name string) (*group, string) {
 			return g, file
 		}
 		effective := file == "cpuset.cpus.effective" || file == "cpuset.mems.effective"
-		if g.parent == nil && effective || g.parent != nil && g.parent.hands && (effective || slices.Contains(append(common, "cpuset.cpus.partition"), file)) {
+		if g.parent == nil && effective ||
+			g.parent != nil && g.parent.hands && (effective || slices.Contains(append(common, "cpuset.cpus.partition"), file)) {
 			return g, file
 		}
 	}

@@ -102,7 +102,8 @@ func (p *Plugin) Run(ctx context.Context) {
 func (p *Plugin) session(ctx context.Context) error {
 	closed := make(chan struct{})
 	var once sync.Once
-	s, err := stub.New(p, stub.WithSocketPath(p.cfg.Socket), stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex),
+	s, err := stub.New(p, stub.WithSocketPath(p.cfg.Socket), stub.WithPluginName(pluginName),
+		stub.WithPluginIdx(pluginIndex),
 		stub.WithLogger(logger{p.cfg.Log}), stub.WithOnClose(func() { once.Do(func() { close(closed) }) }))
 	if err != nil {
 		return err
@@ -145,7 +146,8 @@ func (p *Plugin) learn(containers ...*api.Container) {
 
 // Synchronize is called by the runtime first, with the existing containers. Their CPU sets are
 // applied through the files.
-func (p *Plugin) Synchronize(_ context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (p *Plugin) Synchronize(_ context.Context, _ []*api.PodSandbox,
+	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.mu.Lock()
 	clear(p.names)
 	p.mu.Unlock()
@@ -156,7 +158,8 @@ func (p *Plugin) Synchronize(_ context.Context, _ []*api.PodSandbox, containers 
 }
 
 // CreateContainer is called by the runtime before it creates a container.
-func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment,
+	[]*api.ContainerUpdate, error) {
 	p.learn(c)
 	want, found := p.cfg.Want(pod.GetUid(), c.GetName(), pod.GetAnnotations())
 	if !found {
@@ -171,7 +174,8 @@ func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.
 }
 
 // UpdateContainer is called by the runtime when a client changes a container's resources.
-func (p *Plugin) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container, _ *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+func (p *Plugin) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container,
+	_ *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	want, found := p.cfg.Want(pod.GetUid(), c.GetName(), pod.GetAnnotations())
 	if !found {
 		return nil, nil

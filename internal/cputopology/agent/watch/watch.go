@@ -51,7 +51,8 @@ func (w *Watcher) forward() {
 				return
 			}
 			// Only new cgroups and written sets count, not processes that are moved into a cgroup.
-			if !event.Has(fsnotify.Create) && !(event.Has(fsnotify.Write) && strings.HasPrefix(filepath.Base(event.Name), "cpuset.")) {
+			if !event.Has(fsnotify.Create) &&
+				!(event.Has(fsnotify.Write) && strings.HasPrefix(filepath.Base(event.Name), "cpuset.")) {
 				continue
 			}
 		case err, open := <-errs:

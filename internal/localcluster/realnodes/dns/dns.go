@@ -57,7 +57,8 @@ func New(client kubernetes.Interface, zone string) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		zone: dns.Fqdn(zone), factory: factory, services: factory.Core().V1().Services().Lister(), slices: informer.GetIndexer(),
+		zone: dns.Fqdn(zone), factory: factory, services: factory.Core().V1().Services().Lister(),
+		slices: informer.GetIndexer(),
 	}, nil
 }
 

@@ -118,7 +118,8 @@ func serveHealth(ctx context.Context, spec realnodes.Spec) {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	server := &http.Server{Addr: fmt.Sprintf("127.0.0.1:%d", spec.HealthPort), Handler: mux, ReadHeaderTimeout: dialTimeout}
+	server := &http.Server{Addr: fmt.Sprintf("127.0.0.1:%d", spec.HealthPort), Handler: mux,
+		ReadHeaderTimeout: dialTimeout}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		slog.Error("health is not served", "error", err)

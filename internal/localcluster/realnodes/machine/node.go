@@ -40,7 +40,8 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	inNode := func(elem ...string) string { return filepath.Join(append([]string{realnodes.InNode}, elem...)...) }
 	//   2. Start containerd, and import the one image that must be there before any pod.
 	group.Go(func() error {
-		return children.keep(ctx, spec.Restart, inNode("logs", "containerd.log"), "containerd", "--config="+inNode("containerd.toml"))
+		return children.keep(ctx, spec.Restart, inNode("logs", "containerd.log"), "containerd",
+			"--config="+inNode("containerd.toml"))
 	})
 	if err := loadPause(ctx, children, spec.Host.Snapshotter, inNode("logs", "images.log")); err != nil {
 		return fmt.Errorf("pause image: %w", err)
@@ -52,15 +53,18 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 			"--node-ip="+n.IP().String(), "--node-labels="+realnodes.NodeTypeLabel+"="+realnodes.NodeTypeReal)
 	})
 	if spec.Host.ServiceProxy == "" {
-		slog.Warn("services with a cluster IP are not routed; headless ones work", "node", n.Name(), "reason", spec.Host.NoServiceProxy)
+		slog.Warn("services with a cluster IP are not routed; headless ones work", "node", n.Name(), "reason",
+			spec.Host.NoServiceProxy)
 	} else {
 		group.Go(func() error {
-			return children.keep(ctx, true, inNode("logs", "kube-proxy.log"), thisProgram, "kube-proxy", "--config="+inNode("kube-proxy.yaml"))
+			return children.keep(ctx, true, inNode("logs", "kube-proxy.log"), thisProgram, "kube-proxy",
+				"--config="+inNode("kube-proxy.yaml"))
 		})
 	}
 	//   4. Start Lockstep's agent.
 	if len(spec.Agent) > 0 {
-		args := append(slices.Clone(spec.Agent[1:]), "--node-name="+n.Name(), "--kubeconfig="+inNode("agent.kubeconfig"), "--cgroup-root="+n.Cgroup())
+		args := append(slices.Clone(spec.Agent[1:]), "--node-name="+n.Name(), "--kubeconfig="+inNode("agent.kubeconfig"),
+			"--cgroup-root="+n.Cgroup())
 		group.Go(func() error {
 			return children.keep(ctx, true, inNode("logs", "agent.log"), inNode(agentProgram), args...)
 		})
@@ -88,7 +92,8 @@ func mountNode(spec realnodes.Spec, n realnodes.Node) error {
 	// Open the directories before mounts hide them.
 	open := map[string]int{}
 	for from, to := range map[string]string{
-		".": realnodes.InNode, "run": "/run/containerd", "containerd": "/var/lib/containerd", "kubelet": "/var/lib/kubelet", "pod-logs": "/var/log/pods",
+		".": realnodes.InNode, "run": "/run/containerd", "containerd": "/var/lib/containerd", "kubelet": "/var/lib/kubelet",
+		"pod-logs": "/var/log/pods",
 	} {
 		fd, err := unix.Open(n.Path(from), unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -128,7 +133,8 @@ func mountNode(spec realnodes.Spec, n realnodes.Node) error {
 			return err
 		}
 	}
-	if err := bind(filepath.Join(realnodes.InNode, "resolv.conf"), "/etc/resolv.conf"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := bind(filepath.Join(realnodes.InNode, "resolv.conf"), "/etc/resolv.conf"); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err := os.Mkdir("/run/tunables", 0o755); err != nil {

@@ -85,7 +85,8 @@ func write(w io.Writer, image Image, layer io.Reader, desc v1.Descriptor) error 
 		return err
 	}
 	manifest, err := blob(v1.MediaTypeImageManifest, v1.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest, Config: config, Layers: []v1.Descriptor{desc},
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest, Config: config,
+		Layers: []v1.Descriptor{desc},
 	})
 	if err != nil {
 		return err

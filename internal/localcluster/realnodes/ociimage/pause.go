@@ -101,9 +101,11 @@ func pauseProgram(arch string) ([]byte, error) {
 		Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1,
 	}
 	copy(file.Ident[:], elf.ELFMAG)
-	file.Ident[elf.EI_CLASS], file.Ident[elf.EI_DATA], file.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
+	file.Ident[elf.EI_CLASS], file.Ident[elf.EI_DATA], file.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64),
+		byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
 	segment := elf.Prog64{
-		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: base, Paddr: base, Filesz: total, Memsz: total, Align: 0x10000,
+		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: base, Paddr: base, Filesz: total, Memsz: total,
+		Align: 0x10000,
 	}
 	var out bytes.Buffer
 	for _, part := range []any{file, segment, body} {

@@ -34,7 +34,8 @@ func Static(path string) error {
 		return fmt.Errorf("program %s: %w", path, err)
 	}
 	if needs = append(needs, libraries...); len(needs) > 0 {
-		return fmt.Errorf("program %s is not static: it needs %s, which the image does not have; build it with CGO_ENABLED=0, as 'make build' does", path, strings.Join(needs, ", "))
+		return fmt.Errorf("program %s is not static: it needs %s, which the image does not have; build it with "+
+			"CGO_ENABLED=0, as 'make build' does", path, strings.Join(needs, ", "))
 	}
 	return nil
 }
