@@ -12,7 +12,7 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/request"
-	"lockstep.dev/lockstep/internal/cputopology/reservation"
+	cpureservation "lockstep.dev/lockstep/internal/cputopology/reservation"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -105,10 +105,10 @@ func (m *machines) read(t *topologyv1alpha1.NodeTopology) *Machine {
 			clear(m.layouts)
 		}
 		known = &Machine{Moved: math.MaxInt64} // as without an agent
-		known.Layout, known.Fault = reservation.Layout(t)
+		known.Layout, known.Fault = cpureservation.Layout(t)
 		m.layouts[string(key)] = known
 	}
-	moved, closed := reservation.Moved(t), reservation.Closed(t)
+	moved, closed := cpureservation.Moved(t), cpureservation.Closed(t)
 	if len(t.Status.KubeletPins) == 0 && moved == known.Moved && closed == known.Closed {
 		return known
 	}

@@ -15,7 +15,7 @@ type workerPool[K any] struct {
 	places  chan struct{} // held by running turns
 	running sync.WaitGroup
 
-	mu             sync.Mutex
+	mu                sync.Mutex
 	workers, yielding int
 }
 

@@ -5,8 +5,8 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/fence"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // leadership is the authority by which a manager leads if there may be others: the term of the

@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/controlloop"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 

@@ -88,7 +88,7 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generati
 			case apierrors.IsAlreadyExists(err):
 				// The watch has not shown the tracker yet.
 				r.loaded, r.news = false, Replaced
-				r.pause.Refused(k.Now())
+				r.pause.Failed(k.Now())
 			case err != nil:
 				k.RetryLater(to, r, err)
 			case rt == nil || malformed.Of(rt) != nil: // the watch will show what it says now
@@ -148,6 +148,6 @@ func (k *Keeper) RetryLater(to *Owner, r *Tracker, err error) {
 		return
 	}
 	now := k.Now()
-	r.pause.Refused(now)
+	r.pause.Failed(now)
 	to.WakeAfter(r.pause.Left(now))
 }
