@@ -206,7 +206,7 @@ func (c *Controller) assemble() {
 	}
 	store := charts.New(charts.Config{HTTP: cfg.Requests, Open: openChart, Wake: c.enqueue, Now: cfg.Clock.Now})
 	ctx := func() context.Context { return c.ctx }
-	access := deploy.Access{Targets: c.targets, Watches: c.watches, Unconfined: cfg.UnconfinedSteps, Ctx: ctx, Aside: c.loop.Aside}
+	access := deploy.Access{Targets: c.targets, Watches: c.watches, Unconfined: cfg.UnconfinedSteps, Ctx: ctx, Aside: c.loop.Yield}
 	c.deployer = deploy.Deployer{Access: access, Evaluators: c.evaluators, Log: cfg.Log, Now: cfg.Clock.Now}
 	c.remover = deploy.Remover{Deployer: &c.deployer, Applications: c.applications, Authors: &c.authors}
 	c.keeper = records.Keeper{Cache: c.trackers, Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now}

@@ -35,7 +35,7 @@ func (c *reconciler) remove(a *record, o *oam.Application) {
 	}
 	remaining, why, failed := c.remover.RemoveAll(a.State, spec)
 	if failed {
-		a.removal.Refused(c.now())
+		a.removal.Failed(c.now())
 		a.WakeAfter(a.removal.Left(c.now()))
 	}
 	if remaining > 0 || a.Writes.InFlight(records.TrackerWrite) {

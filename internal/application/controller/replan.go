@@ -67,7 +67,7 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 	}
 	var charts *deploy.AppCharts
 	charts, in.Pinned = c.planner.ChartsOf(a.State, name, autoUpdate || a.planning.again)
-	in.Charts, in.Outside = charts, c.planner.Reads(a.State)
+	in.Charts, in.External = charts, c.planner.Reads(a.State)
 	if a.planning.asking != name+"/"+hash {
 		a.planning.asking, a.planning.asked = name+"/"+hash, c.now()
 		a.External = nil

@@ -16,8 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/rerun"
 )
 
-// rerun is a verb that makes workflows run again.
-type rerun struct {
+// rerunVerb is a verb that makes workflows run again.
+type rerunVerb struct {
 	*Verb
 	choice     selection
 	following  Following
@@ -25,8 +25,8 @@ type rerun struct {
 	output     string
 }
 
-func newRerun(s command.Streams, cmd *cobra.Command) *rerun {
-	r := &rerun{Verb: NewVerb(s, cmd)}
+func newRerun(s command.Streams, cmd *cobra.Command) *rerunVerb {
+	r := &rerunVerb{Verb: NewVerb(s, cmd)}
 	r.choice.add(cmd)
 	r.following.Add(cmd, r.Verb)
 	r.DryRun.AddChecked(cmd)
@@ -37,7 +37,7 @@ func newRerun(s command.Streams, cmd *cobra.Command) *rerun {
 
 // run passes each chosen workflow's present state to act, and follows the workflows that act
 // returns.
-func (r *rerun) run(done string,
+func (r *rerunVerb) run(done string,
 	act func(context.Context, *workflows.Client, *wf.Workflow) (*wf.Workflow, error)) *cobra.Command {
 	return names.Take(r.Run(func(ctx context.Context, client *workflows.Client, namespace string, args []string) error {
 		list, err := r.choice.chosen(ctx, r.Verb, client, namespace, args)
