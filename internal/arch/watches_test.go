@@ -11,7 +11,7 @@ import (
 // reason. The longest prefix counts.
 var watchers = map[string]string{
 	"internal/informer":               "is the one place where informers are made",
-	"internal/application/controller": "learns while it runs which kinds it watches, and keeps what it reads packed; it has yet to move onto internal/informer",
+	"internal/application/objects":    "learns while it runs which kinds it watches, and keeps what it reads packed; it has yet to move onto internal/informer",
 	"internal/scheduler/upstream":     "the kube-scheduler's plugins take informers of a factory, which has no setting for the backoff",
 	"internal/localcluster/simnode":   "is a part of a local cluster, and writes back the pods of its cache, which must be whole",
 	"internal/localcluster/realnodes": "is a part of a local cluster, whose server is on the same machine",
@@ -101,7 +101,7 @@ func TestWatchesComeBackSoon(t *testing.T) {
 		"make the reflector with Backoff: kubeclient.WatchBackoff()"
 	reflectors := 0
 	for _, f := range load(t) {
-		if f.test || !under(f.pkg, "internal/informer", "internal/application/controller") {
+		if f.test || !under(f.pkg, "internal/informer", "internal/application/objects") {
 			continue
 		}
 		ast.Inspect(f.File, func(n ast.Node) bool {
@@ -132,8 +132,7 @@ func TestWatchesComeBackSoon(t *testing.T) {
 func TestOnlyControlloopQueuesKeys(t *testing.T) {
 	const library = "k8s.io/client-go/util/workqueue"
 	queues := map[string]string{
-		"internal/controlloop":            "is the one loop",
-		"internal/application/controller": "has yet to move onto internal/controlloop",
+		"internal/controlloop": "is the one loop",
 	}
 	used := map[string]bool{}
 	for _, f := range load(t) {

@@ -20,9 +20,11 @@ const module = "lockstep.dev/lockstep/"
 // one of them, or in a function that they call, may leave that state half-changed or locked.
 var shared = []string{
 	// The model of the cluster, the caches, and the queues of keys.
-	"internal/cluster.(*Cluster)", "internal/cluster.(*apart[", "internal/cluster.(*specs)",
-	"internal/cluster.(*Kind[...]).put", "internal/cluster.(*Kind[...]).replace", "internal/cluster.(*Kind[...]).setApart",
-	"internal/keyed.(*delays[", "internal/keyed.(*entry[", "internal/keyed.(*Loop[...]).post", "internal/keyed.(*Loop[...]).Put",
+	"internal/cluster.(*Cluster)", "internal/informer.(*malformedStore[", "internal/informer.(*specs)",
+	"internal/informer.(*Informer[...]).put", "internal/informer.(*Informer[...]).replace",
+	"internal/informer.(*Informer[...]).setApart",
+	"internal/controlloop.(*delayQueue[", "internal/controlloop.(*entry[",
+	"internal/controlloop.(*Loop[...]).post", "internal/controlloop.(*Loop[...]).Put",
 	// Gangs that wait for resources, and the use of queues.
 	"internal/scheduler.(*Scheduler).Submit", "internal/scheduler.(*Scheduler).Withdraw",
 	"internal/scheduler.(*Scheduler).Move",
