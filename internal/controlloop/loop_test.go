@@ -313,8 +313,7 @@ func TestAPanicDropsTheRecordAndOthersGoOn(t *testing.T) {
 func TestRetriesAreDelayed(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	turns := make(chan time.Duration, 10)
-	var l *controlloop.Loop[string, rec]
-	l = controlloop.New[string, rec](controlloop.Config[string]{
+	l := controlloop.New[string, rec](controlloop.Config[string]{
 		Workers: 1, Clock: clock, RetryMin: time.Second, RetryMax: 4 * time.Second, Turn: func(string) { turns <- clock.Since(time.Unix(0, 0)) },
 	})
 	running(t, l)

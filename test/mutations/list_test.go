@@ -40,8 +40,6 @@ const (
 	locks       = "internal/workflow/locks"
 	faults      = "test/faults"
 	hostile     = "test/hostile"
-
-	applications = "internal/application/controller"
 )
 
 var mutations = []mutation{
