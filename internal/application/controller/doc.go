@@ -2,7 +2,7 @@
 //
 //	Applications ──watch──┐                     ┌── definitions ──watch── (compiled once per definition)
 //	                      ▼                     ▼
-//	             keyed.Loop ──▶ reconcile: 1 plan ─▶ 2 record ─▶ 3 dispatch ─▶ 4 collect ─▶ 5 report
+//	             controlloop.Loop ──▶ reconcile: 1 plan ─▶ 2 record ─▶ 3 dispatch ─▶ 4 collect ─▶ 5 report
 //	                 ▲  ▲                             │             │             │           │
 //	managed objects ─┘  │                             └──────┬──────┴─────────────┘           │
 //	                    │                                    ▼                                ▼

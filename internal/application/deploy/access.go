@@ -21,7 +21,7 @@ type Access struct {
 	Unconfined bool
 	// Ctx returns the context of the controller.
 	Ctx func() context.Context
-	// Aside runs a function that waits for an answer, see keyed.Loop.Aside.
+	// Aside runs a function that waits for an answer, see controlloop.Loop.Yield.
 	Aside func(wait func())
 }
 
