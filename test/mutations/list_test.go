@@ -254,6 +254,8 @@ var mutations = []mutation{
 		"apierrors.IsForbidden(err) && waited >= kubeclient.TransientMax(err)", "apierrors.IsForbidden(err)", "internal/manager", "TestWhatCannotBeLookedAtIsNoAnswer", nil, nil},
 	{"what a server forbids while it starts is final", "internal/apiwriter/writer.go",
 		" || x.deniedForNow(err, ended)", "", "internal/apiwriter", "TestAWriteThatIsForbiddenForAMomentIsMade", nil, nil},
+	{"objects are created that only the manager's memory names", "internal/application/records/keeper.go",
+		"r.unwritten = true\n", "\n", "internal/application/records", "TestNamesOfARefusedWriteAreNotStored", nil, nil},
 	{"an application on which a pass has panicked is tried again and again", apps + "/controller.go",
 		"\tif c.leavesAlone(k) {\n\t\treturn\n\t}\n", "", "internal/manager", "TestAPanicConcernsOneObject", nil, nil},
 	{"of several statuses without an answer only the last is remembered", apiwriter + "/request.go",

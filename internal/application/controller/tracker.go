@@ -11,8 +11,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// nameNewObjects names new objects in the tracker, and reports whether the tracker already names all
-// objects of the plan. If it returns false, the tracker's answer brings the Application back.
+// nameNewObjects names new objects in the tracker, and reports whether the stored tracker already
+// names all objects of the plan. If it returns false, the tracker's answer, or the end of a backoff,
+// brings the Application back.
 func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
 	if a.Writes.InFlight(records.TrackerWrite) {
 		return false
@@ -25,7 +26,7 @@ func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
 			resources = append(resources[:len(resources):len(resources)], records.ManagedOf(r))
 		}
 	}
-	if !missing && a.Tracker.Object != nil {
+	if !missing && a.Tracker.Stored() {
 		return true
 	}
 	a.Tracker.Resources = resources

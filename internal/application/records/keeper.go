@@ -63,7 +63,7 @@ func (k *Keeper) Load(to *Owner, r *Tracker, deleted bool) (bool, error) {
 
 // Write creates the tracker or replaces its spec. uid is the Application's UID.
 func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generation int64) {
-	if left := r.pause.Left(k.Now()); left > 0 && r.Object == nil {
+	if left := r.pause.Left(k.Now()); left > 0 && !r.Stored() {
 		to.WakeAfter(left)
 		return
 	}
@@ -89,11 +89,15 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generati
 				// The watch has not shown the tracker yet.
 				r.loaded, r.news = false, Replaced
 				r.pause.Failed(k.Now())
+			case apierrors.IsNotFound(err):
+				r.Object = nil // somebody has deleted the tracker: it is created again
+				k.RetryLater(to, r, err)
 			case err != nil:
+				r.unwritten = true
 				k.RetryLater(to, r, err)
 			case rt == nil || malformed.Of(rt) != nil: // the watch will show what it says now
 			case rt.Spec.Compression.Data == compression.Data:
-				r.Object = rt
+				r.Object, r.unwritten = rt, false
 			default:
 				// Another manager wrote the tracker a moment ago: continue from its content.
 				if r.fault = r.replace(rt); r.fault != nil {

@@ -153,3 +153,53 @@ func TestAnApplicationOfTheSameNameInheritsNothing(t *testing.T) {
 		t.Errorf("%+v", x.r)
 	}
 }
+
+// TestNamesOfARefusedWriteAreNotStored checks that a tracker whose patch failed does not count as
+// stored, so that no object is created that only the manager's memory names, and that the patch is
+// repeated after a backoff.
+func TestNamesOfARefusedWriteAreNotStored(t *testing.T) {
+	x := newKeeping()
+	x.r.Resources = []oam.ManagedResource{{Component: "web"}}
+	x.write()
+	if x.r.Stored() {
+		t.Error("a tracker counts as stored before its create is answered")
+	}
+	x.answer(x.w.object.DeepCopy(), nil)
+	if !x.r.Stored() {
+		t.Error("a created tracker does not count as stored")
+	}
+	x.r.Resources = append(x.r.Resources, oam.ManagedResource{Component: "worker"})
+	x.write()
+	x.answer(nil, errors.New("refused"))
+	if x.r.Stored() {
+		t.Error("a tracker whose patch failed counts as stored")
+	}
+	if verb := x.write(); verb != "" {
+		t.Errorf("%s during the backoff", verb)
+	}
+	x.now = x.now.Add(time.Minute)
+	if verb := x.write(); verb != "patch" || len(x.w.object.Spec.ManagedResources) != 1 {
+		t.Fatalf("%q after the backoff", verb)
+	}
+	stored := x.w.object.DeepCopy()
+	x.answer(stored, nil)
+	if !x.r.Stored() {
+		t.Error("a tracker whose patch succeeded does not count as stored")
+	}
+}
+
+func TestATrackerThatSomebodyHasDeletedIsCreatedAgain(t *testing.T) {
+	x := newKeeping()
+	x.r.Resources = []oam.ManagedResource{{Component: "web"}}
+	x.write()
+	x.answer(x.w.object.DeepCopy(), nil)
+	x.write()
+	x.answer(nil, apierrors.NewNotFound(schema.GroupResource{Resource: "resourcetrackers"}, "ns.shop"))
+	if x.r.Stored() {
+		t.Error("a tracker that does not exist counts as stored")
+	}
+	x.now = x.now.Add(time.Minute)
+	if verb := x.write(); verb != "create" || len(x.w.object.Spec.ManagedResources) != 1 {
+		t.Errorf("%q after the backoff", verb)
+	}
+}

@@ -132,13 +132,18 @@ type Tracker struct {
 	// Dirty is set if the tracker does not yet have the latest revision.
 	Dirty bool
 
-	loaded     bool
+	loaded bool
+	// unwritten is set if the last write failed: the stored tracker lacks what is here.
+	unwritten  bool
 	unreadable unreadableTracker
 	// fault is why the content that another manager has written cannot be read.
 	fault error
 	pause controlloop.Backoff // after a failed write
 	news  News
 }
+
+// Stored reports whether the stored tracker names all Resources, as far as writes have been answered.
+func (r *Tracker) Stored() bool { return r.Object != nil && !r.unwritten }
 
 // News is what has become of a tracker otherwise than by a write of this manager that
 // succeeded.
@@ -166,7 +171,7 @@ func (r *Tracker) replace(rt *oam.ResourceTracker) error {
 	if err != nil {
 		return err
 	}
-	r.Object, r.Resources, r.packed = rt, slices.Clone(rt.Spec.ManagedResources), p
+	r.Object, r.Resources, r.packed, r.unwritten = rt, slices.Clone(rt.Spec.ManagedResources), p, false
 	return nil
 }
 
