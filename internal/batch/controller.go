@@ -172,7 +172,7 @@ func (c *Controller) podGone(p *corev1.Pod) {
 		// A job of the same name may have been waiting for the pod's name to become free.
 		c.loop.Post(key, controlloop.Anyone, func(r *record) {
 			if r.uid != owner.UID {
-				r.refusal.RetryAt = time.Time{}
+				r.refusal.Succeeded()
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func (c *Controller) ask(r *record) {
 	if !wanted && !r.changed {
 		return
 	}
-	if left := r.refusal.RetryAt.Sub(c.Clock.Now()); left > 0 {
+	if left := r.refusal.Left(c.Clock.Now()); left > 0 {
 		c.loop.WakeAfter(r.key, left)
 		return
 	}

@@ -83,7 +83,7 @@ type record struct {
 	changed   bool // the job's size has changed since the objects were last compared
 
 	// refusal says why the API server refused a pod or another object. No new writes are tried
-	// before its RetryAt.
+	// before its backoff is over.
 	refusal podset.Refusal
 
 	statuses controlloop.Backoff // backoff of status writes after a refused one

@@ -53,22 +53,24 @@ type Cluster struct {
 	recent     *list.List // of *node, most recently changed first
 	// gone is the number of entries of recent without a node object, kept so that views learn of
 	// their removal.
-	gone       int
-	purged     int64 // removals up to this generation are no longer in recent
-	total      place.Vector
-	pods       map[types.NamespacedName]*pod
-	assumed    map[*pod]struct{} // pods that have an assumption
-	unwritten  int               // assumptions whose write has not been confirmed
-	antiAffine int               // pods on nodes that have a required anti-affinity
-	queues     map[string]*queue
-	groupQueue map[types.NamespacedName]string
-	groupPods  map[types.NamespacedName]map[*pod]struct{}
-	priorities priorities
-	machines   machines
-	pins       bool // a machine, or a pod that holds CPUs, has been seen
-	changes    Changes
-	listenRoom bool
-	listenPods bool
+	gone      int
+	purged    int64 // removals up to this generation are no longer in recent
+	total     place.Vector
+	pods      map[types.NamespacedName]*pod
+	assumed   map[*pod]struct{} // pods that have an assumption
+	unwritten int               // assumptions whose write has not been confirmed
+	// assumptions is the number of assumptions made so far.
+	assumptions Assumption
+	antiAffine  int // pods on nodes that have a required anti-affinity
+	queues      map[string]*queue
+	groupQueue  map[types.NamespacedName]string
+	groupPods   map[types.NamespacedName]map[*pod]struct{}
+	priorities  priorities
+	machines    machines
+	pins        bool // a machine, or a pod that holds CPUs, has been seen
+	changes     Changes
+	listenRoom  bool
+	listenPods  bool
 
 	wake chan struct{}
 }
@@ -98,8 +100,14 @@ type pod struct {
 	reserved reservation
 }
 
+// assumedBy reports whether the pod has this assumption.
+func (p *pod) assumedBy(which Assumption) bool {
+	return p != nil && p.assume != nil && (which == 0 || p.assume.id == which)
+}
+
 // assumption is the node that the scheduler decided on.
 type assumption struct {
+	id    Assumption
 	node  string
 	queue string
 	class *place.Class
@@ -163,22 +171,28 @@ func New(cfg Config) *Cluster {
 // Dims returns the dimensions of the model's vectors.
 func (c *Cluster) Dims() *place.Dims { return c.dims }
 
+// Assumption identifies one assumption of a pod: a late answer to the write of an earlier pod of the
+// same name must not end that of its successor. The zero value stands for the present one, whichever
+// that is.
+type Assumption uint64
+
 // Assume assigns a pod to a node before the API server knows. If a pod of that name exists without
 // a node, Assume is about that pod, which is to be bound; otherwise a pod is to be created. A later
 // Assume of the same name replaces an earlier one.
-func (c *Cluster) Assume(name types.NamespacedName, node, queue string, class *place.Class) {
-	c.AssumePinned(name, node, queue, class, nil)
+func (c *Cluster) Assume(name types.NamespacedName, node, queue string, class *place.Class) Assumption {
+	return c.AssumePinned(name, node, queue, class, nil)
 }
 
 // AssumePinned is Assume for a pod that is assigned CPUs together with the node.
-func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, class *place.Class, cpus *CPUs) {
+func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, class *place.Class, cpus *CPUs) Assumption {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pod(name)
 	if p.assume != nil {
 		c.dropAssumption(p)
 	}
-	a := &assumption{node: node, queue: queue, class: class, cpus: cpus}
+	c.assumptions++
+	a := &assumption{id: c.assumptions, node: node, queue: queue, class: class, cpus: cpus}
 	if o := p.object; o != nil {
 		if o.Spec.NodeName == "" && !ended(o) {
 			a.uid = o.UID
@@ -190,16 +204,17 @@ func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, cl
 	c.assumed[p] = struct{}{}
 	c.unwritten++
 	c.settle(p)
+	return a.id
 }
 
 // Confirm records that the assumed pod was written, by a create with its node or a binding, with
 // the resulting UID and resource version. It does nothing if the watch was faster, or if the
 // assumption is gone.
-func (c *Cluster) Confirm(name types.NamespacedName, uid types.UID, resourceVersion string) {
+func (c *Cluster) Confirm(name types.NamespacedName, which Assumption, uid types.UID, resourceVersion string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pods[name]
-	if p == nil || p.assume == nil || (p.assume.uid != "" && p.assume.uid != uid) {
+	if !p.assumedBy(which) || (p.assume.uid != "" && p.assume.uid != uid) {
 		return
 	}
 	if p.assume.version == "" {
@@ -209,11 +224,11 @@ func (c *Cluster) Confirm(name types.NamespacedName, uid types.UID, resourceVers
 }
 
 // Forget removes an assumption: the pod could not be written. It does nothing if the watch has
-// shown the pod with a node.
-func (c *Cluster) Forget(name types.NamespacedName) {
+// shown the pod with a node, or if the assumption is gone.
+func (c *Cluster) Forget(name types.NamespacedName, which Assumption) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.pods[name]; p != nil && p.assume != nil {
+	if p := c.pods[name]; p.assumedBy(which) {
 		c.dropAssumption(p)
 		c.settle(p)
 	}

@@ -63,9 +63,9 @@ func TestTheLifeOfAPod(t *testing.T) {
 		want int64
 	}
 	assume := func(c *Cluster, class *place.Class) { c.Assume(name, "n", "q", class) }
-	forget := func(c *Cluster, _ *place.Class) { c.Forget(name) }
+	forget := func(c *Cluster, _ *place.Class) { c.Forget(name, 0) }
 	confirm := func(uid string) func(*Cluster, *place.Class) {
-		return func(c *Cluster, _ *place.Class) { c.Confirm(name, types.UID(uid), "7") }
+		return func(c *Cluster, _ *place.Class) { c.Confirm(name, 0, types.UID(uid), "7") }
 	}
 	upsert := func(uid, node string) func(*Cluster, *place.Class) {
 		return func(c *Cluster, _ *place.Class) { c.UpsertPod(testPod("p", uid, node, "1")) }
@@ -121,6 +121,28 @@ func TestTheLifeOfAPod(t *testing.T) {
 	}
 }
 
+// TestTheAnswerToAnEarlierWriteChangesNothing: two pods of one name, one after the other.
+func TestTheAnswerToAnEarlierWriteChangesNothing(t *testing.T) {
+	name := types.NamespacedName{Namespace: "ns", Name: "p"}
+	c := New(Config{})
+	c.UpsertNode(testNode("n", "8"))
+	class := testClass(t, c, "1")
+	first := c.Assume(name, "n", "q", class)
+	c.UpsertPod(testPod("p", "a", "n", "1"))
+	c.DeletePod(testPod("p", "a", "n", "1"))
+	second := c.Assume(name, "n", "q", class)
+	c.Confirm(name, first, "a", "7")
+	c.Expire("8", func(types.NamespacedName) bool { return false })
+	c.Forget(name, first)
+	if got := used(c, "n"); got != 1000 || c.Unwritten() != 1 {
+		t.Errorf("%d used and %d not written, want 1000 and 1", got, c.Unwritten())
+	}
+	c.Forget(name, second)
+	if got := used(c, "n"); got != 0 {
+		t.Errorf("%d used, want 0", got)
+	}
+}
+
 func TestAHeartbeatChangesNothing(t *testing.T) {
 	c := New(Config{})
 	n := testNode("n", "8")
@@ -167,9 +189,9 @@ func TestModelAgainstRecount(t *testing.T) {
 			"upsert pod": func(*rapid.T) { c.UpsertPod(pod()) },
 			"delete pod": func(*rapid.T) { c.DeletePod(pod()) },
 			"assume":     func(*rapid.T) { c.Assume(name(), pick("n", 3), pick("q", 1), class) },
-			"forget":     func(*rapid.T) { c.Forget(name()) },
+			"forget":     func(*rapid.T) { c.Forget(name(), 0) },
 			"confirm": func(*rapid.T) {
-				c.Confirm(name(), types.UID(pick("u", 2)), fmt.Sprint(rapid.IntRange(1, 9).Draw(r, "version")))
+				c.Confirm(name(), 0, types.UID(pick("u", 2)), fmt.Sprint(rapid.IntRange(1, 9).Draw(r, "version")))
 			},
 			"upsert node": func(*rapid.T) {
 				c.UpsertNode(testNode(pick("n", 3), rapid.SampledFrom([]string{"4", "8"}).Draw(r, "size")))

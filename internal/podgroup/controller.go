@@ -366,11 +366,11 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 		name := g.Demands[a.Demand].Units[a.Unit]
 		p, ok := c.cfg.Informers.Pods.Get(name.Namespace, name.Name)
 		if stale || !ok || p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
-			c.cfg.Cluster.Forget(name)
+			c.cfg.Cluster.Forget(name, a.Assumption)
 			continue
 		}
 		c.binding[name] = p.UID
-		c.bind(k, apiwriter.Binding{Pod: name, UID: p.UID, Node: a.Node, Annotations: a.Annotations})
+		c.bind(k, apiwriter.Binding{Pod: name, UID: p.UID, Node: a.Node, Annotations: a.Annotations}, a.Assumption)
 	}
 	if !stale {
 		u.waiting, u.since = nil, time.Time{}
@@ -388,11 +388,11 @@ func keyOfGang(g *scheduler.Gang) key {
 
 // bind writes a pod's node. A status write of the pod that is in flight is completed first, because
 // it would undo the condition that the binding sets.
-func (c *Controller) bind(k key, b apiwriter.Binding) {
+func (c *Controller) bind(k key, b apiwriter.Binding, assumed cluster.Assumption) {
 	write := func() {
 		c.cfg.Writer.Bind(apiwriter.Meta{Owner: k.String(), Reason: "bind"}, b, func(err error) {
 			if err != nil {
-				c.bindFailed(k, b.Pod, b.UID, err)
+				c.bindFailed(k, b.Pod, b.UID, assumed, err)
 			}
 		})
 	}
@@ -403,7 +403,7 @@ func (c *Controller) bind(k key, b apiwriter.Binding) {
 	write()
 }
 
-func (c *Controller) bindFailed(k key, name types.NamespacedName, uid types.UID, err error) {
+func (c *Controller) bindFailed(k key, name types.NamespacedName, uid types.UID, assumed cluster.Assumption, err error) {
 	if errors.Is(err, apiwriter.ErrStopped) {
 		return
 	}
@@ -412,7 +412,7 @@ func (c *Controller) bindFailed(k key, name types.NamespacedName, uid types.UID,
 		delete(c.binding, name)
 	}
 	c.mu.Unlock()
-	c.cfg.Cluster.Forget(name)
+	c.cfg.Cluster.Forget(name, assumed)
 	if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		c.cfg.Log.Warn("a pod could not be bound", "pod", name, "error", err)
 	}

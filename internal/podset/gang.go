@@ -113,11 +113,11 @@ func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignmen
 		q.slots[a.Demand][a.Unit] = Ref{}
 		switch {
 		case !same || r.Group == nil || !s.has(r.Group):
-			q.cfg.Model.Forget(g.Demands[a.Demand].Units[a.Unit])
+			q.cfg.Model.Forget(g.Demands[a.Demand].Units[a.Unit], a.Assumption)
 		case r.slot().state == Queued:
-			s.place(r, a.Node, a.Annotations)
+			s.plan(Placing, write{r, a.Node, a.Annotations, a.Assumption})
 		case !r.slot().state.Holds():
-			q.cfg.Model.Forget(g.Demands[a.Demand].Units[a.Unit])
+			q.cfg.Model.Forget(g.Demands[a.Demand].Units[a.Unit], a.Assumption)
 		}
 	}
 	if !same {
@@ -196,7 +196,7 @@ func (s *Set) GiveBackRoom() {
 	}
 	for r := range s.every() {
 		if r.slot().state == Queued {
-			s.cfg.Model.Forget(s.podName(r))
+			s.cfg.Model.Forget(s.podName(r), 0)
 		}
 	}
 }

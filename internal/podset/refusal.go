@@ -3,31 +3,22 @@ package podset
 import (
 	"strings"
 	"time"
-)
 
-// Bounds of the pause after a refusal.
-const (
-	RetryMin = time.Second
-	retryMax = 5 * time.Minute
+	"lockstep.dev/lockstep/internal/controlloop"
 )
 
 // Refusal says why the API server refused a write of an owner, and delays further writes: the same
 // write cannot succeed by repeating it at once. The zero value is no refusal.
 type Refusal struct {
 	Reason, Message string
-	RetryAt         time.Time
-	times           int
+	controlloop.Backoff
 }
 
-// Note notes a refusal and returns the time until the next attempt, which doubles with each
-// refusal. The answers to one burst of writes count once.
+// Note notes a refusal and returns the time until the next attempt.
 func (r *Refusal) Note(now time.Time, reason, message string) time.Duration {
-	if !r.RetryAt.After(now) {
-		r.RetryAt = now.Add(min(retryMax, RetryMin<<min(r.times, 9)))
-		r.times++
-	}
+	r.Failed(now)
 	r.Reason, r.Message = reason, message
-	return r.RetryAt.Sub(now)
+	return r.Left(now)
 }
 
 // Noted reports whether a write was refused.

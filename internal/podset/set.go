@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -28,11 +29,11 @@ type Scheduler interface {
 // Model is the part of the cluster model that this package updates, and the priorities of gangs.
 type Model interface {
 	// Confirm records that an assumed pod has been written.
-	Confirm(pod types.NamespacedName, uid types.UID, resourceVersion string)
+	Confirm(pod types.NamespacedName, which cluster.Assumption, uid types.UID, resourceVersion string)
 	// UpsertPod updates the model with a pod as the API server has it, ahead of the watch.
 	UpsertPod(pod *corev1.Pod)
 	// Forget releases the room assumed for a pod that will not be created.
-	Forget(pod types.NamespacedName)
+	Forget(pod types.NamespacedName, which cluster.Assumption)
 	// Priority returns the value of a PriorityClass, and whether the class exists. An empty name
 	// means the default class.
 	Priority(class string) (int32, bool)

@@ -122,7 +122,7 @@ func (g *gang) turn() {
 }
 
 func (g *gang) ask() {
-	if g.why.RetryAt.After(g.clock.Now()) {
+	if g.why.Left(g.clock.Now()) > 0 {
 		return
 	}
 	var refs []podset.Ref
@@ -371,6 +371,43 @@ func TestAWriteThatWaitsIsOvertaken(t *testing.T) {
 	}
 }
 
+// TestALateAnswerKeepsTheRoomOfTheNextPod: a pod is shown and gone before its create is answered. The
+// answer comes when the next pod of that name has its room, and is not about that.
+func TestALateAnswerKeepsTheRoomOfTheNextPod(t *testing.T) {
+	schedule := 0
+	g := newGang(podsettest.New(func(what string, _ int) int {
+		if what == "step" {
+			return schedule
+		}
+		return 0
+	}, t.Fatalf), 1, 1)
+	place := func() {
+		g.ask()
+		g.Step()
+		g.handle()
+		g.set.Pump()
+	}
+	place()
+	g.Step() // the server has the pod
+	g.Watch()
+	g.handle()
+	g.Remove("p0")
+	g.Watch()
+	g.handle()
+	schedule = 1
+	place()
+	schedule = 0
+	if g.Writes() != 2 {
+		t.Fatalf("%d creates are not answered, want 2", g.Writes())
+	}
+	g.Step() // the answer to the first create
+	g.handle()
+	g.Relist()
+	if room := g.Assumed(); !slices.Equal(room, []string{"p0"}) {
+		t.Errorf("room is kept for %v, want p0", room)
+	}
+}
+
 // TestAPodThatWasDeletedUnseen is created and deleted while the watch is broken.
 func TestAPodThatWasDeletedUnseen(t *testing.T) {
 	g := newGang(podsettest.New(func(string, int) int { return 0 }, t.Fatalf), 1, 1)
@@ -401,25 +438,4 @@ func (g *gang) handle() (kinds []podset.EventKind) {
 	}
 	g.inbox = nil
 	return kinds
-}
-
-// TestRefusalsPause checks the pauses after refusals: each is twice as long, and the answers to one
-// burst of writes count once.
-func TestRefusalsPause(t *testing.T) {
-	var r podset.Refusal
-	now := started
-	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
-		for range 3 {
-			if left := r.Note(now, "Quota", "exceeded"); left != want {
-				t.Errorf("pauses for %s, want %s", left, want)
-			}
-		}
-		now = now.Add(want)
-	}
-	for range 20 {
-		now = now.Add(r.Note(now, "Quota", "exceeded"))
-	}
-	if left := r.Note(now, "Quota", "exceeded"); left != 5*time.Minute {
-		t.Errorf("pauses for %s at most", left)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/podset/plan"
 )
 
@@ -19,20 +20,17 @@ type write struct {
 	Ref
 	node        string
 	annotations map[string]string // the CPUs that the pod was given, if it asked for CPUs
+	assumption  cluster.Assumption
 }
 
 // Create has the pod of an absent slot created without a node.
-func (s *Set) Create(r Ref) { s.place(r, "", nil) }
+func (s *Set) Create(r Ref) { s.plan(Creating, write{Ref: r}) }
 
-func (s *Set) place(r Ref, node string, annotations map[string]string) {
-	to := Placing
-	if node == "" {
-		to = Creating
-	}
-	s.move(r, to)
-	r.slot().attempt++ // an answer still to come concerns an earlier write
-	r.slot().unsent = true
-	s.unsent = append(s.unsent, write{r, node, annotations})
+func (s *Set) plan(to State, w write) {
+	s.move(w.Ref, to)
+	w.slot().attempt++ // an answer still to come concerns an earlier write
+	w.slot().unsent = true
+	s.unsent = append(s.unsent, w)
 }
 
 // Pump passes pods to the writer, up to Window at a time.
@@ -59,7 +57,7 @@ func (s *Set) dropUnsent(which func(write) bool) {
 			return false
 		}
 		if w.node != "" {
-			s.cfg.Model.Forget(s.podName(w.Ref))
+			s.cfg.Model.Forget(s.podName(w.Ref), w.assumption)
 		}
 		w.slot().unsent = false
 		s.Unplace(w.Ref)
@@ -108,16 +106,16 @@ func (c *Config) account(name types.NamespacedName, w write, p *corev1.Pod, err 
 	switch {
 	case w.node == "":
 	case err != nil:
-		c.Model.Forget(name)
+		c.Model.Forget(name, w.assumption)
 	case p == nil: // bound
 	case p.Spec.NodeName != "" && p.Annotations[topology.ResultAnnotation] != w.annotations[topology.ResultAnnotation]:
 		// The stored pod differs from the decision: an earlier write of this pod, whose answer was
 		// lost, gave it other CPUs. The pod keeps those.
 		c.Model.UpsertPod(p)
 	case p.Spec.NodeName != w.node: // likewise
-		c.Model.Forget(name)
+		c.Model.Forget(name, w.assumption)
 	default:
-		c.Model.Confirm(name, p.UID, p.ResourceVersion)
+		c.Model.Confirm(name, w.assumption, p.UID, p.ResourceVersion)
 	}
 }
 

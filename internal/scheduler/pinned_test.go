@@ -462,7 +462,7 @@ func TestPinnedByChance(t *testing.T) {
 				p := bound(w.started[key], a)
 				p.CreationTimestamp = metav1.Unix(int64(serial), 0)
 				if rapid.IntRange(0, 5).Draw(r, "lost") == 0 {
-					w.cluster.Forget(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+					w.cluster.Forget(types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, 0)
 					continue
 				}
 				pods[p.Name] = p

@@ -286,7 +286,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		a := &placed[i]
 		class := e.classes[a.Demand]
 		held = held.Plus(class.Request, 1)
-		s.cluster.AssumePinned(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, class, a.cpus)
+		a.Assumption = s.cluster.AssumePinned(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, class, a.cpus)
 	}
 	s.held[e.gang.Queue] = s.held[e.gang.Queue].Plus(held, 1)
 	s.ledger.Charge(e.gang.Queue, held)

@@ -293,7 +293,7 @@ func TestForgottenPodsMakeRoom(t *testing.T) {
 	w.Submit(w.gang("b", 1, "1"))
 	w.run()
 	expect(t, w.heard(), "a+1, b: NotEnoughResources")
-	w.cluster.Forget(types.NamespacedName{Namespace: "ns", Name: "a-0"})
+	w.cluster.Forget(types.NamespacedName{Namespace: "ns", Name: "a-0"}, 0)
 	w.run()
 	expect(t, w.heard(), "b+1")
 }

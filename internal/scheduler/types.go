@@ -55,7 +55,9 @@ type Assignment struct {
 	// Annotations record the CPUs that the pod was given, if it asked for CPUs. The owner writes
 	// them with the pod's create or binding.
 	Annotations map[string]string
-	cpus        *cluster.CPUs // the content of Annotations, decoded
+	// Assumption is the unit's assumption in the cluster model, which the owner confirms or forgets.
+	Assumption cluster.Assumption
+	cpus       *cluster.CPUs // the content of Annotations, decoded
 }
 
 // Owner turns placements into API writes: it creates pods already bound to their nodes, or binds

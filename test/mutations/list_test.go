@@ -261,4 +261,8 @@ var mutations = []mutation{
 	{"of several statuses without an answer only the last is remembered", apiwriter + "/request.go",
 		"x.unanswered = append(x.unanswered, sum)", "x.unanswered = append(x.unanswered[:0], sum)", apiwriter,
 		"TestAStatusWhoseAnswersWereLostTwiceIsNoConflict", nil, nil},
+	{"a late answer is about the next pod of the name", podsets + "/gang.go",
+		"write{r, a.Node, a.Annotations, a.Assumption}", "write{r, a.Node, a.Annotations, 0}", podsets, "TestALateAnswerKeepsTheRoomOfTheNextPod", nil, nil},
+	{"any assumption of a name is meant", clusterP + "/cluster.go",
+		"(which == 0 || p.assume.id == which)", "true", clusterP, "TestTheAnswerToAnEarlierWriteChangesNothing", nil, nil},
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
@@ -54,6 +55,8 @@ type World struct {
 	gangs   map[string]*scheduler.Gang
 	late    []*scheduler.Gang // withdrawn or replaced, while they are being placed
 	assumed map[string]assumption
+	// assumptions is the number of assumptions made so far.
+	assumptions cluster.Assumption
 }
 
 type change struct {
@@ -64,6 +67,7 @@ type change struct {
 
 // assumption is room for a pod that the server does not know of.
 type assumption struct {
+	id        cluster.Assumption
 	binds     types.UID // the pod exists, and is to be bound
 	confirmed bool
 }
@@ -245,12 +249,14 @@ func (w *World) place(g *scheduler.Gang) bool {
 	if len(placed) < max(1, g.MinMember) {
 		return false
 	}
-	for _, a := range placed {
-		name := g.Demands[a.Demand].Units[a.Unit].Name
-		w.assumed[name] = assumption{}
+	for i := range placed {
+		name := g.Demands[placed[i].Demand].Units[placed[i].Unit].Name
+		w.assumptions++
+		a := assumption{id: w.assumptions}
 		if p := w.cache[name]; p != nil && p.Spec.NodeName == "" {
-			w.assumed[name] = assumption{binds: p.UID}
+			a.binds = p.UID
 		}
+		w.assumed[name], placed[i].Assumption = a, a.id
 	}
 	g.Owner.Commit(g, placed)
 	return true
@@ -271,8 +277,8 @@ func (w *World) Withdraw(key string) {
 }
 
 // Confirm implements podset.Model.
-func (w *World) Confirm(pod types.NamespacedName, _ types.UID, _ string) {
-	if a, found := w.assumed[pod.Name]; found {
+func (w *World) Confirm(pod types.NamespacedName, which cluster.Assumption, _ types.UID, _ string) {
+	if a, found := w.assumed[pod.Name]; found && (which == 0 || a.id == which) {
 		a.confirmed = true
 		w.assumed[pod.Name] = a
 	}
@@ -282,7 +288,11 @@ func (w *World) Confirm(pod types.NamespacedName, _ types.UID, _ string) {
 func (w *World) UpsertPod(p *corev1.Pod) { delete(w.assumed, p.Name) }
 
 // Forget implements podset.Model.
-func (w *World) Forget(pod types.NamespacedName) { delete(w.assumed, pod.Name) }
+func (w *World) Forget(pod types.NamespacedName, which cluster.Assumption) {
+	if which == 0 || w.assumed[pod.Name].id == which {
+		delete(w.assumed, pod.Name)
+	}
+}
 
 // Priority implements podset.Model.
 func (w *World) Priority(string) (int32, bool) { return 0, false }
@@ -323,6 +333,9 @@ func (w *World) Create(_ apiwriter.Meta, o apiwriter.Object, done func(apiwriter
 		case w.Refuse != nil && w.Refuse(p) != nil:
 			err = w.Refuse(p)
 		default:
+			if _, assumed := w.assumed[p.Name]; p.Spec.NodeName != "" && !assumed {
+				w.Fail("pod %s is created on a node without room that is kept for it", p.Name)
+			}
 			w.Written[p.Name]++
 			stored = p.DeepCopy()
 			stored.UID = types.UID(fmt.Sprintf("%s-%d", p.Name, w.Written[p.Name]))

@@ -82,7 +82,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) reset() {
 	for i := range 6 {
 		for _, p := range w.model.PodsOn(fmt.Sprint("n", i)) {
-			w.model.Forget(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+			w.model.Forget(types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, 0)
 		}
 		w.model.UpsertNode(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{

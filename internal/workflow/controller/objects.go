@@ -12,7 +12,6 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
@@ -57,10 +56,10 @@ func (c *Controller) madeObject(r *record, o apiwriter.Object, err error) {
 	s := &r.run.Workflow.Status
 	if err != nil {
 		now := c.Clock.Now()
-		r.objects, r.refusal = nil, podset.Refusal{RetryAt: now.Add(podset.RetryMin * 5), Message: plain(err)}
+		r.objects = nil
+		c.loop.WakeAfter(r.key, r.refusal.Note(now, "", plain(err)))
 		r.news(now)
 		r.next.fields, s.Message = true, r.refusal.Message
-		c.loop.WakeAfter(r.key, podset.RetryMin*5)
 		return
 	}
 	if r.objects.left--; r.objects.left > 0 {

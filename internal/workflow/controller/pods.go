@@ -296,7 +296,7 @@ func (c *Controller) refused(r *record, p *nodePod, err error) {
 // refusalOver reports whether the backoff after a refusal is over. If not, it schedules the key
 // again, because an earlier wake may have replaced the one scheduled at the refusal.
 func (c *Controller) refusalOver(r *record) bool {
-	wait := r.refusal.RetryAt.Sub(c.Clock.Now())
+	wait := r.refusal.Left(c.Clock.Now())
 	if wait > 0 {
 		c.loop.WakeAfter(r.key, wait)
 	}

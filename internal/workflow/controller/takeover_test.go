@@ -20,6 +20,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
@@ -98,9 +99,9 @@ func (atOnce) Withdraw(string) {}
 // noModel is a Model that counts nothing.
 type noModel struct{}
 
-func (noModel) Confirm(types.NamespacedName, types.UID, string) {}
+func (noModel) Confirm(types.NamespacedName, cluster.Assumption, types.UID, string) {}
 func (noModel) UpsertPod(*corev1.Pod)                           {}
-func (noModel) Forget(types.NamespacedName)                     {}
+func (noModel) Forget(types.NamespacedName, cluster.Assumption) {}
 func (noModel) Priority(string) (int32, bool)                   { return 0, false }
 
 func (p atOnce) Submit(g *scheduler.Gang) {
