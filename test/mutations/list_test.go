@@ -195,7 +195,7 @@ var mutations = []mutation{
 
 	// Pods of jobs and workflows.
 	{"the answer to an earlier write of a pod counts", podsets + "/write.go",
-		"\tr.slot().attempt++ // an", "\t// an", podsets, "TestAWriteThatWaitsIsOvertaken", nil, nil},
+		"\tw.slot().attempt++ // an", "\t// an", podsets, "TestAWriteThatWaitsIsOvertaken", nil, nil},
 	{"a pod that is gone is bound", podsets + "/set.go",
 		"\ts.overtaken(r)\n\tif slot.state == Queued {", "\tif slot.state == Queued {", podsets, "TestAWriteThatWaitsIsOvertaken", nil, nil},
 	{"a pod that was deleted unseen is waited for", podsets + "/set.go",
