@@ -178,7 +178,7 @@ var mutations = []mutation{
 		"return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed", "return o.Status.Phase == corev1.PodSucceeded",
 		clusterP, "TestTheLifeOfAPod", nil, nil},
 	{"a pod that could not be written keeps its room", clusterP + "/cluster.go",
-		"if p := c.pods[name]; p != nil && p.assume != nil {\n\t\tc.dropAssumption(p)\n\t\tc.settle(p)", "if p := c.pods[name]; p != nil && p.assume != nil {",
+		"if p := c.pods[name]; p.assumedBy(which) {\n\t\tc.dropAssumption(p)\n\t\tc.settle(p)", "if p := c.pods[name]; p.assumedBy(which) {",
 		scheduler, "TestForgottenPodsMakeRoom", nil, nil},
 	{"what is gone from a new list stays", informerP + "/informer.go",
 		"for _, t := range before {\n\t\ti.tellGone(t)\n\t}", "", informerP, "TestHandlersFollowTheCache", nil, nil},
