@@ -17,8 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startMax is the maximum time until a child is ready.
-const startMax = 30 * time.Second
+// startMax is the maximum time until a child is ready. childNice is the priority (nice value) of
+// children.
+const (
+	startMax  = 30 * time.Second
+	childNice = 5
+)
 
 // child is a child process, as seen by its parent. It has one request at a time.
 //
@@ -51,6 +55,8 @@ var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
 		runtime.LockOSThread()
+		// Children inherit the priority of this thread: they give way to the manager itself.
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, childNice)
 		for f := range work {
 			f()
 		}

@@ -25,8 +25,9 @@
 //
 // # Fairness
 //
-// At most Config.Slots requests run at a time, beside slow ones. A request that has used more than
-// slowAfter of CPU time is slow: the kernel gives it a lower priority, it moves from its slot to
+// Children have a lower priority at the kernel than the program that starts them. At most
+// Config.Slots requests run at a time, beside slow ones. A request that has used more than slowAfter
+// of CPU time is slow: the kernel gives it a still lower priority, it moves from its slot to
 // one of Config.SlowSlots as soon as one is free, and its tenant gets only one more child until it
 // ends. So the slow programs of one tenant take neither all children nor all processors.
 //
