@@ -1,4 +1,4 @@
-// Package records keeps what is known of one Application between its turns and is not in the watch
+// Package records keeps the state of one Application between its turns that is not in the watch
 // caches: the content of its ResourceTracker, and its writes that are under way.
 //
 //	ResourceTracker ──watch──▶ PackedCache ──Keeper.Load──▶ Tracker ◀──turn of the Application
