@@ -392,7 +392,7 @@ func Delay(n int) time.Duration {
 	return min(retryFirst<<min(max(n-3, 0), 16), retryMax)
 }
 
-// waitsFor returns what a step that has not started waits for, or "" if it waits for nothing.
+// waitsFor returns what a step that has not started waits for, or "".
 func (a *advance) waitsFor(s *Step) string {
 	for _, d := range a.Program.needs(s) {
 		if st := a.steps[d]; st == nil || !Ended(st) {

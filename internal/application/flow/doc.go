@@ -16,7 +16,7 @@
 //	 skipped                           suspending  failed (Execute)
 //	                                                 │
 //	                                                 ▼
-//	                                               failed (FailedAfterRetries, Action, Timeout, Terminate)
+//	                                               failed (FailedAfterRetries, Timeout, ...)
 //
 // A running step is run again in each round until it reports how it ended: to run a step is to ask
 // for its state. After a step has failed permanently, the steps after it are skipped, unless their
