@@ -11,7 +11,7 @@
 //
 // # Invariants
 //
-//   - Only turns of an Application touch its Tracker and its Writes. Answers to writes are posted to
-//     its key, by Owner.Post.
+//   - Only turns of an Application use its Tracker and its Writes. Owner.Post posts the answers to
+//     writes to its key.
 //   - One write of a tracker is under way at a time.
 package records
