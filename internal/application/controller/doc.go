@@ -1,12 +1,12 @@
 // Package controller deploys Applications and keeps their objects as their specs describe.
 //
-//	Applications ──watch──┐                     ┌── definitions ──watch── (compiled once each)
-//	                      ▼                     ▼
-//	        controlloop.Loop ──▶ reconcile: 1 plan ─▶ 2 record ─▶ 3 dispatch ─▶ 4 collect ─▶ 5 report
-//	                 ▲  ▲                                │             │             │           │
-//	managed objects ─┘  │                                └──────┬──────┴─────────────┘           │
-//	                    │                                       ▼                                ▼
-//	                    └─ answers, posted ◀─ apiwriter: tracker, objects, deletions,    coalesced status
+//	Applications ──watch──┐                   ┌── definitions ──watch── (compiled once each)
+//	                      ▼                   ▼
+//	     controlloop.Loop ──▶ reconcile: 1 plan ─▶ 2 record ─▶ 3 dispatch ─▶ 4 collect ─▶ 5 report
+//	                 ▲  ▲                             │             │             │           │
+//	managed objects ─┘  │                             └──────┬──────┴─────────────┘           │
+//	                    │                                    ▼                                ▼
+//	                    └─ answers, posted ◀── apiwriter: tracker, objects, deletions      status
 //
 // A turn reconciles one Application: it compares the plan with the watch caches, decides, and hands
 // writes to the writer. A turn waits for no write. The state of an Application (record) belongs to
