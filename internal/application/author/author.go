@@ -14,12 +14,11 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 )
 
-// An Application's writes are made with the rights of its author. The API server's admission
-// records the author in annotations that nobody else can set
-// (config/policies/application-authors.yaml), and the manager's writes impersonate the author. The
-// manager writes its own bookkeeping (records, statuses, finalizers) as itself. It also removes a
-// deleted Application's objects as itself, so that an author who has lost their rights, or does not
-// exist any more, leaves nothing behind. docs/security.md describes the whole.
+// An Application's writes impersonate its author. Admission in the API server records the author in
+// annotations that nobody else can set (config/policies/application-authors.yaml). The manager
+// writes its own bookkeeping (trackers, statuses, finalizers) as itself. It also removes a deleted
+// Application's objects as itself, so that nothing stays behind if the author has lost their rights
+// or no longer exists. docs/security.md has the details.
 
 const reapply = "change the application, for instance by an annotation, and it acts with the rights of whoever does"
 
@@ -89,7 +88,7 @@ func recordedAuthor(o *oam.Application) (*apiwriter.Identity, error) {
 			return nil, fmt.Errorf("annotation %s: %w", oam.AuthorGroupsAnnotation, err)
 		}
 	} else if namespace, _, ok := strings.Cut(strings.TrimPrefix(user, serviceAccountPrefix), ":"); ok && strings.HasPrefix(user, serviceAccountPrefix) {
-		// Whatever the annotation says: a service account has these.
+		// A service account always has these groups, whatever the annotation says.
 		id.Groups = serviceAccountGroups(namespace)
 	} else if strings.Contains(joined, ",") {
 		return nil, errOldGroups

@@ -27,7 +27,7 @@ var (
 	errFiles = fmt.Errorf("the chart has more than %d files", filesMax)
 )
 
-// measure is what remains of the bounds while an archive is read.
+// measure holds what remains of the bounds while an archive is read.
 type measure struct {
 	bytes int64
 	files int

@@ -3,7 +3,7 @@
 // object.
 //
 //	archive (.tgz) ── Open ──▶ Chart ─┐
-//	values, release, capabilities ────┴─ Render ──▶ objects, each with the wave in which it is created
+//	values, release, capabilities ────┴─ Render ──▶ objects, each with its wave of creation
 //
 // # Waves
 //

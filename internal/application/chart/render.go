@@ -38,7 +38,7 @@ const (
 
 // Request is the input of Chart.Render.
 type Request struct {
-	// Release is the release's name, Namespace its namespace.
+	// Release and Namespace are the release's name and namespace.
 	Release, Namespace string
 	// Revision is the number of the release's revision, from 1.
 	Revision int64
@@ -49,7 +49,7 @@ type Request struct {
 	APIVersions []string
 	// Now is the current time that templates see.
 	Now time.Time
-	// SkipCRDs leaves out the objects in the folder crds, SkipHooks all hooks.
+	// SkipCRDs leaves out the objects in the folder crds. SkipHooks leaves out all hooks.
 	SkipCRDs, SkipHooks bool
 }
 
@@ -367,8 +367,8 @@ func (r *Rendered) wavesOfHooks() {
 	slices.SortStableFunc(r.Objects, func(a, b Object) int { return a.Wave - b.Wave })
 }
 
-// apart removes from a what differs in b, and returns what was removed, or nil. A list that differs
-// is removed as a whole, because a merge patch cannot contain a part of a list.
+// apart removes from a the values that differ in b, and returns them, or nil if there are none. It
+// removes a list that differs as a whole, because a merge patch cannot contain a part of a list.
 func apart(a, b any) any {
 	was, ok := a.(map[string]any)
 	is, both := b.(map[string]any)
@@ -408,8 +408,8 @@ func deepCopy(m map[string]any) map[string]any {
 	return (&unstructured.Unstructured{Object: m}).DeepCopy().Object
 }
 
-// MergeValues merges values like Helm merges values files: structs are merged, anything else in
-// over replaces what is in under.
+// MergeValues merges values as Helm merges values files: maps are merged; any other value in over
+// replaces the one in under.
 func MergeValues(under, over map[string]any) map[string]any {
 	out := maps.Clone(under)
 	if out == nil {

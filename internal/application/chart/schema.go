@@ -12,8 +12,8 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2"
 )
 
-// URL of a chart's schema, to which references in the schema are relative. Nothing else has this
-// scheme.
+// A chart's schema has the URL chartScheme+schemaFile, to which references in the schema are
+// relative. Nothing else has this scheme.
 const (
 	chartScheme = "chart:///"
 	schemaFile  = "values.schema.json"

@@ -22,7 +22,8 @@ const (
 	downloadsMax    = 4   // at the same time
 	entriesMax      = 512 // charts cached, under way or failed
 	bytesMax        = 64 << 20
-	// youth is how long the newest version in a range of versions is taken as known.
+	// youth is how long the newest version found for a range of versions is used before the store
+	// looks again.
 	youth = 5 * time.Minute
 	// retryFirst is the first delay after a failed download.
 	retryFirst = 5 * time.Second
@@ -76,7 +77,7 @@ func (s *Source) check() error {
 	return nil
 }
 
-// Failed says why a chart could not be fetched, and after what time the next attempt is due.
+// Failed says why a chart could not be fetched, and how long to wait before the next attempt.
 type Failed struct {
 	Err   error
 	Again time.Duration
@@ -91,12 +92,12 @@ type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// Config configures a Store. HTTP and Open are required.
+// Config configures a Store. HTTP, Open and Wake are required.
 type Config struct {
 	// HTTP sends the requests. In a manager it is the guard of package egress, because users choose
 	// the sources.
 	HTTP Doer
-	// Open reads a downloaded archive. Required.
+	// Open reads a downloaded archive.
 	Open func(archive []byte) (*chart.Chart, error)
 	// Wake is called for each caller of Get that waits for a chart, when the chart is available or
 	// has failed. Wake must not block.
@@ -122,7 +123,7 @@ type Store struct {
 type entry struct {
 	chart   *chart.Chart
 	err     error
-	at      time.Time // the last answer
+	at      time.Time // time of the last answer
 	asked   time.Time
 	pending bool
 	backoff controlloop.Backoff
@@ -167,7 +168,7 @@ func (s *Store) Get(ctx context.Context, from Source, who types.NamespacedName) 
 		go s.fetch(ctx, from, e)
 	}
 	if e.chart != nil {
-		return e.chart, nil // the known one, until a newer one is known
+		return e.chart, nil // return the known chart until a newer one is known
 	}
 	if e.err != nil {
 		return nil, &Failed{e.err, downloadTimeout} // the caller is woken earlier
@@ -175,7 +176,7 @@ func (s *Store) Get(ctx context.Context, from Source, who types.NamespacedName) 
 	return nil, fmt.Errorf("%s: %w", &from, ErrPending)
 }
 
-// fetch downloads a chart and wakes those who wait for it.
+// fetch downloads a chart and wakes the callers that wait for it.
 func (s *Store) fetch(ctx context.Context, from Source, e *entry) {
 	s.slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)

@@ -88,7 +88,7 @@ func fromJSON(r io.Reader, name string, parsing sync.Locker) ([]published, error
 // charts below, each with a list.
 func fromLines(r *bufio.Reader, name string) ([]published, error) {
 	const (
-		before = iota // of "entries:"
+		before = iota // "entries:" has not been read
 		within
 		wanted // in the chart's list
 	)
@@ -96,7 +96,7 @@ func fromLines(r *bufio.Reader, name string) ([]published, error) {
 		out     []published
 		item    bytes.Buffer
 		state   = before
-		indent  = -1 // of the charts' names
+		indent  = -1 // indent of the charts' names
 		size    int
 		atItems = -1 // indent of the items of the list
 	)

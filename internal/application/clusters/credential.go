@@ -27,8 +27,8 @@ const (
 	// ones.
 	ControlPlaneLabel = prefix + "control-plane"
 
-	// EndpointConst means that the cluster is reached by its address, EndpointProxy through a
-	// cluster gateway.
+	// EndpointConst means that the cluster is reached by its address. EndpointProxy means that it
+	// is reached through a cluster gateway.
 	EndpointConst = "Const"
 	EndpointProxy = "ClusterProxy"
 
@@ -163,8 +163,7 @@ func (c *Credential) Secret() *corev1.Secret {
 	return s
 }
 
-// Gateway locates the cluster gateways of clusters that are reached through one. The zero value is
-// the manager's own cluster.
+// Gateway locates the cluster gateway. The zero value is the gateway in the manager's own cluster.
 type Gateway struct {
 	// URL is the address of the gateway, or of the API server that the gateway is a part of. If
 	// empty, it is the manager's own API server.

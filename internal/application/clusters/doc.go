@@ -1,7 +1,7 @@
-// Package clusters keeps the connections to managed clusters: those to which Applications are
-// deployed in addition to the manager's own cluster.
+// Package clusters keeps the connections to managed clusters, to which Applications are deployed in
+// addition to the manager's own cluster.
 //
-//	Secrets ──watch──▶ Registry ── one Cluster each ──▶ probe, every few seconds ──▶ breaker ──▶ Unreachable()
+//	Secrets ──watch──▶ Registry ── a Cluster each ──▶ probe, every few seconds ──▶ breaker
 //	(credential.go)        │                                                          │
 //	                       └──▶ Events: Joined, Left, Relabelled ◀── Turned ──────────┘
 //

@@ -65,7 +65,7 @@ type Cluster struct {
 }
 
 // Unreachable returns nil if the last probes reached the cluster, and otherwise an error that says
-// why not. Before the first probe has ended, it returns an error, too.
+// why not. It also returns an error before the first probe has ended.
 func (c *Cluster) Unreachable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,8 +161,8 @@ func (r *Registry) Run(ctx context.Context) {
 	r.running.Wait()
 }
 
-// WaitForSync waits until all clusters are known and each has been probed once. If ctx is done
-// before, it returns an error.
+// WaitForSync waits until all clusters are known and each has been probed once. It returns an error
+// if ctx is done first.
 func (r *Registry) WaitForSync(ctx context.Context) error {
 	if err := r.secrets.WaitForSync(ctx); err != nil {
 		return err

@@ -118,8 +118,8 @@ func (e *env) tryPatch(name, patch string) error {
 	return err
 }
 
-// Four steps: one grants rights, one patches an object that the author may not change, one reads
-// it, and one lists it.
+// stepsBeyondRights has four steps: one grants rights, one patches an object that the author may
+// not change, one reads it, and one lists it.
 const stepsBeyondRights = `
 components: []
 workflow:
@@ -199,7 +199,7 @@ rules: [{apiGroups: [core.oam.dev], resources: [applications], verbs: ["*"]}, {a
 	}
 }
 
-// Definitions that would give their users all rights in the cluster. The editor of a namespace may
+// greedyDefinitions would give their users all rights in the cluster. The editor of a namespace may
 // create them.
 const greedyDefinitions = `
 apiVersion: core.oam.dev/v1beta1

@@ -54,7 +54,7 @@ type Config struct {
 	// answer changes for any key, call Rebalance.
 	Owns func(key string) bool
 	// ActAsManager makes Applications act with the manager's rights instead of their authors'
-	// rights. See as.go.
+	// rights. See package author.
 	ActAsManager bool
 	// Recorded returns nil if the API server records the authors of Applications, and otherwise an
 	// error that says why it does not. While Recorded returns an error, Applications are off,
@@ -80,11 +80,11 @@ type Config struct {
 	// Settle is how long a change may take before its progress is reported. A change that ends
 	// earlier is reported once, at its end. Default 1 s.
 	Settle time.Duration
-	// IdleAfter is how long an Application must be in its desired state before its in-memory state is
-	// freed. Default 10 s.
+	// IdleAfter is how long an Application must be in its desired state before its in-memory state
+	// is freed. Default 10 s.
 	IdleAfter time.Duration
 	// Malformed is called for definitions, policies and workflows that cannot be decoded. If nil,
-	// nobody is told.
+	// they are not reported.
 	Malformed func(runtime.Object, *malformed.Error)
 	// Guard recovers from panics that one Application causes. If nil, such panics end the process.
 	Guard *panics.Guard
@@ -225,9 +225,8 @@ func (c *Controller) handle() {
 		Updated: c.applicationUpdated,
 		Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 	})
-	// Only this controller changes trackers. A tracker's absence, or the absence of its
-	// Application, needs a turn. An Application can rest once the watch shows its tracker as last
-	// written.
+	// Only this controller changes trackers. An Application needs a turn when its tracker appears
+	// or is deleted. It can become idle once the watch shows its tracker as last written.
 	c.trackers.Handle(informer.Handler[*kubeclient.Raw]{
 		Added: func(o *kubeclient.Raw) { c.enqueue(objects.OwnerOf(o.Labels)) },
 		Updated: func(_, o *kubeclient.Raw) {
@@ -239,8 +238,8 @@ func (c *Controller) handle() {
 	})
 }
 
-// applicationUpdated enqueues an Application after an update. Updates that change only the status
-// of an Application idle are left out.
+// applicationUpdated enqueues an Application after an update. It ignores an update that changes
+// only the status of an idle Application.
 func (c *Controller) applicationUpdated(old, new *kubeclient.Raw) {
 	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
 		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
@@ -345,7 +344,7 @@ func (c *Controller) turn(k types.NamespacedName) {
 	}
 }
 
-// Lapsed makes the controller reconcile every Application from scratch: writes about them that were
+// Lapsed makes the controller reconcile every Application from scratch, because writes that were
 // under way were cut off with ErrFenced. Call Rebalance afterwards.
 func (c *Controller) Lapsed() { c.epoch.Add(1) }
 
@@ -370,8 +369,8 @@ func (c *Controller) recordOf(k types.NamespacedName) *record {
 	return a
 }
 
-// ownerOf returns the way back into the turns of an Application. What is posted is dropped if a is
-// no longer its record by then.
+// ownerOf returns an Owner that posts functions to the Application's turns. A posted function is
+// dropped if a is no longer the Application's record when the turn comes.
 func (c *Controller) ownerOf(k types.NamespacedName, a *record) *records.Owner {
 	return &records.Owner{
 		Key: k, Name: "application/" + k.String(),

@@ -298,9 +298,9 @@ func (l late) Status(m apiwriter.Meta, obj apiwriter.Object, urgent bool, done f
 	})
 }
 
-// TestAllComeToRest changes several Applications at once, some of them again before they are at
-// rest. Watch events arrive before and after the answers to writes, and no Application may wait for
-// one that never comes.
+// TestAllComeToRest changes several Applications at once, some of them again before they are idle.
+// Watch events arrive before and after the answers to writes, and no Application may wait for an
+// event that never comes.
 func TestAllComeToRest(t *testing.T) {
 	for _, c := range []struct {
 		name    string

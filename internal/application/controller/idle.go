@@ -15,9 +15,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/report"
 )
 
-// maybeIdle frees the in-memory state of an Application for which there has been nothing to do or to
-// wait for during Config.IdleAfter. Any event that concerns the Application loads its state from the
-// tracker, as at the manager's start. maybeIdle is the last step of a turn.
+// maybeIdle frees the in-memory state of an Application for which there has been nothing to do or
+// to wait for during Config.IdleAfter. Any event that concerns the Application loads its state from
+// the tracker, as at the manager's start. maybeIdle is the last step of a turn.
 func (c *reconciler) maybeIdle(a *record, o *oam.Application, p *deploy.Progress) {
 	if !c.mayIdle(a, o, p) {
 		a.idle = time.Time{}
@@ -41,7 +41,7 @@ func (c *reconciler) maybeIdle(a *record, o *oam.Application, p *deploy.Progress
 	}
 }
 
-// mayIdle reports whether an Application's state can be read from the cluster completely, and
+// mayIdle reports whether an Application's state can be read completely from the cluster and
 // nothing is under way.
 func (c *reconciler) mayIdle(a *record, o *oam.Application, p *deploy.Progress) bool {
 	if a.Plan == nil || a.PlanErr != nil || !p.Finished || p.Applied != len(a.Plan.Resources) || len(p.Problems) > 0 || a.Tracker.Dirty || a.planning.again ||
@@ -64,10 +64,11 @@ func (c *reconciler) mayIdle(a *record, o *oam.Application, p *deploy.Progress) 
 // elsewhere reports whether a resource is in a managed cluster.
 func elsewhere(r plan.Resource) bool { return r.Cluster != "" }
 
-// leftToOthers reports whether a resource is not shown by the Application's own watches.
+// leftToOthers reports whether a resource is read-only, so that the Application's own watches do
+// not show it.
 func leftToOthers(r plan.Resource) bool { return r.ReadOnly }
 
-// idleApplications has the UIDs of the objects of each idle Application. The zero value is empty.
+// idleApplications holds the UIDs of the objects of each idle Application. The zero value is empty.
 type idleApplications struct {
 	mu   sync.Mutex
 	uids map[types.NamespacedName][]types.UID
@@ -82,7 +83,7 @@ func (x *idleApplications) add(k types.NamespacedName, uids []types.UID) {
 	x.uids[k] = uids
 }
 
-// wake returns and deletes the UIDs that are kept of an idle Application.
+// wake removes and returns the UIDs of an idle Application's objects, or nil if there are none.
 func (x *idleApplications) wake(k types.NamespacedName) map[types.UID]bool {
 	x.mu.Lock()
 	known, found := x.uids[k]

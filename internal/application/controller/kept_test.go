@@ -55,9 +55,9 @@ func (b *busy) through(e *env) {
 	})
 }
 
-// TestWhatIsDeployedIsKeptByTheNextManager checks that a manager that starts, and cannot yet or not
-// any more find out what an Application consists of, removes none of its objects. One Application
-// is deployed in steps, the other at once.
+// TestWhatIsDeployedIsKeptByTheNextManager checks that a starting manager removes no objects of an
+// Application while it cannot find out what the Application consists of. One Application is
+// deployed in steps, the other at once.
 func TestWhatIsDeployedIsKeptByTheNextManager(t *testing.T) {
 	const definition = `
 apiVersion: core.oam.dev/v1beta1

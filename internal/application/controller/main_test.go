@@ -253,7 +253,7 @@ func (e *env) delete(gvr schema.GroupVersionResource, name string) {
 	}
 }
 
-// noneAwake waits until the controller with this registry has no Application that is awake.
+// noneAwake waits until the controller with this registry has no active Application.
 func (e *env) noneAwake(registry *prometheus.Registry) {
 	e.Helper()
 	e.eventually("none is awake", func() error {

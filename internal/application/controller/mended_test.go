@@ -93,8 +93,8 @@ func TestAFailureThatHasMendedItselfIsNotSaid(t *testing.T) {
 }
 
 // TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone checks an Application whose finalizers
-// somebody removes, and which is created again while the first one's record is being deleted. The
-// second is deployed as a new Application.
+// another client removes, and which is created again while the first one's tracker is being
+// deleted. The second is deployed as a new Application.
 func TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone(t *testing.T) {
 	e := connect(t)
 	asked, goes := make(chan struct{}), make(chan struct{})

@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// metrics are the controller's metrics. Values that can be counted on demand are not stored: see
-// Collect.
+// metrics are the controller's metrics. Values that can be counted on demand are not stored;
+// Collect counts them.
 type metrics struct {
 	c *Controller
 

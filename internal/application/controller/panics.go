@@ -16,8 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/panics"
 )
 
-// failed describes an Application as it was when a turn panicked. The Application is left
-// alone until it or a definition changes; its objects stay.
+// failed describes an Application as it was when a turn panicked. The Application is left alone
+// until it or a definition changes; its objects stay.
 type failed struct {
 	uid                 types.UID
 	generation          int64
@@ -36,7 +36,7 @@ func (f *failed) is(g *failed) bool {
 		maps.Equal(f.labels, g.labels) && maps.Equal(f.annotations, g.annotations)
 }
 
-// panicked has the Applications on which a turn has panicked. The zero value is empty.
+// panicked holds the Applications on which a turn has panicked. The zero value is empty.
 type panicked struct {
 	mu     sync.Mutex
 	failed map[types.NamespacedName]failed
@@ -58,7 +58,7 @@ func (x *panicked) set(k types.NamespacedName, f failed) {
 	x.failed[k] = f
 }
 
-// forget drops these Applications, or all if none are given, and returns those that it had.
+// forget drops these Applications, or all if none are given, and returns those that were in x.
 func (x *panicked) forget(keys ...types.NamespacedName) (had []types.NamespacedName) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -98,7 +98,7 @@ func (c *Controller) panicked(k types.NamespacedName, p *panics.Panic) {
 	c.letNextStart(k)
 	r, found := c.applications.Get(k.Namespace, k.Name)
 	if !found {
-		return // its objects are removed when the manager starts anew, at the latest
+		return // its objects are removed at the manager's next start, at the latest
 	}
 	c.panics.set(k, failedOn(r, p))
 	c.cfg.Guard.Try("applications", k, func() { c.reportPanic(k, r, p) })

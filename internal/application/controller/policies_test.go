@@ -159,7 +159,7 @@ func TestRemovalInTheOrderOfDependencies(t *testing.T) {
 	e.until("a", inPhase(oam.PhaseRunning))
 	e.patchData("middle", held)
 	e.delete(applications, "a")
-	// The number of remaining objects is reported after a pass has counted them.
+	// The number of remaining objects is reported after a turn has counted them.
 	remain := func(n int) {
 		t.Helper()
 		e.until("a", func(a *oam.Application) error {

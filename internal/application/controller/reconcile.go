@@ -45,8 +45,8 @@ type reconciler struct {
 	reporter report.Reporter
 }
 
-// reconcile compares the desired with the live state of one Application, and starts the writes that
-// are due.
+// reconcile compares the desired state of one Application with the live state, and starts the
+// writes that are due.
 func (c *reconciler) reconcile(a *record) {
 	k, changes := a.Key, c.changes.Load()
 	c.loop.Deliver(k, controlloop.Anyone)
@@ -67,8 +67,8 @@ func (c *reconciler) reconcile(a *record) {
 	}
 }
 
-// proceed brings an Application as far as possible. It returns false if the Application waits to
-// be let in by the start limiter.
+// proceed brings an Application as far as possible. It returns false if the Application waits for
+// the start limiter.
 func (c *reconciler) proceed(a *record) bool {
 	if loaded, err := c.load(a); err != nil {
 		c.reportUnreadable(a, err)
@@ -79,7 +79,7 @@ func (c *reconciler) proceed(a *record) bool {
 	o, err := c.open(a)
 	if err != nil {
 		if last := a.Tracker.Latest(); last != nil {
-			o.Spec = *last.Spec // the spec by which it is removed
+			o.Spec = *last.Spec // its objects are removed by this spec
 		}
 		a.noPlan(err)
 	}

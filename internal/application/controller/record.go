@@ -39,14 +39,14 @@ type record struct {
 	interests atomic.Pointer[interests]
 }
 
-// planning is from what the plan was made, and what became of it.
+// planning holds the inputs of the plan and the state of planning.
 type planning struct {
 	inputs  string     // the inputs of the plan, in one string
 	objects planInputs // the inputs of the plan, for a quick comparison
-	// again says that the revision is deployed once more, with the current definitions.
+	// again is set if the revision is to be deployed once more, with the current definitions.
 	again bool
 	// asking is the revision and hash for which answers are kept. asked is when asking was set.
-	// Charts see it as the current time, so that they are evaluated once per state.
+	// Charts see asked as the current time, so that they are evaluated once per state.
 	asking string
 	asked  time.Time
 	// read has the objects whose values the plan uses, and their resource versions.
@@ -55,22 +55,22 @@ type planning struct {
 	places bool
 }
 
-// noPlan drops the plan, so that it is made again. err says why there is none, or is nil.
+// noPlan drops the plan, so that it is made again. err says why there is no plan; it may be nil.
 func (a *record) noPlan(err error) {
 	a.Plan, a.planning.inputs, a.PlanErr = nil, "", err
 }
 
-// interests is what concerns an Application besides its own objects. It is never changed, only
+// interests says what concerns an Application besides its own objects. It is never changed, only
 // replaced.
 type interests struct {
-	// definitions is set if changes of definitions concern the Application, clusters if changes of
-	// which clusters exist do.
+	// definitions is set if changes of definitions concern the Application. clusters is set if
+	// clusters that are added or removed concern it.
 	definitions, clusters bool
 	// in has the managed clusters that hold, or will hold, the Application's objects.
 	in map[string]bool
 }
 
-// planInputs holds the objects that a plan was made from.
+// planInputs identifies the state of the Application and the clusters that a plan was made from.
 type planInputs struct {
 	uid                 types.UID
 	generation          int64

@@ -18,8 +18,8 @@ import (
 )
 
 // TestAnApplicationSaysThatItsRecordCannotBeRead checks that nothing is created, changed or deleted
-// for an Application whose record cannot be read, that others are not affected, and that the
-// Application goes on when its record is repaired.
+// for an Application whose tracker cannot be read, that others are not affected, and that the
+// Application goes on when its tracker is repaired.
 func TestAnApplicationSaysThatItsRecordCannotBeRead(t *testing.T) {
 	e := start(t)
 	var b bytes.Buffer

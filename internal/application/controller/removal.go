@@ -18,8 +18,8 @@ import (
 // finalizerWrite is the name of the write of the finalizers among an Application's writes.
 const finalizerWrite = "finalizer"
 
-// finalizersInterval is the time after which finalizers are written again that another client has
-// changed: by then the watch has shown the change.
+// finalizersInterval is how long the finalizers are not written again after another client has
+// changed them. By then the watch has shown the change.
 const finalizersInterval = 100 * time.Millisecond
 
 // remove deletes an Application's objects, then its tracker, then its finalizers.
@@ -78,8 +78,9 @@ func (c *reconciler) addFinalizer(a *record, o *oam.Application) {
 	})
 }
 
-// finalizersPatch returns a JSON patch that replaces the finalizers, and fails if they have changed
-// meanwhile. Other changes, such as this manager's own status writes, do not matter.
+// finalizersPatch returns a JSON patch that replaces the finalizers. The patch fails if there were
+// finalizers and they have changed meanwhile. Other changes, such as this manager's own status
+// writes, do not matter.
 func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
 	type op struct {
 		Op    string `json:"op"`
@@ -130,8 +131,8 @@ func (c *reconciler) removeFinalizers(a *record, o *oam.Application) {
 	})
 }
 
-// releaseUnreadable removes the finalizers of a deleted Application whose record cannot be read,
-// and tells in an event what stays.
+// releaseUnreadable removes the finalizers of a deleted Application whose tracker cannot be read,
+// and writes an event that says which objects stay.
 func (c *reconciler) releaseUnreadable(a *record, o *oam.Application) {
 	tracker := records.TrackerName(a.Key.Namespace, a.Key.Name)
 	if !slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) && !slices.Contains(o.Finalizers, oam.OrphanFinalizer) {

@@ -18,7 +18,7 @@ import (
 )
 
 // replan makes the plan again if its inputs have changed. It returns false if there is no plan;
-// a.planErr says why.
+// a.PlanErr says why.
 func (c *reconciler) replan(a *record, o *oam.Application) bool {
 	clusters := c.targets.Version()
 	if len(a.planning.read) > 0 && c.planner.ValuesChanged(a.State, a.planning.read) {
@@ -118,7 +118,7 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 }
 
 // keepAsApplied replaces the objects of a plan by those last applied, if definitions have changed
-// since: an Application changes only when its spec does.
+// since. An Application changes only when its spec does.
 func keepAsApplied(p *plan.Plan, r *records.Tracker) {
 	last := r.Latest()
 	if last == nil || equalMaps(last.Definitions, p.Definitions) {

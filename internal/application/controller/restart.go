@@ -43,8 +43,8 @@ func (a *record) theirs(o *oam.Application) *oam.WorkflowStatus {
 	return theirs
 }
 
-// restart decides whether to deploy the present revision again now, because of the restart
-// annotation (once, at a time, or periodically) or of a restart command. It returns true if so.
+// restart reports whether to deploy the present revision again now, because of a restart command or
+// of the restart annotation, which may ask for it once, at a time, or periodically.
 func (c *reconciler) restart(a *record, o *oam.Application) bool {
 	last := a.Tracker.Latest()
 	if last == nil {

@@ -86,8 +86,8 @@ const overridden = `
         objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: one}, data: {k: %[1]s}}]
 `
 
-// TestAManagerThatEndsAfterEachWriteComesToAnEnd checks that each manager in a row, of which each
-// ends after one write, writes something that the earlier ones have not written.
+// TestAManagerThatEndsAfterEachWriteComesToAnEnd runs managers in a row, each of which ends after
+// one write, and checks that each writes something that the earlier ones have not written.
 func TestAManagerThatEndsAfterEachWriteComesToAnEnd(t *testing.T) {
 	const livesMax = 20
 	for name, spec := range map[string]string{

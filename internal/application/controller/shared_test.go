@@ -100,7 +100,7 @@ func (e *env) foreign() {
 	}
 }
 
-// pair is the spec of an Application of two components, of which one depends on the other.
+// pair is the spec of an Application of two components, one of which depends on the other.
 func pair(name, value string) string {
 	return fmt.Sprintf(`
 components:

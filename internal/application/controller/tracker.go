@@ -11,9 +11,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// nameNewObjects names new objects in the tracker, and reports whether the stored tracker already
-// names all objects of the plan. If it returns false, the tracker's answer, or the end of a backoff,
-// brings the Application back.
+// nameNewObjects names new objects in the tracker. It reports whether the stored tracker already
+// names all objects of the plan. If it returns false, the answer to the tracker's write, or the end
+// of a backoff, enqueues the Application.
 func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
 	if a.Writes.InFlight(records.TrackerWrite) {
 		return false
@@ -62,7 +62,7 @@ func (c *reconciler) load(a *record) (bool, error) {
 	return loaded, err
 }
 
-// reportUnreadable reports in an Application's status that its record cannot be read. The
+// reportUnreadable reports in an Application's status that its tracker cannot be read. The
 // Application's objects are then unknown, so nothing is created, changed or deleted for it until
 // the tracker changes. An Application that is being deleted is released.
 func (c *reconciler) reportUnreadable(a *record, err error) {

@@ -21,19 +21,18 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// errNoDefinition marks names that no definition has. Applications that use such a name are planned
+// ErrNotFound means that no definition has a name. Applications that use such a name are planned
 // again when definitions change.
 var ErrNotFound = errors.New("there is no such definition")
 
 // unreadable is the error for a definition that exists but cannot be decoded.
 type unreadable struct{ error }
 
-// Is makes unreadable match errNoDefinition, so that Applications wait for a change in the same
-// way.
+// Is makes unreadable match ErrNotFound, so that Applications wait for a change in the same way.
 func (unreadable) Is(target error) bool { return target == ErrNotFound }
 
 // Library caches compiled definitions. Each is compiled at first use and again after a change.
-// definitions also watches the Policies and Workflows that Applications share.
+// Library also watches the Policies and Workflows that Applications share.
 type Library struct {
 	components *informer.Informer[*oam.ComponentDefinition]
 	traits     *informer.Informer[*oam.TraitDefinition]
@@ -50,7 +49,7 @@ type Library struct {
 	compiled map[definitionKey]compiled
 }
 
-// Config configures definitions.
+// Config configures a Library.
 type Config struct {
 	// Beta and Alpha are clients for core.oam.dev/v1beta1 and v1alpha1.
 	Beta, Alpha rest.Interface
@@ -63,10 +62,11 @@ type Config struct {
 	Applications iter.Seq2[*oam.Application, error]
 	// Changed is called after a change of any definition, shared policy or shared workflow.
 	Changed func()
-	// Malformed is called for objects that cannot be decoded. If nil, nobody is told.
+	// Malformed is called for objects that cannot be decoded. If nil, they are not reported.
 	Malformed func(runtime.Object, *malformed.Error)
 }
 
+// New returns a Library. It reads nothing before Run.
 func New(cfg Config) *Library {
 	beta, alpha := cfg.Beta, cfg.Alpha
 	d := &Library{
@@ -138,7 +138,7 @@ func (d *Library) handle(changed func(), revisions *revisionWriter) {
 		Deleted: func(r *oam.DefinitionRevision) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			for key := range d.compiled { // few are of revisions, and this is rare
+			for key := range d.compiled { // few keys are of revisions, and this is rare
 				if base, pinned, ok := strings.Cut(key.name, "@"); ok && key.namespace == r.Namespace && pinnedName(base, pinned) == r.Name {
 					delete(d.compiled, key)
 				}
@@ -191,8 +191,7 @@ type compiled struct {
 	err      error
 }
 
-// Templates are the definitions for one Application. Templates that are not compiled yet are
-// compiled on its behalf.
+// Templates finds definitions for one Application. Run compiles those that are not compiled yet.
 type Templates struct {
 	*Library
 	Run render.Run
@@ -219,7 +218,7 @@ func (d Templates) Step(namespace, name string) (*render.Template, error) {
 }
 
 // find looks for a definition in the Application's namespace, then in oam.SystemNamespace. A name
-// with @ is a revision of a definition.
+// with @ refers to a revision of a definition.
 func find[T apiwriter.Object](d Templates, kind *informer.Informer[T], called render.Kind, empty T, definition func(T) *render.Definition, namespace, name string) (*render.Template, error) {
 	base, pinned, ok := strings.Cut(name, "@")
 	if ok {
@@ -234,7 +233,7 @@ func find[T apiwriter.Object](d Templates, kind *informer.Informer[T], called re
 			continue
 		}
 		if ok && len(d.revisionsNamed(called, ns, base)) > 0 {
-			break // its first state is no longer kept
+			break // the first state of the definition is no longer kept
 		}
 		return d.compile(definitionKey{called, ns, base}, o.GetResourceVersion(), func() (*render.Definition, error) { return definition(o), nil })
 	}

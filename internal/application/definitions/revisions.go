@@ -36,7 +36,7 @@ type revisedDefinition struct {
 	version string // the version that the definition states, or empty
 }
 
-// assigned is the newest revision of a definition, which the watch may not have shown yet.
+// assigned is the newest revision of a definition. The watch may not have shown it yet.
 type assigned struct {
 	number int64
 	hash   string
@@ -74,21 +74,22 @@ func revisionName(name string, number int64, version string) string {
 type revisionWriter struct {
 	definitions *Library
 	cfg         Config
-	// writing is set once the watches of definitions and their revisions have synced.
+	// writing is set once the watches of definitions and of revisions have synced.
 	writing atomic.Bool
 
 	mu       sync.Mutex
 	assigned map[definitionKey]assigned
 }
 
-// begin handles all definitions. Call it once their watches and those of revisions have synced.
+// begin stores the states of all definitions that have no revision yet. Call it once the watches of
+// definitions and of revisions have synced.
 func (w *revisionWriter) begin() {
 	w.writing.Store(true)
 	w.definitions.each(func(r *revisedDefinition) { w.changed(nil, r) })
 }
 
-// changed stores a definition's new state as a revision. It does nothing until the
-// watches of definitions and revisions have synced. old is the previous state, or nil.
+// changed stores a definition's new state as a revision. It does nothing until the watches of
+// definitions and revisions have synced. old is the previous state, or nil.
 func (w *revisionWriter) changed(old, new *revisedDefinition) {
 	if !w.writing.Load() {
 		return // begin handles all definitions
@@ -185,7 +186,7 @@ func definitionLabel(k render.Kind) string {
 	return strings.ToLower(string(k)) + ".oam.dev/name"
 }
 
-// dispensable returns the revisions beyond the limit that no Application refers to.
+// dispensable returns the revisions that are beyond the limit and that no Application refers to.
 func (w *revisionWriter) dispensable(def *render.Definition, known []*oam.DefinitionRevision) []*oam.DefinitionRevision {
 	if len(known) < definitionRevisionsMax {
 		return nil
@@ -226,8 +227,9 @@ func (w *revisionWriter) dispensable(def *render.Definition, known []*oam.Defini
 // pinnedName returns the name of the revision that type@pinned names.
 func pinnedName(name, pinned string) string { return name + "-v" + strings.TrimPrefix(pinned, "v") }
 
-// newest returns the revision that type@pinned refers to: the revision of that name, or else the
-// newest whose version begins so, as 1.4.2 begins with 1.4. It returns nil if there is none.
+// newest returns the revision that type@pinned refers to: the revision of that name, or otherwise
+// the newest one whose version begins with pinned, as 1.4.2 begins with 1.4. It returns nil if
+// there is none.
 func newest(known []*oam.DefinitionRevision, name, pinned string) *oam.DefinitionRevision {
 	var found *oam.DefinitionRevision
 	var best *version.Version

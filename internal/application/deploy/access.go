@@ -17,11 +17,11 @@ import (
 type Access struct {
 	Targets *objects.Targets
 	Watches *objects.Watches
-	// Unconfined is Config.UnconfinedSteps.
+	// Unconfined is set if Config.UnconfinedSteps of package controller is.
 	Unconfined bool
 	// Ctx returns the context of the controller.
 	Ctx func() context.Context
-	// Aside runs a function that waits for an answer, see controlloop.Loop.Yield.
+	// Aside runs a function that waits for an answer. See controlloop.Loop.Yield.
 	Aside func(wait func())
 }
 
@@ -46,8 +46,8 @@ func (x *Access) MayRead(a *State, t *objects.Target, ref plan.Ref) error {
 	return err
 }
 
-// others returns an object that the Application only looks at, if the Application's author may read
-// it. there is nil if the object does not exist; known is false until the watch has synced.
+// others returns an object that the Application only reads, if the Application's author may read
+// it. The object is nil if it does not exist. known is false until the watch has synced.
 func (x *Access) others(a *State, r *plan.Resource) (there *objects.Object, known bool, _ error) {
 	t, err := x.Targets.Reach(r.Cluster)
 	if err != nil {
@@ -62,8 +62,8 @@ func (x *Access) others(a *State, r *plan.Resource) (there *objects.Object, know
 	return there, true, nil
 }
 
-// MayReach returns an error if a step may not use an object. Unless Config.UnconfinedSteps is set,
-// what Applications read and what their steps write is limited to the Application's namespace.
+// MayReach returns an error if a step may not use an object. Unless Unconfined is set, what
+// Applications read and what their steps write is limited to the Application's namespace.
 // Applications in oam.SystemNamespace are not limited. The limit holds whether an Application acts
 // with its author's rights or with the manager's.
 func (x *Access) MayReach(a *State, object map[string]any) error {
@@ -71,6 +71,8 @@ func (x *Access) MayReach(a *State, object map[string]any) error {
 	return x.MayReachNamespace(a, u.GetNamespace(), true)
 }
 
+// MayReachNamespace is like MayReach for all objects in a namespace. namespaced is false for
+// objects that have no namespace.
 func (x *Access) MayReachNamespace(a *State, namespace string, namespaced bool) error {
 	if x.Unconfined || a.Key.Namespace == oam.SystemNamespace || namespaced && (namespace == "" || namespace == a.Key.Namespace) {
 		return nil

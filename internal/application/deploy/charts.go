@@ -75,7 +75,7 @@ func (x *AppCharts) Chart(namespace string, from *plan.ChartSource, values []pla
 	return found, out, err
 }
 
-// ErrChart marks charts that could not be fetched, which is retried.
+// ErrChart marks a chart that could not be fetched. The fetch is retried.
 var ErrChart = errors.New("it cannot be fetched")
 
 // data returns the data of a Secret or a ConfigMap. home is the namespace if namespace is empty.
@@ -122,7 +122,8 @@ func (x *AppCharts) data(kind, home, namespace, name string, optional bool) (map
 	return out, err
 }
 
-// ValuesChanged reports whether an object has changed since the plan was made from its values.
+// ValuesChanged reports whether an object in read has changed since the plan was made from its
+// values.
 func (p *Planner) ValuesChanged(a *State, read map[plan.Ref]string) bool {
 	for ref, version := range read {
 		there, known, err := p.Watches.Get(p.Targets.Local, ref, a.Key, true)

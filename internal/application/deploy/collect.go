@@ -27,7 +27,7 @@ type Remover struct {
 	Authors      *author.Finder
 }
 
-// Collect deletes the objects that left the Application. It returns true if the tracker must be
+// Collect deletes the objects that have left the plan. It returns true if the tracker must be
 // written.
 func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
 	order := d.orderOf(a, spec)
@@ -67,8 +67,8 @@ func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
 		}
 		ref := records.RefKey(r.Ref)
 		if _, err := d.Targets.Reach(r.Cluster); err != nil {
-			// What was last applied there stays the base of the merge when the cluster can be
-			// reached again.
+			// What was last applied in the cluster stays the base of the merge for when the cluster
+			// can be reached again.
 			if before, ok := a.Tracker.Applied[ref]; ok {
 				applied[ref] = before
 			}
@@ -85,7 +85,8 @@ func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
 }
 
 // RemoveAll deletes the objects of an Application that is removed, in the order that spec asks for.
-// It returns how many remain, why some cannot be reached, and whether others could not be removed.
+// It returns how many objects remain, why some cannot be reached, and whether others could not be
+// removed.
 func (d *Remover) RemoveAll(a *State, spec *oam.ApplicationSpec) (remaining int, why error, failed bool) {
 	order := d.orderOf(a, spec)
 	if !a.leaving {
@@ -115,8 +116,8 @@ func (d *Remover) RemoveAll(a *State, spec *oam.ApplicationSpec) (remaining int,
 }
 
 // removeOne deletes one object with the rights of as, or with the manager's own if as is nil, and
-// reports whether the object is gone. An object that another Application owns by now is left alone
-// and counts as gone.
+// reports whether the object is deleted. An object that another Application owns by now is left
+// alone and counts as deleted.
 func (d *Remover) removeOne(a *State, m *oam.ManagedResource, propagation metav1.DeletionPropagation, as *apiwriter.Identity) (bool, error) {
 	ref := records.RefOf(m)
 	t, err := d.Targets.Reach(ref.Cluster)
@@ -188,7 +189,7 @@ func (d *Remover) leave(a *State, ref plan.Ref, there *objects.Object) error {
 }
 
 // leftTo reports whether a is the only remaining Application that shares an object whose labels
-// name a deleted owner. handOver leaves such labels if nobody may change them.
+// name a deleted owner. handOver leaves such labels if no author may change them.
 func (d *Remover) leftTo(a *State, there *objects.Object) bool {
 	if !objects.SharedBy(there, a.Key) || len(d.living(a, append(objects.Sharers(there), there.Owner.String()))) > 1 {
 		return false
@@ -197,8 +198,8 @@ func (d *Remover) leftTo(a *State, there *objects.Object) bool {
 	return !exists
 }
 
-// living returns the Applications of a list (namespace/name) that exist, and a itself, which is
-// being deleted.
+// living returns the Applications of list (namespace/name) that exist, and a itself, which is being
+// deleted.
 func (d *Remover) living(a *State, list []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool {
 		namespace, name, _ := strings.Cut(s, "/")
@@ -230,6 +231,7 @@ func (d *Remover) handOver(a *State, ref plan.Ref, there *objects.Object, list [
 	return false, d.relabel(a, ref, there, map[string]any{oam.AppNameLabel: name, oam.AppNamespaceLabel: namespace, oam.RenderHashLabel: nil}, others)
 }
 
+// relabel sets labels on a shared object and replaces the list of Applications that share it.
 func (d *Remover) relabel(a *State, ref plan.Ref, there *objects.Object, labels map[string]any, sharers []string) error {
 	metadata := map[string]any{"annotations": map[string]any{oam.SharedByAnnotation: strings.Join(sharers, ",")}}
 	if labels != nil {

@@ -8,16 +8,16 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// order is the order in which components are removed, for an Application that asks for one. nil:
-// all are removed at once.
+// deletionOrder is the order in which an Application's components are removed. A nil order means
+// that all are removed at once.
 type deletionOrder struct {
 	// dependents has, by component, the components that depend on it.
 	dependents map[string][]string
-	// there has the components that still have live objects.
+	// existing has the components that still have live objects.
 	existing map[string]bool
 }
 
-// orderOf returns the order of removal that spec asks for, or nil.
+// orderOf returns the order of removal that spec asks for, or nil if it asks for none.
 func (d *Remover) orderOf(a *State, spec *oam.ApplicationSpec) *deletionOrder {
 	if spec == nil || !plan.RemovesInOrder(spec) {
 		return nil
@@ -64,7 +64,7 @@ func (d *Remover) mayBeThere(a *State, m *oam.ManagedResource) bool {
 	return there != nil && there.Owner == a.Key
 }
 
-// holds reports whether an object stays for now because components that depend on its component
+// mustWait reports whether an object stays for now because components that depend on its component
 // still have live objects.
 func (w *deletionOrder) mustWait(m *oam.ManagedResource) bool {
 	return w != nil && slices.ContainsFunc(w.dependents[m.Component], func(d string) bool { return w.existing[d] })

@@ -52,7 +52,7 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 			blocked[i] = true
 			p.problem(err)
 		case !ready:
-			return Progress{} // the watch enqueues the key when it is
+			return Progress{} // the watch enqueues the Application when it has synced
 		}
 	}
 	healthy := map[string]bool{}
@@ -123,7 +123,7 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 	return p
 }
 
-// waveOf returns the first wave of a component.
+// waveOf returns the wave of a component's first object, or 0 if the component has no objects.
 func waveOf(p *plan.Plan, comp *plan.Component) int {
 	if len(comp.Resources) == 0 {
 		return 0
@@ -131,13 +131,15 @@ func waveOf(p *plan.Plan, comp *plan.Component) int {
 	return p.Resources[comp.Resources[0]].Wave
 }
 
-// bringsKinds reports whether an object waits for CustomResourceDefinitions of its component.
+// bringsKinds reports whether r's component creates CustomResourceDefinitions in an earlier wave
+// than r.
 func bringsKinds(p *plan.Plan, r *plan.Resource) bool {
 	return slices.ContainsFunc(p.Resources, func(x plan.Resource) bool {
 		return x.GVK.Kind == "CustomResourceDefinition" && x.Component == r.Component && x.Wave < r.Wave
 	})
 }
 
+// waitsFor reports whether a component depends on a component that is not healthy.
 func waitsFor(comp *plan.Component, healthy map[string]bool) bool {
 	for _, d := range comp.DependsOn {
 		if other := (plan.Component{Name: d, Placement: comp.Placement}); !healthy[other.Key()] {
@@ -172,7 +174,7 @@ func (d *Deployer) bring(a *State, r *plan.Resource) (bool, error) {
 	case there == nil:
 		return false, d.create(a, r)
 	case there.Deleting:
-		return false, nil // created again when it is gone
+		return false, nil // the object is created again when it is deleted
 	case there.Owner != a.Key:
 		if r.ReadOnly {
 			if t, err := d.Targets.Reach(r.Cluster); err != nil {
@@ -216,8 +218,8 @@ func (d *Deployer) bring(a *State, r *plan.Resource) (bool, error) {
 	return false, d.change(a, r, there, patch)
 }
 
-// readOnlyInterval is the time between two checks for an object that another owner manages, when
-// there are too many such objects to watch each one.
+// readOnlyInterval is the time between two checks for an object of another owner, while there are
+// too many such objects to watch each one.
 const readOnlyInterval = 10 * time.Second
 
 // applyReadOnly reports whether an object exists that a read-only policy leaves to another owner.
@@ -294,12 +296,12 @@ func (d *Deployer) settled(a *State, ref string, err error) {
 	}
 }
 
-// exists handles a creation that failed because the object exists: it finds out who owns the
-// object.
+// exists handles a creation that failed because the object exists: it reads the object to find its
+// owner.
 func (d *Deployer) exists(a *State, t *objects.Target, r *plan.Resource) {
 	there, err := t.Objects.Read(d.Ctx(), r.Ref)
 	if apierrors.IsNotFound(err) {
-		err = nil // gone meanwhile: the next turn creates it
+		err = nil // it was deleted meanwhile: the next turn creates it
 	}
 	if err != nil || there == nil {
 		d.settle(a, records.RefKey(r.Ref), err)
@@ -307,7 +309,7 @@ func (d *Deployer) exists(a *State, t *objects.Target, r *plan.Resource) {
 	}
 	t.Objects.Unbury(r.GVK, there.GetUID())
 	if owner := objects.OwnerOf(there.GetLabels()); owner.Name != "" {
-		// The watch is late.
+		// The watch has not shown the object yet.
 		t.Objects.Put(r.GVK, there)
 		d.settle(a, records.RefKey(r.Ref), nil)
 		return
@@ -323,8 +325,9 @@ func (d *Deployer) exists(a *State, t *objects.Target, r *plan.Resource) {
 	})
 }
 
-// adopt patches an object that has no owner so that it becomes the Application's, if the
-// Application may take it over or had created or changed it before somebody removed the labels.
+// adopt patches an object that has no owner so that it becomes the Application's. It returns an
+// error unless the Application may take the object over, or created or changed it before its labels
+// were removed.
 func (d *Deployer) adopt(a *State, r *plan.Resource, there *objects.Object) error {
 	if !r.TakeOver && !a.UIDs[there.Uid] {
 		return fmt.Errorf("%s exists but not managed by any application now", r.Ref)
@@ -391,7 +394,7 @@ func (d *Deployer) recreate(a *State, r *plan.Resource, there *objects.Object) {
 	})
 }
 
-// share adds the Application to the annotation that lists who shares an object.
+// share adds the Application to the annotation that lists the Applications that share an object.
 func (d *Deployer) share(a *State, r *plan.Resource, there *objects.Object) error {
 	list := objects.Sharers(there)
 	if len(list) == 0 {

@@ -79,7 +79,7 @@ func newWorld(t *testing.T, resources ...plan.Resource) *world {
 	return x
 }
 
-// turn delivers what was posted, dispatches, and returns the writes that this asked for.
+// turn delivers what was posted, calls Dispatch, and returns the progress and the new writes.
 func (x *world) turn() (Progress, []string) {
 	for _, do := range x.posted {
 		do()
@@ -90,7 +90,7 @@ func (x *world) turn() (Progress, []string) {
 	return p, x.w.asked[before:]
 }
 
-// answer answers the last write with err, or else with the object as created.
+// answer answers the last write with err or, if err is nil, with the object as created.
 func (x *world) answer(err error) {
 	last := len(x.w.answers) - 1
 	o := x.w.created[last]
@@ -220,8 +220,8 @@ func TestWhatTheServerStoresOtherwiseIsNotWrittenAgain(t *testing.T) {
 	x.want("changed again by another client", 0, `patch config {"data":{"k":"v"}}`)
 }
 
-// TestAnObjectWithoutAnOwnerIsAdopted checks what becomes of an object that exists and has no
-// owner: the Application takes it over if it may, and if the plan still has it.
+// TestAnObjectWithoutAnOwnerIsAdopted checks that an Application takes over an object without an
+// owner if it may and if the plan still has the object.
 func TestAnObjectWithoutAnOwnerIsAdopted(t *testing.T) {
 	for name, c := range map[string]struct {
 		takeOver, ours, planned bool

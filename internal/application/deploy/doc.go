@@ -6,8 +6,9 @@
 //	                     └───── State ◀── posted to the Application's key ◀── answers
 //
 // Dispatch compares each object of the plan with the watch caches, decides, and hands over at most
-// one write per object. It waits for no write. Collect deletes objects that have left the plan, and
-// RemoveAll those of an Application that is removed, in the order that the Application asks for.
+// one write per object. It waits for no write. Collect deletes the objects that have left the plan.
+// RemoveAll deletes the objects of an Application that is removed, in the order that the
+// Application asks for.
 //
 // # Invariants
 //

@@ -31,7 +31,8 @@ type externalReads struct {
 	a *State
 }
 
-// The backoff between two reads of state that no watch shows. It doubles.
+// RepeatFirst and RepeatMax bound the backoff between two reads of state that no watch shows. It
+// doubles.
 const (
 	RepeatFirst = time.Second
 	RepeatMax   = time.Minute
@@ -40,7 +41,7 @@ const (
 // ListMax bounds the number of objects that one list returns to a plan or a step.
 const ListMax = 500
 
-// errAsked marks questions that got an error as answer; they are asked again.
+// ErrAskedAgain marks the error of a question that is asked again.
 var ErrAskedAgain = errors.New("it is asked for again")
 
 // read returns the answer to a question, or starts asking it.
@@ -69,7 +70,7 @@ func (q externalReads) read(question any, ask func(ctx context.Context) (any, er
 		a.WakeAfter(RepeatFirst) // too many questions are under way
 		return nil, plan.ErrNotYet
 	}
-	answers := a.External // a.external is another map once the answers are forgotten
+	answers := a.External // a.External is another map once the answers are forgotten
 	answers[key] = cachedRead{times: known.times + 1}
 	go func() {
 		defer p.Outside.Free()
@@ -86,7 +87,7 @@ func (q externalReads) read(question any, ask func(ctx context.Context) (any, er
 	return nil, plan.ErrNotYet
 }
 
-// cachedRead is the answer to a question, or the error instead.
+// cachedRead is the answer to a question, or the error that was returned instead.
 type cachedRead struct {
 	value any
 	err   error
@@ -95,7 +96,7 @@ type cachedRead struct {
 	again time.Time // when the question is asked again after an error
 }
 
-// Reads returns what answers the questions of an Application's plan.
+// Reads returns the reader that answers the questions of an Application's plan.
 func (p *Planner) Reads(a *State) plan.ExternalReader { return externalReads{p, a} }
 
 // Objects implements plan.ExternalReader.
@@ -160,7 +161,7 @@ func objectsOf(value any) []map[string]any {
 	return out
 }
 
-// address is the question which manifests a URL returns.
+// address is the question for the manifests at a URL.
 type address string
 
 // Manifests implements plan.ExternalReader.
@@ -170,7 +171,7 @@ func (q externalReads) Manifests(url string) ([]map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		q.p.reading.Lock() // parsed, a text takes many times its size
+		q.p.reading.Lock() // parsing takes many times the text's size in memory
 		defer q.p.reading.Unlock()
 		if err := yamldoc.Check(body, external.ResponseBytesMax, "the answer of "+url); err != nil {
 			return nil, err

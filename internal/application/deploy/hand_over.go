@@ -9,9 +9,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/author"
 )
 
-// actAsFor finds an identity for removing an Application's labels from objects that it shares: its
-// own author or, if that author is not known any more, the author of another Application that
-// shares the object.
+// actAsFor sets the identity for removing an Application's labels from objects that it shares: its
+// own author or, if that author is no longer known, the author of another Application that shares
+// the object.
 func (d *Remover) actAsFor(a *State, other string) {
 	if a.As != nil || d.Authors.ActAsManager {
 		return
@@ -25,7 +25,7 @@ func (d *Remover) actAsFor(a *State, other string) {
 	}
 }
 
-// authorAt returns the identity that the Application under a key impersonates.
+// authorAt returns the identity that the Application with a key impersonates.
 func (d *Remover) authorAt(k types.NamespacedName) (*apiwriter.Identity, error) {
 	raw, ok := d.Applications.Get(k.Namespace, k.Name)
 	if !ok {

@@ -17,7 +17,7 @@ import (
 
 // ComponentState is the state of one component.
 type ComponentState struct {
-	// Applied is set if the component's objects are as the plan wants them. waits is set if the
+	// Applied is set if the component's objects are as the plan wants them. Waits is set if the
 	// component waits for another component.
 	Applied, Waits  bool
 	Healthy         bool
@@ -29,7 +29,7 @@ type ComponentState struct {
 	Traits  []oam.TraitStatus
 }
 
-// cachedHealth is a component's state and the versions of the objects that it was evaluated from.
+// cachedHealth is a component's state and the versions of the objects from which it was evaluated.
 type cachedHealth struct {
 	versions string
 	state    ComponentState
@@ -46,7 +46,7 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 		r := &a.Plan.Resources[at]
 		there := d.Targets.Seen(r.Ref)
 		if there == nil && r.ReadOnly {
-			there, _, _ = d.others(a, r) // dispatch reports the error
+			there, _, _ = d.others(a, r) // Dispatch reports the error
 		}
 		if there == nil || there.RenderHash != r.Hash && there.Owner == a.Key {
 			// An object that is about to be updated says nothing about its new state.

@@ -24,7 +24,7 @@ type Planner struct {
 	// Outside bounds the questions and actions that are under way at the same time.
 	Outside Slots
 	reading sync.Mutex // held while a fetched text is parsed
-	// Observe is told how long each plan took, in seconds.
+	// Observe is called with the time that each plan took, in seconds.
 	Observe func(seconds float64)
 	Now     func() time.Time
 }

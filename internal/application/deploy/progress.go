@@ -11,14 +11,14 @@ import (
 type Progress struct {
 	// Planned is set if there is a plan. Without a plan the other fields mean nothing.
 	Planned bool
-	// Applied is the number of objects that are as the plan wants them. blocked is the number of
+	// Applied is the number of objects that are as the plan wants them. Blocked is the number of
 	// objects in clusters that cannot be reached.
 	Applied, Blocked int
 	// Components holds the components' states, in the plan's order.
 	Components []ComponentState
 	// Finished is set once every component has been healthy since the spec last changed.
 	Finished bool
-	// Settled is like finished, but ignores objects in clusters that cannot be reached.
+	// Settled is like Finished, but ignores objects in clusters that cannot be reached.
 	Settled bool
 	// Workflow is the workflow's status, for an Application that is deployed in steps.
 	Workflow *oam.WorkflowStatus

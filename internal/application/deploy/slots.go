@@ -1,10 +1,10 @@
 package deploy
 
-// Slots bounds how many requests to other systems are under way at the same time, apart from the
-// manager's own writes.
+// Slots bounds how many requests to other systems, apart from the manager's own writes, are under
+// way at the same time.
 type Slots chan struct{}
 
-// outsideMax is that number.
+// outsideMax is the number of slots.
 const outsideMax = 16
 
 // NewSlots returns free slots.

@@ -7,10 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The number of Applications that may be deployed for the first time at the same time: as many as
-// keep the server busy. More would make each one ready later, keep their plans in memory meanwhile,
-// and let the statuses of finished ones wait among all other writes. The best number depends on the
-// distance to the clusters, so the gate finds it by experiment.
+// Bounds on the number of Applications that may be deployed for the first time at the same time: as
+// many as keep the server busy. More would make each one ready later, keep their plans in memory
+// meanwhile, and let the statuses of finished ones wait among all other writes. The best number
+// depends on the distance to the clusters, so StartLimiter finds it by experiment.
 const (
 	beginningMin = 8
 	beginningMax = 64
@@ -19,7 +19,7 @@ const (
 )
 
 // StartLimiter admits Applications to their first deployment, in order of arrival and a limited
-// number at a time. An Application leaves the gate when none of its writes is under way and
+// number at a time. An Application gives up its place when none of its writes is under way and
 // controllers have observed what it created, whatever it waits for then; or when a managed cluster
 // does not answer, because others must not wait for that cluster.
 type StartLimiter struct {
@@ -27,10 +27,10 @@ type StartLimiter struct {
 	more    float64 // places beyond beginningMin
 	begun   map[types.NamespacedName]bool
 	waiting []types.NamespacedName
-	waits   map[types.NamespacedName]bool // the keys in waiting that still want to enter
+	waits   map[types.NamespacedName]bool // the keys in waiting that are still to enter
 }
 
-// places returns how many Applications may be inside. The caller holds mu.
+// places returns how many Applications may have a place. The caller holds mu.
 func (g *StartLimiter) places() int { return beginningMin + int(g.more) }
 
 // Enter reports whether an Application may proceed. If not, it is appended to the waiting list.
@@ -54,14 +54,14 @@ func (g *StartLimiter) Enter(k types.NamespacedName) bool {
 	return false
 }
 
-// Has reports whether an Application is inside the gate.
+// Has reports whether an Application has a place.
 func (g *StartLimiter) Has(k types.NamespacedName) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.begun[k]
 }
 
-// Leave removes an Application from the gate, and returns the waiting ones that enter instead. lag
+// Leave frees an Application's place, and returns the waiting Applications that enter instead. lag
 // is the present duration of writes.
 func (g *StartLimiter) Leave(k types.NamespacedName, lag time.Duration) (next []types.NamespacedName) {
 	g.mu.Lock()
@@ -83,14 +83,14 @@ func (g *StartLimiter) Leave(k types.NamespacedName, lag time.Duration) (next []
 	return next
 }
 
-// adapt widens or narrows the gate. It changes by one place in the time in which all places are
-// left once.
+// adapt changes the number of places. It changes by one place in the time in which all places are
+// freed once.
 func (g *StartLimiter) adapt(lag time.Duration) {
 	step := 1 / float64(g.places())
 	if lag > crowded {
 		step = -step
 	}
-	if len(g.waits) > 0 || step < 0 { // widen only if somebody waits
+	if len(g.waits) > 0 || step < 0 { // add places only if an Application waits
 		g.more = min(max(g.more+step, 0), beginningMax-beginningMin)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestApplicationsBeginInTheirOrder checks that never more Applications than the limit are inside
-// the gate, that all enter in the end, and that they enter in the order in which they came. Some
-// leave while they wait.
+// TestApplicationsBeginInTheirOrder checks that never more Applications than the limit have a
+// place, that all enter in the end, and that they enter in the order in which they came. Some leave
+// while they wait.
 func TestApplicationsBeginInTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &StartLimiter{}
@@ -70,8 +70,8 @@ func TestApplicationsBeginInTheirOrder(t *testing.T) {
 	})
 }
 
-// TestTheGateIsAsWideAsTheServerBears checks that the gate is wide while writes are quick, and
-// narrow while they wait for each other.
+// TestTheGateIsAsWideAsTheServerBears checks that there are many places while writes are quick, and
+// few while they wait for each other.
 func TestTheGateIsAsWideAsTheServerBears(t *testing.T) {
 	g := &StartLimiter{}
 	next := 0
@@ -80,7 +80,7 @@ func TestTheGateIsAsWideAsTheServerBears(t *testing.T) {
 			for g.Enter(types.NamespacedName{Name: fmt.Sprint(next)}) {
 				next++
 			}
-			next++ // one that waits
+			next++ // an Application that waits
 			for k := range g.begun {
 				g.Leave(k, lag)
 				break

@@ -9,17 +9,18 @@ import (
 )
 
 const (
-	// takenUpMax is how long after the last answer an Application may keep its place at the gate
-	// until controllers have observed the objects it created.
+	// takenUpMax is how long after the last answer an Application may keep its place until
+	// controllers have observed the objects that it created.
 	takenUpMax = 2 * time.Second
 	// silenceMax is how long a managed cluster may leave writes unanswered before Applications stop
-	// keeping their places at the gate for it. It is a round trip to the other side of the world,
-	// and a short wait for others when the cluster has gone.
+	// keeping their places for it. It is a round trip to the other side of the world, and a short
+	// wait for others when the cluster is unreachable.
 	silenceMax = 250 * time.Millisecond
 )
 
-// KeepsPlace reports whether an Application that is inside the gate stays there. again is when to
-// ask again if nothing happens before; zero means an answer will bring the Application back.
+// KeepsPlace reports whether an Application at the start limiter keeps its place. again is how long
+// to wait before asking again if nothing happens earlier; zero means that an answer enqueues the
+// Application.
 func (d *Deployer) KeepsPlace(a *State) (keeps bool, again time.Duration) {
 	now := d.Now()
 	local := len(a.Writes.Flight) // writes to the local cluster that are under way

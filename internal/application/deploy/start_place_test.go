@@ -15,9 +15,9 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// TestPlacesAreKeptUntilWhatWasMadeIsTakenUp checks that an Application keeps its place at the gate
-// until controllers have observed its objects, for takenUpMax at most, and while its writes are
-// under way, unless their cluster does not answer.
+// TestPlacesAreKeptUntilWhatWasMadeIsTakenUp checks that an Application keeps its place at the
+// start limiter until controllers have observed its objects, for takenUpMax at most, and while its
+// writes are under way, unless their cluster does not answer.
 func TestPlacesAreKeptUntilWhatWasMadeIsTakenUp(t *testing.T) {
 	now := time.Now()
 	gvk := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// State is what the deployment of one Application is made from, and what is known of it.
+// State is the input of the deployment of one Application, and its state in memory.
 type State struct {
 	*records.Owner
 	As      *apiwriter.Identity // the identity that writes impersonate; nil: the manager itself
@@ -26,11 +26,11 @@ type State struct {
 	leaving bool
 	// Follows is set if changes of definitions concern the Application.
 	Follows bool
-	// mayRead has whether the author may read each of these objects of other owners.
+	// mayRead has the result of MayRead for objects of other owners.
 	mayRead map[plan.Ref]error
 	// health has the components' states as last evaluated.
 	health map[string]cachedHealth
-	// verified has the objects that were found to be as the plan wants them. accepted has, by ref,
+	// verified has the objects that were found to be as the plan wants them. Accepted has, by ref,
 	// the hash of content that is as close to the plan as the server allows.
 	verified map[plan.Ref]verifiedContent
 	Accepted map[string]string
@@ -47,8 +47,8 @@ type verifiedContent struct {
 	hash    string
 }
 
-// SetPlan replaces the plan. What is known of objects by the plan before is forgotten, and failed
-// writes may be repeated at once.
+// SetPlan replaces the plan. It forgets what was found about objects under the previous plan, and
+// lets failed writes be retried at once.
 func (a *State) SetPlan(p *plan.Plan) {
 	a.Plan, a.health, a.verified, a.mayRead = p, map[string]cachedHealth{}, map[plan.Ref]verifiedContent{}, nil
 	a.Writes.Forget()
@@ -87,7 +87,7 @@ func (a *State) Meta(t *objects.Target, gvk schema.GroupVersionKind, reason stri
 }
 
 // accept records the outcome of a successful write. If the server stored something else than was
-// asked for, deviates is a hash of that: another write would change nothing.
+// requested, deviates is a hash of what it stored: another write would change nothing.
 func (a *State) accept(r *plan.Resource, there *objects.Object, deviates string) {
 	if a.UIDs == nil {
 		a.UIDs = map[types.UID]bool{}
@@ -112,8 +112,8 @@ func (a *State) asAccepted(ref string, there *objects.Object) bool {
 	return hash != "" && hash == objects.Content(there)
 }
 
-// ActAs sets the identity that an Application impersonates. If the identity changes, what the
-// previous one was allowed to read is forgotten.
+// ActAs sets the identity that an Application impersonates. If the identity changes, ActAs forgets
+// what the previous one was allowed to read.
 func (a *State) ActAs(id *apiwriter.Identity) {
 	if !reflect.DeepEqual(a.As, id) {
 		a.mayRead = nil

@@ -13,10 +13,10 @@ import (
 type Codec struct {
 	mu         sync.Mutex
 	dictionary *s2.Dict
-	spare      sync.Pool // buffers for pack
+	spare      sync.Pool // buffers for Pack
 }
 
-// words returns the dictionary. If there is none yet, words makes it from text.
+// dict returns the dictionary. If there is none yet, dict makes it from text.
 func (p *Codec) dict(text []byte) *s2.Dict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *Codec) dict(text []byte) *s2.Dict {
 	return p.dictionary
 }
 
-// Pack returns text compressed.
+// Pack compresses text.
 func (p *Codec) Pack(text []byte) []byte {
 	buffer, _ := p.spare.Get().(*[]byte)
 	if buffer == nil {
@@ -41,5 +41,5 @@ func (p *Codec) Pack(text []byte) []byte {
 	return bytes.Clone(*buffer)
 }
 
-// Unpack returns the text that pack compressed.
+// Unpack returns the text that Pack compressed.
 func (p *Codec) Unpack(packed []byte) ([]byte, error) { return p.dict(nil).Decode(nil, packed) }

@@ -17,8 +17,8 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// Cache evaluate users' templates, charts and expressions in child processes. An evaluator is
-// a function from bytes to bytes, so a slow or abandoned evaluation shares no state with this
+// Cache evaluates users' templates, charts and expressions in child processes. An evaluator is a
+// function from bytes to bytes, so a slow or abandoned evaluation shares no state with this
 // process.
 //
 // Outcomes, including failures, are cached by request, so the same request is not evaluated twice
@@ -44,14 +44,14 @@ type Cache struct {
 }
 
 // Pool runs the programs of users in child processes. A tenant is a namespace. sandbox.Pool
-// implements Evaluators; see sandbox.Pool.Do for the errors.
+// implements Pool; see sandbox.Pool.Do for the errors.
 type Pool interface {
 	Do(ctx context.Context, tenant, evaluator string, request []byte) ([]byte, error)
 }
 
 type evaluationKey [sha256.Size]byte
 
-// evaluated is the answer to a request, or the permanent error instead.
+// evaluated is the answer to a request, or the permanent error that was returned instead.
 type evaluated struct {
 	answer []byte
 	err    error
@@ -76,8 +76,8 @@ const (
 	answerBytesMax  = 16 << 10
 	knownBytesMax   = 12 << 20
 	evaluationBytes = 256
-	// HeavyBytes is the size from which on plans work on an answer one at a time: decoded, answers
-	// take several times as much memory.
+	// HeavyBytes is the size from which answers are used by one plan at a time: decoded, they take
+	// several times as much memory.
 	HeavyBytes = 1 << 20
 )
 
@@ -85,6 +85,8 @@ const (
 // The Application is enqueued again.
 var ErrPending = fmt.Errorf("a template is still being evaluated: %w", plan.ErrNotYet)
 
+// New returns an empty Cache. ctx returns the context of evaluations. wake enqueues an Application
+// after a delay, and must not block.
 func New(pool Pool, log *slog.Logger, clock clock.Clock, ctx func() context.Context, wake func(types.NamespacedName, time.Duration)) *Cache {
 	return &Cache{
 		pool: pool, log: log, clock: clock, ctx: ctx, wake: wake, heavy: make(chan struct{}, 1), running: map[evaluationKey]*evaluation{}, known: map[evaluationKey]evaluated{},
@@ -130,7 +132,7 @@ func (e *Cache) evaluate(app types.NamespacedName, evaluator string, request []b
 	case <-x.done:
 		return x.answer, x.err
 	default:
-		x.waiting[app] = true // run reads waiting later: it closes done under mu
+		x.waiting[app] = true // run reads waiting later, because it closes done under mu
 		return nil, ErrPending
 	}
 }
@@ -186,7 +188,8 @@ func (e *Cache) remember(key evaluationKey, x evaluated) {
 	e.bytes += len(x.answer) + evaluationBytes
 }
 
-// Acquire waits until no other plan works on a large answer. The caller must call release.
+// Acquire waits until no other plan uses a large answer. The caller must call Release.
 func (e *Cache) Acquire() { e.heavy <- struct{}{} }
 
+// Release lets the next plan use a large answer.
 func (e *Cache) Release() { <-e.heavy }

@@ -37,6 +37,7 @@ type Mail struct {
 // recipientsMax bounds the recipients of one e-mail.
 const recipientsMax = 100
 
+// NewMail reads an e-mail from a step's parameters and validates it.
 func NewMail(params map[string]any) (*Mail, error) {
 	data, err := json.Marshal(params)
 	if err != nil {
@@ -60,8 +61,8 @@ func NewMail(params map[string]any) (*Mail, error) {
 	return m, nil
 }
 
-// Send sends an e-mail, encrypted if the server supports that. The error contains nothing of the
-// server's answer but its code.
+// Send sends an e-mail, encrypted if the server supports that. The error contains only the code of
+// the server's answer.
 func (x *Client) Send(ctx context.Context, m *Mail) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()

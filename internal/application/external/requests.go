@@ -41,6 +41,7 @@ type Request struct {
 	timeout time.Duration
 }
 
+// NewRequest reads a request from a step's parameters, validates it and sets defaults.
 func NewRequest(params map[string]any) (*Request, error) {
 	data, err := json.Marshal(params)
 	if err != nil {

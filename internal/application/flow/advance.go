@@ -48,7 +48,8 @@ type Pause struct {
 // Result is the result of running a step.
 type Result struct {
 	Outcome Outcome
-	// Reason is one of the reasons of oam; if empty, the usual one for the outcome.
+	// Reason is one of the reasons of package oam. If empty, the usual reason for the outcome is
+	// used.
 	Reason  string
 	Message string
 	// Outputs has the values of the step's outputs, if it succeeded.
@@ -62,20 +63,19 @@ type Try struct {
 	Next  time.Time
 }
 
-// Look is the input of Advance, which does not change it.
+// Look is the input of Advance. Advance does not change it.
 type Look struct {
 	Program *Program
-	// Status is nil at the first look.
+	// Status is nil on the first call.
 	Status *oam.WorkflowStatus
 	// Outputs has the values that steps have produced so far, as JSON.
 	Outputs map[string]json.RawMessage
-	// Results has, by name, the results of the steps that were run for this look.
+	// Results has, by name, the results of the steps that were run for this call.
 	Results map[string]Result
 	Tries   map[string]Try
 	// Resumed has the steps that were resumed after they suspended.
 	Resumed map[string]bool
-	// Held is set while the whole workflow is suspended by a user: no step runs until it is
-	// resumed.
+	// Held is set while a user has suspended the whole workflow: no step runs until it is resumed.
 	Held bool
 	// Context is the context that conditions and inputs see.
 	Context map[string]any
@@ -91,7 +91,7 @@ type Call struct {
 	Step *Step
 	// Properties are the step's properties as JSON, with its inputs set.
 	Properties []byte
-	// Resumed says that the step's suspension is over.
+	// Resumed is set if the step's suspension is over.
 	Resumed bool
 }
 
@@ -101,9 +101,9 @@ type Decision struct {
 	Outputs map[string]json.RawMessage
 	Tries   map[string]Try
 	Resumed map[string]bool
-	// Run has the steps to run now. Their results are the input of the next look.
+	// Run has the steps to run now. Their results are the input of the next call.
 	Run []Call
-	// Wake is when to look again even if nothing has changed; zero means never.
+	// Wake is when to call Advance again even if nothing has changed; zero means never.
 	Wake time.Time
 }
 
@@ -112,7 +112,7 @@ type advance struct {
 	*Look
 	d     *Decision
 	steps map[string]*oam.StepStatus
-	asked map[string]bool // steps handled in this look that have not ended
+	asked map[string]bool // steps handled in this call that have not ended
 	now   metav1.Time
 }
 
@@ -168,7 +168,7 @@ func cloned[V any](m map[string]V) map[string]V {
 	return maps.Clone(m)
 }
 
-// walk looks at the steps of a workflow or a group, and reports whether all have ended.
+// walk advances the steps of a workflow or a group, and reports whether all have ended.
 func (a *advance) walk(steps []Step, mode oam.WorkflowMode, group *oam.StepStatus) bool {
 	all, failed := true, false
 	for i := range steps {
@@ -190,7 +190,7 @@ func (a *advance) walk(steps []Step, mode oam.WorkflowMode, group *oam.StepStatu
 	return all
 }
 
-// look looks at a step that has not ended, and reports whether it has ended now. failed says that
+// look advances a step that has not ended, and reports whether it has ended now. failed says that
 // an earlier step failed.
 func (a *advance) look(s *Step, group *oam.StepStatus, failed bool) bool {
 	st := a.steps[s.Name]
@@ -247,7 +247,7 @@ func (a *advance) pausing() bool {
 	return false
 }
 
-// group looks at a group that has started.
+// group advances a group that has started.
 func (a *advance) group(s *Step, st *oam.StepStatus) bool {
 	a.set(st, oam.StepRunning, "", "")
 	if !a.walk(s.Sub, s.Mode, st) {
@@ -263,7 +263,7 @@ func (a *advance) group(s *Step, st *oam.StepStatus) bool {
 	return true
 }
 
-// suspend looks at a suspend step, which waits until it is resumed or its duration has passed.
+// suspend advances a suspend step, which waits until it is resumed or its duration has passed.
 func (a *advance) suspend(s *Step, st *oam.StepStatus) bool {
 	if a.Resumed[s.Name] {
 		return a.finish(s, st, Result{Outcome: Succeeded, Outputs: a.suspendOutputs(s)})
@@ -523,7 +523,7 @@ func (a *advance) status(s *Step, group *oam.StepStatus) *oam.StepStatus {
 			return at
 		}
 	}
-	panic("a group without a status") // a group's steps are looked at after its entry was created
+	panic("a group without a status") // cannot happen: walk creates it first
 }
 
 // set moves a step to a phase. LastExecuteTime changes only if the phase, the reason or the message
@@ -545,6 +545,7 @@ func (a *advance) skipSub(s *Step, st *oam.StepStatus) {
 	}
 }
 
+// endSub moves the steps of a group that have a status and have not ended to a phase.
 func (a *advance) endSub(s *Step, phase oam.WorkflowStepPhase, reason string) {
 	for i := range s.Sub {
 		if st := a.steps[s.Sub[i].Name]; st != nil && !Ended(st) {
@@ -553,6 +554,7 @@ func (a *advance) endSub(s *Step, phase oam.WorkflowStepPhase, reason string) {
 	}
 }
 
+// wake sets the time of the next call to t if that is earlier.
 func (a *advance) wake(t time.Time) {
 	if a.d.Wake.IsZero() || t.Before(a.d.Wake) {
 		a.d.Wake = t

@@ -28,7 +28,7 @@ func SuspendingSteps(s *oam.WorkflowStatus) []string {
 }
 
 // Terminate returns the status with all running steps failed. Steps that have not started are
-// skipped at the next look, unless their conditions say otherwise.
+// skipped in the next Advance, unless their conditions say otherwise.
 func Terminate(s *oam.WorkflowStatus, now time.Time) *oam.WorkflowStatus {
 	s = s.DeepCopy()
 	if s == nil || s.Finished {

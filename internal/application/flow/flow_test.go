@@ -310,7 +310,7 @@ func TestEveryWorkflowEnds(t *testing.T) {
 				return
 			}
 			if s.wake.IsZero() {
-				for i := range n { // steps that run forever are ended
+				for i := range n { // end steps that run forever
 					name := fmt.Sprintf("s%d", i)
 					if s.results[name].Outcome == flow.Running {
 						s.ends(flow.Succeeded, name)

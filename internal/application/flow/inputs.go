@@ -37,7 +37,7 @@ func Value(outputs map[string]json.RawMessage, from string) (any, bool) {
 }
 
 // WithInputs returns properties with the values of inputs set. An input without a parameterKey is
-// only used in conditions.
+// used in conditions only.
 func WithInputs(properties []byte, inputs []oam.StepInput, value func(from string) (any, bool)) ([]byte, error) {
 	var root any
 	for _, in := range inputs {
@@ -100,6 +100,7 @@ func path(s string) []string {
 	return out
 }
 
+// lookup returns the value at a path of v, or false if there is none.
 func lookup(v any, at string) (any, bool) {
 	for _, part := range path(at) {
 		switch x := v.(type) {
@@ -121,7 +122,7 @@ func lookup(v any, at string) (any, bool) {
 	return v, true
 }
 
-// put returns v with value at a path. Missing structs and lists are created.
+// put returns v with value at a path. It creates missing maps and lists.
 func put(v any, at []string, value any) (any, error) {
 	if len(at) == 0 {
 		return value, nil

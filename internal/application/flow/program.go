@@ -144,7 +144,7 @@ func (p *Program) checkDependencies() error {
 				return err
 			}
 		}
-		// A group also waits for the outside dependencies of its steps.
+		// A group also waits for the dependencies that its steps have outside the group.
 		for i := range s.Sub {
 			if err := visit(&s.Sub[i]); err != nil {
 				return err
@@ -179,7 +179,7 @@ func (p *Program) Step(name string) *Step { return p.byName[name] }
 // ModeText returns the mode as statuses contain it, for example StepByStep-DAG.
 func (p *Program) ModeText() string { return string(p.Mode.Steps) + "-" + string(p.Mode.SubSteps) }
 
-// outputName returns NAME of the input sources NAME and NAME.PATH.
+// outputName returns the NAME in the input sources NAME and NAME.PATH.
 func outputName(from string) string {
 	name, _, _ := strings.Cut(from, ".")
 	return name

@@ -12,6 +12,7 @@ type AnswerMonitor struct {
 	at   time.Time // the last answer, or the first open request since
 }
 
+// Sent records that a request was sent at now.
 func (p *AnswerMonitor) Sent(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -21,6 +22,7 @@ func (p *AnswerMonitor) Sent(now time.Time) {
 	p.open++
 }
 
+// Answered records that a request was answered, with or without an error, at now.
 func (p *AnswerMonitor) Answered(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// Completed reports whether an object that later waves wait for has done its work: a
+// Completed reports whether an object that later waves wait for is complete: a
 // CustomResourceDefinition is established, a Job is complete, a Pod has succeeded. Any other object
-// is complete when it exists.
+// is complete when it exists. The error says that a Job or a Pod has failed.
 func Completed(ref plan.Ref, there *Object) (bool, error) {
 	object := Map(there)
 	if object == nil {

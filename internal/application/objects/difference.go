@@ -29,8 +29,8 @@ func PatchType(gvk schema.GroupVersionKind) types.PatchType {
 	return types.MergePatchType
 }
 
-// Difference returns the patch that brings an object to its desired state, or nil if it is there.
-// recreate means that a field in RecreateFields differs, so the object must be deleted and
+// Difference returns the patch that brings an object to its desired state, or nil if none is
+// needed. recreate means that a field in RecreateFields differs, so the object must be deleted and
 // created again. update is set if the rendered object has changed since the object was last
 // written.
 func (w *Wanted) Difference(there *Object, update bool) (patch []byte, recreate bool, _ error) {
@@ -39,7 +39,7 @@ func (w *Wanted) Difference(there *Object, update bool) (patch []byte, recreate 
 		return nil, false, err
 	}
 	if w.Shared && SharedBy(there, w.Owner) {
-		// All of an object's sharers together decide who shares it.
+		// The list of sharers belongs to all sharers together, so a write does not change it.
 		annotations := wanted.GetAnnotations()
 		annotations[oam.SharedByAnnotation] = strings.Join(Sharers(there), ",")
 		wanted.SetAnnotations(annotations)
@@ -90,6 +90,7 @@ func (w *Wanted) Difference(there *Object, update bool) (patch []byte, recreate 
 	return patch, mustRecreate(w.RecreateFields, wanted.Object, current), nil
 }
 
+// mustRecreate reports whether wanted has a value at one of the paths that current lacks.
 func mustRecreate(paths []string, wanted, current map[string]any) bool {
 	for _, p := range paths {
 		want, _ := at(wanted, p)
@@ -210,7 +211,7 @@ func copyLabels(to, from map[string]any, keys ...string) {
 }
 
 // contains reports whether live has every value that wanted has. live may have more, such as the
-// server's defaults; zero values of wanted may be missing in live.
+// server's defaults. Zero values of wanted may be missing in live.
 func contains(live, wanted any) bool {
 	switch wanted := wanted.(type) {
 	case map[string]any:
@@ -273,8 +274,8 @@ func Content(there *Object) string {
 	return plan.Hash(data)
 }
 
-// Deviation returns a hash of an object's content if the object lacks something that wanted has, and
-// otherwise an empty string. known is false if either is not JSON.
+// Deviation returns a hash of an object's content if the object lacks something that wanted has,
+// and otherwise an empty string. known is false if either is not JSON.
 func Deviation(there *Object, wanted []byte) (hash string, known bool) {
 	var current, want map[string]any
 	if kjson.Unmarshal(there.JSON(), &current) != nil || kjson.Unmarshal(wanted, &want) != nil {

@@ -11,8 +11,8 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// shown returns an object as the watch shows it. text is JSON of its members beside apiVersion,
-// kind and metadata.
+// shown returns an object as the watch shows it. text is the JSON of its members other than
+// apiVersion, kind and metadata.
 func shown(t *testing.T, labels, text string) *Object {
 	t.Helper()
 	r := &kubeclient.Raw{JSON: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"ns","labels":{` + labels + `}},` + text + `}`)}

@@ -11,8 +11,8 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 )
 
-// NewFake returns a target for tests that has no server. Its watches of these kinds have synced, and
-// show the objects that are put. writer gets the writes.
+// NewFake returns a target for tests that has no server. Its watches of the kinds gvks have synced,
+// and show the objects that are put. writer gets the writes.
 func NewFake(name string, writer apiwriter.Writer, gvks ...schema.GroupVersionKind) *Target {
 	t := &Target{Name: name, Writer: writer, Kinds: &kinds{now: time.Now}}
 	mapper := meta.NewDefaultRESTMapper(nil)
@@ -30,7 +30,7 @@ func NewFake(name string, writer apiwriter.Writer, gvks ...schema.GroupVersionKi
 	return t
 }
 
-// NewFakeTargets returns these targets, for tests.
+// NewFakeTargets returns Targets of local and remote, for tests.
 func NewFakeTargets(local *Target, remote ...*Target) *Targets {
 	ts := &Targets{Local: local, remote: map[string]*Target{}, Labels: func(map[string]string) []string { return nil }}
 	for _, t := range remote {

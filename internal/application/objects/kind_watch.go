@@ -28,7 +28,7 @@ type kindWatch struct {
 	l       *ManagedObjects
 	gvk     schema.GroupVersionKind
 	mapping *meta.RESTMapping
-	// only and tell are set for a watch of one object: its key, and the function to call after each
+	// only and tell are set for a watch of one object. only is its key; tell is called after each
 	// change.
 	only types.NamespacedName
 	tell func()
@@ -51,7 +51,7 @@ type kindWatch struct {
 // goneMax bounds the number of deleted objects that are remembered.
 const goneMax = 1024
 
-// bury records that an object was deleted. The caller holds mu.
+// markDeleted records that an object was deleted. The caller holds mu.
 func (w *kindWatch) markDeleted(uid types.UID) {
 	if w.gone == nil {
 		w.gone = map[types.UID]bool{}

@@ -49,8 +49,8 @@ func (k *kinds) Mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) 
 	return m, noSuchKind(gvk, err)
 }
 
-// Named returns the REST mapping of a resource's name, such as configmap or deployments.apps, or of
-// a group and kind without a version.
+// Named returns the REST mapping of a resource's name, such as configmap or deployments.apps, or,
+// if resource is empty, of a group and kind without a version.
 func (k *kinds) Named(resource, group, kind string) (*meta.RESTMapping, error) {
 	look := func() (*meta.RESTMapping, error) {
 		gk := schema.GroupKind{Group: group, Kind: kind}

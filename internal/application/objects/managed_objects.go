@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// ManagedObjects caches the managed objects of one cluster: one watch for each kind that an
+// ManagedObjects caches the managed objects of one cluster. It has one watch for each kind that an
 // Application uses, of the objects that carry an Application's label.
 type ManagedObjects struct {
 	client  dynamic.Interface
@@ -35,7 +35,7 @@ type ManagedObjects struct {
 	watches map[schema.GroupVersionKind]*kindWatch
 }
 
-// start runs the watches until stop, including those that were stopped before.
+// start runs the watches, including those that stop stopped before, until stop is called.
 func (l *ManagedObjects) start(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,8 @@ func (l *ManagedObjects) start(ctx context.Context) {
 	}
 }
 
-// stop ends all watches. Their stores keep what they have, which is out of date from then on.
+// stop ends all watches and waits for them. Their stores keep the objects, which are out of date
+// from then on.
 func (l *ManagedObjects) stop() {
 	l.mu.Lock()
 	if l.ctx == nil {
@@ -107,7 +108,7 @@ func (l *ManagedObjects) Get(ref plan.Ref) *Object {
 	return w.objects[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
 }
 
-// Put stores the object from an answer to a write, before the watch shows it. wrote may change o.
+// Put stores the object from an answer to a write, before the watch shows it. Put may change o.
 func (l *ManagedObjects) Put(gvk schema.GroupVersionKind, o apiwriter.Object) {
 	w := l.watch(gvk)
 	if w == nil || o == nil {
@@ -117,8 +118,8 @@ func (l *ManagedObjects) Put(gvk schema.GroupVersionKind, o apiwriter.Object) {
 	w.put(o)
 }
 
-// Unbury undoes bury for an object that was read and therefore exists. The object only lost its
-// label for a while, which a watch by label shows as a deletion.
+// Unbury undoes markDeleted for an object that was read and therefore exists. The object only lost
+// its label for a while, which a watch by label shows as a deletion.
 func (l *ManagedObjects) Unbury(gvk schema.GroupVersionKind, uid types.UID) {
 	w := l.watch(gvk)
 	if w == nil {
@@ -136,8 +137,8 @@ func (l *ManagedObjects) watch(gvk schema.GroupVersionKind) *kindWatch {
 	return l.watches[gvk]
 }
 
-// MarkDeleted marks an object as being deleted once the server has accepted its deletion, before the
-// watch shows that.
+// MarkDeleted marks an object as being deleted once the server has accepted its deletion, before
+// the watch shows that.
 func (l *ManagedObjects) MarkDeleted(ref plan.Ref, uid types.UID) {
 	w := l.watch(ref.GVK)
 	if w == nil {

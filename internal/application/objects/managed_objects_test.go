@@ -17,10 +17,10 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// TestTroublesThatPassAreNotSaid checks that an Application is told that objects cannot be watched
-// only if the error is permanent or has lasted longer than a temporary one does. Otherwise, a
-// manager that starts while the server is slow would write the error into each status, and soon
-// after that it is over.
+// TestTroublesThatPassAreNotSaid checks that an Application learns that objects cannot be watched
+// only if the error is permanent or has lasted longer than a temporary one does. Otherwise a
+// manager that starts while the server is slow would write the error into each status, and correct
+// each status soon after.
 func TestTroublesThatPassAreNotSaid(t *testing.T) {
 	answer := func(code int32) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: http.StatusText(int(code))}}

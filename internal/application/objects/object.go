@@ -23,13 +23,13 @@ type Object struct {
 	Version    uint64
 	generation int64
 	Deleting   bool
-	// untaken is set while the controller of this kind of object has not observed the object.
+	// Unobserved is set while the controller of this kind of object has not observed the object.
 	Unobserved bool
 	// Owner is the Application that the labels name.
 	Owner      types.NamespacedName
 	RenderHash string
-	// raw is the object as JSON, without managedFields. For an object at rest, raw is compressed by
-	// packer.
+	// raw is the object as JSON, without managedFields. For an object of an idle Application, raw
+	// is compressed by packer.
 	raw    []byte
 	packer *dictcodec.Codec
 	// Content is a hash of raw without its status, resourceVersion and generation. Objects of equal
@@ -42,7 +42,7 @@ func (o *Object) JSON() []byte {
 	if o.packer == nil {
 		return o.raw
 	}
-	raw, _ := o.packer.Unpack(o.raw) // cannot fail: pack made these bytes
+	raw, _ := o.packer.Unpack(o.raw) // cannot fail: Pack made these bytes
 	return raw
 }
 

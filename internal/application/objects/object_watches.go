@@ -9,9 +9,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// Watches watch single objects of other owners that Applications read: what a step reads, until the
-// workflow is done; what a plan is made from, or a read-only policy leaves to others, as long as
-// the Application has that plan.
+// Watches watches single objects of other owners that Applications read. An object that a step
+// reads is watched until the workflow is done. An object that a plan is made from, or that a
+// read-only policy leaves to another owner, is watched as long as the Application has that plan.
 type Watches struct {
 	changed func(types.NamespacedName)
 
@@ -19,7 +19,7 @@ type Watches struct {
 	each map[watchedObject]*objectWatch
 }
 
-// spied identifies an object in a cluster.
+// watchedObject identifies an object in a cluster.
 type watchedObject struct {
 	live *ManagedObjects
 	ref  plan.Ref
@@ -33,8 +33,8 @@ type objectWatch struct {
 	forApps map[types.NamespacedName]bool
 }
 
-// NewWatches returns no watches yet. changed is called for each Application that reads an object
-// that has changed.
+// NewWatches returns a Watches without any watch. changed is called for each Application that reads
+// an object that has changed.
 func NewWatches(changed func(types.NamespacedName)) *Watches {
 	return &Watches{changed: changed, each: map[watchedObject]*objectWatch{}}
 }
@@ -42,11 +42,12 @@ func NewWatches(changed func(types.NamespacedName)) *Watches {
 // spiesMax bounds the watches of single objects.
 const spiesMax = 512
 
+// ErrTooManyWatches is the error of Get when spiesMax objects are watched.
 var ErrTooManyWatches = errors.New("too many objects of others are being looked at; it is tried again")
 
 // Get returns the object as last seen, or nil if it does not exist, and starts a watch of it if
 // there is none. known is false until the watch has synced. Syncing enqueues the Application, and
-// so does every change. A lasting look does not end with the workflow.
+// so does every change. A lasting watch does not end with the workflow.
 func (s *Watches) Get(t *Target, ref plan.Ref, app types.NamespacedName, lasting bool) (o *Object, known bool, _ error) {
 	// This watch is separate from the watches by label of Applications' own objects.
 	k := watchedObject{t.Objects, ref}

@@ -24,6 +24,7 @@ func (t *Target) Reader(as *apiwriter.Identity) (dynamic.Interface, error) {
 	return dynamic.NewForConfig(cfg)
 }
 
+// ReadAs returns nil if as may get an object, and otherwise the error of the request.
 func (t *Target) ReadAs(ctx context.Context, ref plan.Ref, as *apiwriter.Identity) error {
 	client, err := t.Reader(as)
 	if err != nil {

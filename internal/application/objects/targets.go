@@ -48,12 +48,13 @@ type Targets struct {
 	mu     sync.RWMutex
 	Local  *Target
 	remote map[string]*Target
-	// changes counts the changes of clusters that may change where components are placed.
+	// changes counts the changes of clusters that may change where components are placed. Labels
+	// returns the names of the managed clusters that have these labels.
 	changes uint64
 	Labels  func(map[string]string) []string
 
 	cfg Config
-	ctx context.Context // of start
+	ctx context.Context // the context of Start
 }
 
 // Get returns the cluster of that name, or nil. The empty name is the local cluster.
@@ -66,6 +67,8 @@ func (ts *Targets) Get(name string) *Target {
 	return ts.remote[name]
 }
 
+// Version returns a number that grows with each change of clusters that may change where components
+// are placed.
 func (ts *Targets) Version() uint64 {
 	ts.mu.RLock()
 	defer ts.mu.RUnlock()
@@ -123,8 +126,8 @@ type Config struct {
 	Now func() time.Time
 	// Changed is called for the Application that owns a changed object.
 	Changed func(owner types.NamespacedName)
-	// Turned is called after a managed cluster was added, removed or relabelled, or can be reached or
-	// not reached again.
+	// Turned is called after a managed cluster was added, removed or relabelled, or when its
+	// reachability has changed.
 	Turned func(cluster string)
 	// Fence is the fence for the writers of managed clusters; nil means none.
 	Fence apiwriter.Fence
@@ -160,8 +163,8 @@ func (ts *Targets) newTarget(name string, cfg *rest.Config, writer apiwriter.Wri
 // discoveryTimeout bounds one discovery request.
 const discoveryTimeout = 10 * time.Second
 
-// Start begins the watches of the local cluster. Those of managed clusters added later end with
-// ctx, too.
+// Start begins the watches of the local cluster. The watches of managed clusters that are added
+// later end with ctx, too.
 func (ts *Targets) Start(ctx context.Context) {
 	ts.ctx = ctx
 	ts.Local.Objects.start(ctx)
@@ -229,8 +232,8 @@ func (ts *Targets) Left(m *clusters.Cluster) {
 	ts.cfg.Turned(m.Name)
 }
 
-// Turned handles a change of whether a managed cluster can be reached. Watches run only while it
-// can.
+// Turned handles a change of a cluster's reachability. Watches run only while the cluster can be
+// reached.
 func (ts *Targets) Turned(m *clusters.Cluster) {
 	t := ts.Get(m.Name)
 	if t == nil {
@@ -251,6 +254,7 @@ func (ts *Targets) Turned(m *clusters.Cluster) {
 	ts.cfg.Turned(m.Name)
 }
 
+// Relabelled handles a change of a managed cluster's labels.
 func (ts *Targets) Relabelled(m *clusters.Cluster) {
 	ts.changed()
 	ts.cfg.Turned(m.Name)

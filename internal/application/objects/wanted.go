@@ -31,7 +31,7 @@ type Wanted struct {
 	Applied json.RawMessage
 }
 
-// labelled returns the object as it is written, with the revision's labels.
+// labelled returns the object in the form in which it is written, with the revision's labels.
 func (w *Wanted) labelled() (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(w.JSON); err != nil {
@@ -41,8 +41,8 @@ func (w *Wanted) labelled() (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// label puts the revision's labels on o, and the annotation of shared objects if the object is
-// shared.
+// label puts the revision's labels on o and, if the object is shared, the annotation that lists its
+// sharers.
 func (w *Wanted) label(o metav1.Object) {
 	labels := maps.Clone(o.GetLabels())
 	labels[oam.RenderHashLabel] = w.Hash
@@ -64,7 +64,7 @@ func (w *Wanted) label(o metav1.Object) {
 }
 
 // Created returns the object in the form in which the writer creates it, including the fields that
-// are set at creation only.
+// are set only at creation.
 func (w *Wanted) Created() (apiwriter.Object, error) {
 	r := w.Resource
 	if r.Once != nil {
@@ -130,6 +130,7 @@ func Sharers(there *Object) []string {
 	return out
 }
 
+// SharedBy reports whether the Application k is one of an object's sharers.
 func SharedBy(there *Object, k types.NamespacedName) bool {
 	for _, s := range Sharers(there) {
 		if s == k.String() {

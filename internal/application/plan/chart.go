@@ -55,7 +55,7 @@ type ValuesFrom struct {
 	Optional bool   `json:"optional,omitempty"`
 }
 
-// chartUse is what a component's template says about its chart.
+// chartUse is the output of a component's template that deploys a chart.
 type chartUse struct {
 	Chart   ChartSource `json:"chart"`
 	Release struct {
@@ -75,7 +75,7 @@ type chartUse struct {
 	HealthStatus any `json:"healthStatus,omitempty"`
 }
 
-// withoutEffect are options that only make sense for a release.
+// withoutEffect has the options that only make sense for a release.
 type withoutEffect struct {
 	SkipTests       *bool  `json:"skipTests,omitempty"`
 	CreateNamespace *bool  `json:"createNamespace,omitempty"`
@@ -90,7 +90,8 @@ type withoutEffect struct {
 	Cache           any    `json:"cache,omitempty"`
 }
 
-// given returns the names of the options whose values differ from what happens anyway.
+// given returns the names of the options whose values ask for something else than what happens
+// anyway.
 func (w *withoutEffect) given() []string {
 	var out []string
 	for name, value := range map[string]*bool{
@@ -200,14 +201,14 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 	return out, nil
 }
 
-// kindsWithChart is the kinds of a cluster, and those that the chart's own
+// kindsWithChart knows the kinds of a cluster, and those that the chart's own
 // CustomResourceDefinitions add.
 type kindsWithChart struct {
 	Kinds
 	namespaced map[schema.GroupKind]bool
 }
 
-// take adds the kind that a CustomResourceDefinition defines. Other objects are ignored.
+// take adds the kind that a CustomResourceDefinition defines. It ignores other objects.
 func (b kindsWithChart) take(o map[string]any) {
 	u := unstructured.Unstructured{Object: o}
 	if u.GetKind() != "CustomResourceDefinition" {

@@ -11,7 +11,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// ErrNoCluster marks clusters that do not exist. Plans that failed with it are made again when
+// ErrNoCluster means that a cluster does not exist. Plans that failed with it are made again when
 // clusters change.
 var ErrNoCluster = errors.New("there is no such cluster")
 
@@ -60,7 +60,7 @@ type Placement struct {
 	Namespace string
 }
 
-// ClusterName returns the cluster's name, also for the local cluster.
+// ClusterName returns the cluster's name. For the local cluster, that is oam.LocalCluster.
 func (p Placement) ClusterName() string {
 	if p.Cluster == "" {
 		return oam.LocalCluster
@@ -135,8 +135,8 @@ func Placements(in *Input) ([]Placement, error) {
 	return p.Policies.placements(in)
 }
 
-// placements returns the placements of all topologies, each one once. Without topologies, that is
-// the Application's namespace in the local cluster.
+// placements returns the placements of all topologies, each one once. Without topologies, it
+// returns the Application's namespace in the local cluster.
 func (p *Policies) placements(in *Input) ([]Placement, error) {
 	if len(p.Topologies) == 0 {
 		return []Placement{{Namespace: in.Namespace}}, nil

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// fleet implements Clusters: names of clusters with their labels.
+// fleet implements Clusters. It has the labels of clusters by name.
 type fleet map[string]map[string]string
 
 func (f fleet) Target(name string) (plan.Target, error) {

@@ -10,11 +10,11 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// DeployUnit is the part of an Application that one workflow step deploys, and where it is
-// deployed.
+// DeployUnit is the part of an Application that one workflow step deploys, and the places to which
+// it is deployed.
 type DeployUnit struct {
-	// Only has the names of the components to deploy. These do not wait for other components. nil
-	// means all components.
+	// Only has the names of the components to deploy. They do not wait for components outside the
+	// unit. If nil, all components are deployed.
 	Only []string `json:"only,omitempty"`
 	// Value is a component that the step itself describes, instead of the Application's components.
 	Value *oam.Component `json:"value,omitempty"`
@@ -23,7 +23,7 @@ type DeployUnit struct {
 	// Cluster and Namespace are the placement if the step gives one without a policy.
 	Cluster   string `json:"cluster,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
-	// Unwatched says that the step does not wait for the components' health.
+	// Unwatched is set if the step does not wait for the components' health.
 	Unwatched bool `json:"unwatched,omitempty"`
 }
 
@@ -132,7 +132,7 @@ func replicate(components []oam.Component, policies []oam.AppPolicy) ([]oam.Comp
 func Merge(parts []*Plan, policies *Policies) *Plan {
 	out := &Plan{Policies: policies, Definitions: map[string]string{}}
 	last := map[Ref]int{}             // the last part that makes each object
-	lastComponent := map[string]int{} // and each component in a placement
+	lastComponent := map[string]int{} // the last part that has each component in a placement
 	for n, p := range parts {
 		for i := range p.Resources {
 			last[p.Resources[i].Ref] = n

@@ -6,5 +6,5 @@
 //
 // Objects of types in the scheme are normalised: they have the form in which the API server stores
 // them (quantities in canonical form, stringData as data). A comparison with a live object then
-// shows only what somebody changed.
+// shows only what other clients changed.
 package plan

@@ -13,10 +13,10 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// ExternalReader answers the questions that plans ask other systems. The answers about one revision
+// ExternalReader answers the questions that plans ask other systems. The answers for one revision
 // stay the same as long as the revision is deployed. Errors that wrap ErrNotYet are temporary.
 type ExternalReader interface {
-	// Objects returns the objects that a component's reference means, at least one. namespace is
+	// Objects returns the objects that a component's reference selects, at least one. namespace is
 	// the component's.
 	Objects(namespace string, ref *ObjectReference) ([]map[string]any, error)
 	// Manifests returns the objects at a URL.
@@ -113,8 +113,8 @@ func (p *Plan) refer(in *Input, comp *Component) error {
 	return nil
 }
 
-// referred returns an object without its status and without the metadata and fields that belong to
-// its present place and manager.
+// referred returns an object without its status, and without the labels, annotations and other
+// fields that its present cluster and manager set.
 func referred(o map[string]any) map[string]any {
 	u := unstructured.Unstructured{Object: o}
 	ours := func(k, _ string) bool {

@@ -31,8 +31,9 @@ type Memo struct {
 
 type memoKey [sha256.Size]byte
 
-// cachedComponent is the cached objects of one shape. A nil form stands for a shape that was met
-// once. A form without words stands for a shape whose components must be rendered each time.
+// cachedComponent is the cached objects of one shape. A nil cachedComponent stands for a shape that
+// was met once. One without spellings stands for a shape whose components must be rendered each
+// time.
 type cachedComponent struct {
 	placeholders render.Placeholders // what fills the placeholders in resources
 	spellings    *render.Spellings
@@ -103,8 +104,8 @@ func complete(in *Input, comp *Component, objects []render.Object, kinds Kinds) 
 	return out, nil
 }
 
-// learn makes the form of a component's shape. known has the component's objects. The form has no
-// words if rendering with other names in the placeholders changes more than these names.
+// learn makes the cachedComponent of a shape. known has the component's objects. The result has no
+// spellings if rendering with other names in the placeholders changes more than these names.
 func learn(in *Input, comp *Component, open *render.Request, placeholders render.Placeholders, kinds Kinds,
 	known []Resource) *cachedComponent {
 	none := &cachedComponent{}
@@ -163,7 +164,7 @@ func workWith(in *Input, comp *Component, req *render.Request, placeholders, wit
 	return out, names == 0
 }
 
-// fill returns the form's resources with the names of with in their placeholders.
+// fill returns the cached resources with the names of with in their placeholders.
 func (p *cachedComponent) fill(with render.Placeholders) []Resource {
 	out := slices.Clone(p.resources)
 	for i := range out {
@@ -189,7 +190,7 @@ func (p *cachedComponent) whole(r *Resource) bool {
 		!slices.ContainsFunc(p.texts(r), func(s *string) bool { return !p.placeholders.Whole(*s) })
 }
 
-// get returns the form of a shape, and whether the shape was met before.
+// get returns what is cached for a shape, and whether the shape was met before.
 func (m *Memo) get(key memoKey) (p *cachedComponent, met bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,6 +201,7 @@ func (m *Memo) get(key memoKey) (p *cachedComponent, met bool) {
 	return p, met
 }
 
+// put caches p for a shape. If the memo is full, put empties it first.
 func (m *Memo) put(key memoKey, p *cachedComponent) {
 	size := 0
 	if p != nil {

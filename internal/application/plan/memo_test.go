@@ -42,14 +42,14 @@ func builtinCases(t *testing.T) []oam.Component {
 	return out
 }
 
-// strange are names that templates and properties may contain, or that are cut, escaped or ordered
+// strange has names that templates and properties may contain, or that are cut, escaped or ordered
 // in special ways.
 var strange = []string{
 	"a", "1", "0", "10", "web", "name", "data", "configmap-a", "secret", "image", "true", "e", "aa", "aaa", "app", "port-80", "nginx",
 	"spec", "metadata", "paused", "replicas", "z", "web-1", "web-17", "n0026", "u0001", strings.Repeat("a", 63), strings.Repeat("ab-", 20) + "a",
 }
 
-// usual are two choices of places for names, see named.
+// usual has two choices of places for names; see named.
 var usual = []uint64{math.MaxUint64 - 1, 0x9e3779b97f4a7c15}
 
 func TestWhatIsRememberedIsWhatIsWorkedOut(t *testing.T) {
@@ -82,7 +82,7 @@ func TestWhatIsRememberedIsWhatIsWorkedOut(t *testing.T) {
 			}
 		}
 	}
-	// Forms are cached by now. Names in new places are rendered first.
+	// The shapes are cached by now. Names in new places are rendered first.
 	rapid.Check(t, func(rt *rapid.T) {
 		which, places := rapid.IntRange(0, len(cases)-1).Draw(rt, "case"), rapid.SampledFrom(usual).Draw(rt, "usual")
 		for range rapid.IntRange(1, 3).Draw(rt, "names") {

@@ -12,8 +12,8 @@ import (
 )
 
 // normalise brings an object into the form in which the API server stores it, as far as its Go type
-// says: quantities in canonical form, numbers and strings as the field's type has them, and no
-// unknown fields. Objects of types that the scheme does not have stay as they are.
+// determines that: quantities in canonical form, numbers and strings as the field's type has them,
+// and no unknown fields. Objects of types that are not in the scheme stay as they are.
 func normalise(u *unstructured.Unstructured) error {
 	typed, err := Typed(u.Object)
 	if err != nil || typed == nil {

@@ -13,8 +13,8 @@ func RemovesInOrder(spec *oam.ApplicationSpec) bool {
 	return err == nil && policies.DependencyOrder
 }
 
-// Dependencies returns, for each component, the components that it depends on: by dependsOn, or
-// because it takes their outputs as inputs.
+// Dependencies returns, for each component, the components that it depends on: those in dependsOn
+// and those whose outputs it takes as inputs.
 func Dependencies(spec *oam.ApplicationSpec) map[string][]string {
 	gives := map[string]string{}
 	for i := range spec.Components {

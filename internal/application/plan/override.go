@@ -12,17 +12,17 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// overriding is the properties of an override policy.
+// overriding has the properties of an override policy.
 type overriding struct {
 	Components []componentPatch `json:"components,omitempty"`
-	// Selector has the names of the components to keep, with * for any characters. If empty, all
+	// Selector has the names of the components to keep; * stands for any characters. If empty, all
 	// are kept.
 	Selector []string `json:"selector,omitempty"`
 }
 
 type componentPatch struct {
-	// Name selects components, with * for any characters. Without a name, Type selects components;
-	// without both, all are selected.
+	// Name selects components; * stands for any characters. Without a name, Type selects
+	// components; without both, all are selected.
 	Name       string                `json:"name,omitempty"`
 	Type       string                `json:"type,omitempty"`
 	Properties *runtime.RawExtension `json:"properties,omitempty"`
@@ -158,7 +158,7 @@ func (p *componentPatch) apply(c *oam.Component) (oam.Component, error) {
 	return out, nil
 }
 
-// mergeProperties returns base with the fields of over. Structs are merged, lists are replaced.
+// mergeProperties returns base with the fields of over. Maps are merged; lists are replaced.
 func mergeProperties(base, over *runtime.RawExtension) (*runtime.RawExtension, error) {
 	if over == nil || len(over.Raw) == 0 {
 		return base, nil
@@ -180,6 +180,7 @@ func mergeProperties(base, over *runtime.RawExtension) (*runtime.RawExtension, e
 	return &runtime.RawExtension{Raw: data}, nil
 }
 
+// mergeMaps merges over into base, which it changes and returns.
 func mergeMaps(base, over map[string]any) map[string]any {
 	for k, v := range over {
 		inner, ok := v.(map[string]any)

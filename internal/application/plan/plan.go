@@ -72,14 +72,14 @@ type Resource struct {
 	ComponentType string
 	// Trait is the type of the trait that made the object, or empty.
 	Trait string
-	// Output is the object's name in outputs, empty for a workload.
+	// Output is the object's name in outputs, or empty for a workload.
 	Output string
 	// Step is the workflow step that applied the object itself, or empty.
 	Step string
 	// TraitIndex is the index of the trait in the component; -1 for the component itself.
 	TraitIndex int
-	// Stage is PostDispatch for objects that are created when the workload is healthy, PreDispatch
-	// for objects that are created before the workload.
+	// Stage is PostDispatch for objects that are created when the workload is healthy, and
+	// PreDispatch for objects that are created before the workload.
 	Stage oam.StageType
 
 	Keep           []KeptField
@@ -113,7 +113,7 @@ type Component struct {
 	Revision  string
 	DependsOn []string
 	Context   render.Context
-	// Template and Properties are needed to evaluate the component's state.
+	// Template and Properties are used to evaluate the component's state.
 	Template   *render.Template
 	Properties []byte
 	Traits     []Trait
@@ -142,7 +142,7 @@ type Trait struct {
 	Properties []byte
 }
 
-// Plan is the components, the objects and the rules of an Application.
+// Plan has the components, the objects and the rules of an Application.
 type Plan struct {
 	Components []Component
 	Resources  []Resource
@@ -205,8 +205,8 @@ type Input struct {
 	Clusters Clusters
 	// Memo caches earlier results. If nil, everything is rendered.
 	Memo *Memo
-	// Charts may be nil if charts are not available, and Outside if other systems must not be
-	// asked.
+	// Charts may be nil if charts are not available. External may be nil if other systems must not
+	// be asked.
 	Charts   Charts
 	External ExternalReader
 	// Now is the current time that charts see.
@@ -218,6 +218,7 @@ type Input struct {
 	Pinned map[string]string
 }
 
+// whole returns the Application's complete spec.
 func (in *Input) whole() *oam.ApplicationSpec {
 	if in.Whole != nil {
 		return in.Whole
@@ -435,7 +436,7 @@ func (p *Plan) cycle() string {
 	return ""
 }
 
-// newResource makes a resource of a rendered object: it sets the name, the namespace and the
+// newResource makes a resource from a rendered object: it sets the name, the namespace and the
 // labels.
 func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Resource, error) {
 	cluster := comp.Cluster
@@ -522,7 +523,7 @@ func (r *Resource) complete(u *unstructured.Unstructured, labels map[string]stri
 	return nil
 }
 
-// labelValue makes a valid label value of a string with other characters, such as type@v1.
+// labelValue makes a valid label value from a string such as type@v1.
 func labelValue(s string) string {
 	s = strings.ReplaceAll(s, "@", "-")
 	if len(s) > 63 {
@@ -537,6 +538,7 @@ func Hash(data []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// componentRevision returns the name of a component's revision, which is a hash of the component.
 func componentRevision(c *oam.Component) string {
 	data, err := json.Marshal(c)
 	if err != nil {

@@ -91,7 +91,7 @@ type applyOnceRule struct {
 	} `json:"strategy"`
 }
 
-// GCStrategy says when an object that left the Application is deleted.
+// GCStrategy says when an object that has left the plan is deleted.
 type GCStrategy string
 
 // Values of GCStrategy.
@@ -128,9 +128,9 @@ type Policies struct {
 
 	// RevisionLimit is the number of revisions to keep. Zero means the manager's default.
 	RevisionLimit int
-	// KeepLegacy keeps objects that left the Application until the Application is deleted.
+	// KeepLegacy keeps objects that have left the plan until the Application is deleted.
 	KeepLegacy bool
-	// ContinueOnFailure deletes objects that left the Application even if its workflow has failed.
+	// ContinueOnFailure deletes objects that have left the plan even if the workflow has failed.
 	ContinueOnFailure bool
 	// DependencyOrder deletes dependents before the components that they depend on.
 	DependencyOrder bool
@@ -252,7 +252,7 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 			return true, err
 		}
 		p.Topologies = append(p.Topologies, t)
-	case TypeDebug, TypeOverride, TypeReplication: // only used by steps
+	case TypeDebug, TypeOverride, TypeReplication: // used by steps only
 	default:
 		return false, nil
 	}
@@ -278,7 +278,7 @@ func addRules(raw []byte, to *[]rule) error {
 // ruleError adds the index of a policy's rule to an error.
 func ruleError(i int, err error) error { return fmt.Errorf("properties: rules[%d]: %w", i, err) }
 
-// oneOf returns an error unless value is empty or one of can.
+// oneOf returns an error unless value is empty or in can.
 func oneOf(field, value string, can ...string) error {
 	if value == "" || slices.Contains(can, value) {
 		return nil
@@ -313,7 +313,7 @@ func BuiltIn(policyType string) bool {
 	return false
 }
 
-// Treat sets in r what the policies' rules say about it.
+// Treat applies the policies' rules to r.
 func (p *Policies) Treat(r *Resource) {
 	if p.applyOnce && len(p.applyOnceRules) == 0 {
 		r.Keep = []KeptField{{Path: "*", Affect: OnStateKeep}}
@@ -360,8 +360,7 @@ func (p *Policies) Treat(r *Resource) {
 	}
 }
 
-// Leaves returns the strategy and the propagation for deleting an object that has left the
-// Application.
+// Leaves returns the strategy and the propagation for deleting an object that has left the plan.
 func (p *Policies) Leaves(m *oam.ManagedResource, componentType string) (GCStrategy, metav1.DeletionPropagation) {
 	r := Resource{
 		Ref:       Ref{m.Cluster, schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), m.Namespace, m.Name},

@@ -7,7 +7,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// Open returns a plan without objects: only the Application's policies, parsed and checked.
+// Open returns a plan without objects. It has only the Application's policies, parsed and checked.
 func Open(in *Input) (*Plan, error) {
 	policies, _, err := parsePolicies(in.Spec.Policies, in.Labels)
 	if err != nil {
@@ -16,8 +16,8 @@ func Open(in *Input) (*Plan, error) {
 	return &Plan{Policies: policies, Definitions: map[string]string{}}, nil
 }
 
-// Object makes a resource of an object that a workflow step applies itself: it gets the
-// Application's labels and the policies' rules.
+// Object makes a resource from an object that a workflow step applies itself. It sets the
+// Application's labels and applies the policies' rules.
 func Object(in *Input, policies *Policies, step, cluster string, object map[string]any) (*Resource, error) {
 	if cluster == oam.LocalCluster {
 		cluster = ""

@@ -1,4 +1,4 @@
-// Package records keeps what is known of one Application between its turns and is not in the watch
+// Package records keeps the state of one Application between its turns that is not in the watch
 // caches: the content of its ResourceTracker, and its writes that are under way.
 //
 //	ResourceTracker ──watch──▶ PackedCache ──Keeper.Load──▶ Tracker ◀──turn of the Application
@@ -11,7 +11,7 @@
 //
 // # Invariants
 //
-//   - Only turns of an Application touch its Tracker and its Writes. Answers to writes are posted to
-//     its key, by Owner.Post.
+//   - Only turns of an Application use its Tracker and its Writes. Owner.Post posts the answers to
+//     writes to its key.
 //   - One write of a tracker is under way at a time.
 package records

@@ -19,7 +19,7 @@ type Flow struct {
 	Outputs map[string]json.RawMessage `json:"outputs,omitempty"`
 	// Resumed has the suspended steps that were resumed.
 	Resumed map[string]bool `json:"resumed,omitempty"`
-	// Held is set while the whole workflow is suspended by a user.
+	// Suspended is set while a user has suspended the whole workflow.
 	Suspended bool `json:"held,omitempty"`
 	// Command is the last command that was carried out.
 	Command string `json:"command,omitempty"`
@@ -54,8 +54,8 @@ func (r *Tracker) SetCommand(value string) {
 	r.Flow.Command = value
 }
 
-// Run returns the name of the present run of a revision's workflow: the revision, followed by the
-// number of its restarts if there were any.
+// Run returns the name of the present run of a revision's workflow: the revision and its hash,
+// followed by the number of restarts if there were any.
 func (r *Tracker) Run(revision, hash string) string {
 	base := revision + ":" + hash
 	if r.Flow != nil && strings.HasPrefix(r.Flow.Run, base+"#") {

@@ -47,7 +47,7 @@ func (k *Keeper) Load(to *Owner, r *Tracker, deleted bool) (bool, error) {
 		return true, nil
 	}
 	if u := &r.unreadable; u.err != nil && u.version == raw.ResourceVersion && u.deleted == deleted {
-		return false, u.err // decompressing it took long and would fail again
+		return false, u.err // decompression took long and would fail again
 	}
 	rt, err := k.Cache.Unpack(raw)
 	if err == nil {
@@ -90,12 +90,12 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generati
 				r.loaded, r.news = false, Replaced
 				r.pause.Failed(k.Now())
 			case apierrors.IsNotFound(err):
-				r.Object = nil // somebody has deleted the tracker: it is created again
+				r.Object = nil // another client has deleted the tracker: create it again
 				k.RetryLater(to, r, err)
 			case err != nil:
 				r.unwritten = true
 				k.RetryLater(to, r, err)
-			case rt == nil || malformed.Of(rt) != nil: // the watch will show what it says now
+			case rt == nil || malformed.Of(rt) != nil: // the watch will show its content
 			case rt.Spec.Compression.Data == compression.Data:
 				r.Object, r.unwritten = rt, false
 			default:
@@ -146,7 +146,8 @@ func (k *Keeper) Delete(to *Owner, r *Tracker, w *Writes) {
 	})
 }
 
-// RetryLater asks for another turn after a failed write, with backoff.
+// RetryLater enqueues the Application after a failed write, with backoff. It does nothing for
+// ErrStopped.
 func (k *Keeper) RetryLater(to *Owner, r *Tracker, err error) {
 	if errors.Is(err, apiwriter.ErrStopped) {
 		return

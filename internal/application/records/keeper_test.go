@@ -57,7 +57,8 @@ func newKeeping() *keeping {
 	return x
 }
 
-// write lets the keeper write, and returns the verb, or an empty string if it did not.
+// write calls Keeper.Write, and returns the verb of the write, or an empty string if there was
+// none.
 func (x *keeping) write() string {
 	x.w.verb = ""
 	x.k.Write(x.to, &x.r, &x.writes, "uid", 1)
@@ -95,8 +96,8 @@ func TestATrackerIsCreatedAndThenPatched(t *testing.T) {
 	}
 }
 
-// TestATrackerOfAnotherManagerIsTakenOver answers a write with a content that is not what was
-// written, as another manager's is.
+// TestATrackerOfAnotherManagerIsTakenOver answers a write with content that was not written, as if
+// another manager had written it.
 func TestATrackerOfAnotherManagerIsTakenOver(t *testing.T) {
 	x := newKeeping()
 	x.write()

@@ -6,12 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Owner is the Application that something is done for, and the way back into its turns.
+// Owner identifies the Application that a write or another task belongs to, and posts to its turns.
 type Owner struct {
 	Key  types.NamespacedName
 	Name string // for fairness among writes
 	// Post runs do in a later turn of the Application, unless its state has been dropped by then.
-	// wakeAfter asks for another turn after a time.
+	// WakeAfter enqueues the Application after a time.
 	Post      func(do func())
 	WakeAfter func(after time.Duration)
 }

@@ -18,16 +18,16 @@ import (
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
-// PackedCache is a watch of objects that are many and mostly at rest: it keeps their metadata
-// decoded and the rest compressed until open is called.
+// PackedCache is a watch of objects that are many and mostly idle. It keeps their metadata decoded
+// and the rest compressed until Unpack is called.
 type PackedCache[T any] struct {
 	*informer.Informer[*kubeclient.Raw]
 	packer dictcodec.Codec
 	read   func(text []byte, r *kubeclient.Raw) (*T, error)
 }
 
-// NewPackedCache returns a watch of a resource. note gets an object's JSON without metadata; it
-// returns the JSON to keep and a summary, not nil, that is available without opening the object.
+// NewPackedCache returns a watch of a resource. note gets an object's JSON without metadata. It
+// returns the JSON to keep and a summary, not nil, that is available without unpacking the object.
 // read decodes the kept JSON and takes the metadata from r.
 func NewPackedCache[T any](client rest.Interface, resource string, note func(text []byte) (keep []byte, note any), read func(text []byte, r *kubeclient.Raw) (*T, error)) *PackedCache[T] {
 	k := &PackedCache[T]{read: read}
@@ -55,7 +55,7 @@ func (k *PackedCache[T]) Unpack(r *kubeclient.Raw) (*T, error) {
 }
 
 // ReadApplication decodes an Application. A status that cannot be decoded is left empty, and will
-// be overwritten. If the spec cannot be decoded, readApplication returns an Application without a
+// be overwritten. If the spec cannot be decoded, ReadApplication returns an Application without a
 // spec, and an error.
 func ReadApplication(text []byte, r *kubeclient.Raw) (*oam.Application, error) {
 	o := &oam.Application{}
@@ -79,6 +79,7 @@ func ReadApplication(text []byte, r *kubeclient.Raw) (*oam.Application, error) {
 	return o, failed
 }
 
+// ReadTracker decodes a ResourceTracker.
 func ReadTracker(text []byte, r *kubeclient.Raw) (*oam.ResourceTracker, error) {
 	o := &oam.ResourceTracker{}
 	if err := kjson.Unmarshal(text, o); err != nil {
@@ -88,16 +89,17 @@ func ReadTracker(text []byte, r *kubeclient.Raw) (*oam.ResourceTracker, error) {
 	return o, nil
 }
 
-// Summary is what is available of an Application without opening it.
+// Summary is the part of an Application that is available without unpacking it.
 type Summary struct {
 	Phase               oam.ApplicationPhase
-	Suspend, Terminated bool // of its workflow, when it has one
+	Suspend, Terminated bool // of its workflow, if it has one
 	Workflow            bool
 }
 
+// SummaryOf returns the summary of an Application, or an empty one.
 func SummaryOf(r *kubeclient.Raw) Summary { g, _ := r.Note.(Summary); return g }
 
-// Summarize reads the glance of an Application from its JSON.
+// Summarize reads the Summary of an Application from its JSON. It keeps the JSON as it is.
 func Summarize(text []byte) ([]byte, any) {
 	status, err := rawjson.Value(text, "status")
 	if err != nil || status == nil {
@@ -132,11 +134,11 @@ var phaseNames = map[oam.ApplicationPhase]oam.ApplicationPhase{
 // decompressed to be compressed again together with similar objects.
 const expandedMax = 1 << 20
 
-// expanded is the empty summary of a tracker: everything else needs open.
+// expanded is the empty summary of a tracker. A tracker must be unpacked to read it.
 type expanded struct{}
 
-// Expand replaces a tracker's compressed part by plain JSON. Compressed, it resembles no other
-// tracker, and alike could not compress it further.
+// Expand replaces a tracker's compressed part by plain JSON. The compressed part resembles that of
+// no other tracker, so package dictcodec could not compress it further.
 func Expand(text []byte) ([]byte, any) {
 	var t oam.ResourceTracker
 	if err := kjson.Unmarshal(text, &t); err != nil {

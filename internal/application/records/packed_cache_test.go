@@ -13,8 +13,8 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// TestATrackerIsExpandedToWhatItSays compresses a record as the cluster stores it and as held
-// stores it.
+// TestATrackerIsExpandedToWhatItSays compares a record as the cluster stores it with the record
+// after Expand.
 func TestATrackerIsExpandedToWhatItSays(t *testing.T) {
 	object, err := json.Marshal(map[string]any{"data": map[string]any{"x": "<&> \u2028 \"\\\n"}})
 	if err != nil {
@@ -58,7 +58,7 @@ func TestAGlanceAtAnApplication(t *testing.T) {
 	}
 }
 
-// TestAnApplicationIsReadAsFarAsItCanBe checks what readApplication returns when a part of an
+// TestAnApplicationIsReadAsFarAsItCanBe checks what ReadApplication returns when a part of an
 // Application cannot be decoded.
 func TestAnApplicationIsReadAsFarAsItCanBe(t *testing.T) {
 	raw := &kubeclient.Raw{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}

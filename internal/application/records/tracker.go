@@ -33,11 +33,11 @@ type Stored struct {
 	Published bool `json:"published,omitempty"`
 }
 
-// packed is the part of a record that the tracker stores compressed.
+// packed is the part of a Tracker that is stored compressed.
 type packed struct {
 	// Revisions are the last revisions, oldest first.
 	Revisions []Stored `json:"revisions,omitempty"`
-	// Applied has the objects as last applied, by refKey. Secrets are left out.
+	// Applied has the objects as last applied, by RefKey. Secrets are left out.
 	Applied map[string]json.RawMessage `json:"applied,omitempty"`
 	// Flow is the recorded state of the workflow, if there is any.
 	Flow *Flow `json:"flow,omitempty"`
@@ -58,7 +58,7 @@ func SameJSON(a, b json.RawMessage) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// RefKey returns the key of an object in a record: APIVERSION/KIND/NAMESPACE/NAME, with CLUSTER:
+// RefKey returns the key of an object in a tracker: APIVERSION/KIND/NAMESPACE/NAME, with CLUSTER:
 // before it for a managed cluster.
 func RefKey(r plan.Ref) string {
 	key := r.GVK.GroupVersion().String() + "/" + r.GVK.Kind + "/" + r.Namespace + "/" + r.Name
@@ -68,10 +68,12 @@ func RefKey(r plan.Ref) string {
 	return key
 }
 
+// RefOf returns the Ref of an object in a tracker.
 func RefOf(m *oam.ManagedResource) plan.Ref {
 	return plan.Ref{Cluster: m.Cluster, GVK: schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), Namespace: m.Namespace, Name: m.Name}
 }
 
+// ManagedOf returns the entry of a resource in a tracker.
 func ManagedOf(r *plan.Resource) oam.ManagedResource {
 	m := oam.ManagedResource{Component: r.Component, Trait: r.Trait, Resource: r.Output}
 	m.APIVersion, m.Kind = r.GVK.ToAPIVersionAndKind()
@@ -82,6 +84,7 @@ func ManagedOf(r *plan.Resource) oam.ManagedResource {
 // IsSecret reports whether objects of this kind are never copied into the tracker.
 func IsSecret(gvk schema.GroupVersionKind) bool { return gvk.Group == "" && gvk.Kind == "Secret" }
 
+// unpackRecord decompresses the compressed part of a tracker.
 func unpackRecord(c oam.Compression) (packed, error) {
 	var p packed
 	data, err := inflate(c, unpack.Tracker)
@@ -105,6 +108,7 @@ func inflate(c oam.Compression, limit unpack.Limit) ([]byte, error) {
 // packers pools gzip writers, because creating one takes 800 KB.
 var packers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 
+// pack compresses the compressed part of a tracker.
 func pack(p packed) (oam.Compression, error) {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -136,25 +140,25 @@ type Tracker struct {
 	// unwritten is set if the last write failed: the stored tracker lacks what is here.
 	unwritten  bool
 	unreadable unreadableTracker
-	// fault is why the content that another manager has written cannot be read.
+	// fault says why content that another manager has written cannot be read.
 	fault error
 	pause controlloop.Backoff // after a failed write
 	news  News
 }
 
-// Stored reports whether the stored tracker names all Resources, as far as writes have been answered.
+// Stored reports whether the stored tracker names all Resources, as far as writes have been
+// answered.
 func (r *Tracker) Stored() bool { return r.Object != nil && !r.unwritten }
 
-// News is what has become of a tracker otherwise than by a write of this manager that
-// succeeded.
+// News is a change of a tracker other than by a successful write of this manager.
 type News uint8
 
 const (
 	kept News = iota
-	// trackerReplaced: the content is another one than before.
+	// Replaced means that the tracker has other content than before.
 	Replaced
-	// trackerDeleted: the Application was removed. If an Application with this key exists again, it
-	// is a new one and inherits nothing of the old one's plan, steps or status.
+	// Deleted means that the Application was removed. If an Application with this key exists again,
+	// it is a new one and inherits nothing of the old one's plan, steps or status.
 	Deleted
 )
 
@@ -165,7 +169,8 @@ func (r *Tracker) TakeNews() News {
 	return news
 }
 
-// replace takes over the content of a tracker. If it cannot be read, nothing changes.
+// replace replaces the content of r by that of a stored tracker. If rt cannot be read, nothing
+// changes.
 func (r *Tracker) replace(rt *oam.ResourceTracker) error {
 	p, err := unpackRecord(rt.Spec.Compression)
 	if err != nil {
@@ -183,6 +188,7 @@ type unreadableTracker struct {
 	err     error
 }
 
+// Latest returns the newest revision, or nil.
 func (r *Tracker) Latest() *Stored {
 	if len(r.Revisions) == 0 {
 		return nil
@@ -202,6 +208,7 @@ func (r *Tracker) ComponentType(name string) string {
 	return ""
 }
 
+// Has reports whether the tracker names an object.
 func (r *Tracker) Has(ref plan.Ref) bool {
 	return slices.ContainsFunc(r.Resources, func(m oam.ManagedResource) bool { return RefOf(&m) == ref })
 }

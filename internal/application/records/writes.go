@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Writes is what is known of one Application's writes: which are under way, and which failed last
-// time. Writes are named: those of objects by refKey, others by a word.
+// Writes holds one Application's writes that are under way and those that failed last time. A write
+// of an object is named by RefKey, any other write by a word.
 type Writes struct {
 	Flight map[string]bool
 	Failed map[string]failedWrite
@@ -18,13 +18,14 @@ type Writes struct {
 // failedWrite is a write that failed.
 type failedWrite struct {
 	message string
-	// retryAt is when the write may be repeated; zero: not before something has changed.
+	// retryAt is when the write may be retried. If zero, it is not retried before something has
+	// changed.
 	retryAt time.Time
 	times   int
 }
 
-// The backoff of a failed write starts at retryFirst and doubles up to retryMax. Refused writes are
-// retried, too, because the reason for the refusal may have gone.
+// retryFirst and retryMax bound the backoff of a failed write, which doubles. Refused writes are
+// retried, too, because the reason for the refusal may be gone.
 const (
 	retryFirst = time.Second
 	retryMax   = 5 * time.Minute
@@ -42,7 +43,7 @@ func (w *Writes) Start(name string) bool {
 	return true
 }
 
-// Cancel takes back start.
+// Cancel undoes Start.
 func (w *Writes) Cancel(name string) { delete(w.Flight, name) }
 
 // End records the outcome of a write.
@@ -60,8 +61,8 @@ func (w *Writes) End(name string, err error) {
 	w.Failed[name] = f
 }
 
-// EndObject records the outcome of a write of an object. If the write failed, endObject returns the
-// delay after which it may be repeated.
+// EndObject records the outcome of a write of an object. If the write failed, EndObject returns the
+// delay after which it may be retried.
 func (w *Writes) EndObject(name string, err error, now time.Time) (delay time.Duration) {
 	w.Answered = now
 	w.End(name, err)
@@ -78,7 +79,7 @@ func (w *Writes) EndObject(name string, err error, now time.Time) (delay time.Du
 // InFlight reports whether a write is under way.
 func (w *Writes) InFlight(name string) bool { return w.Flight[name] }
 
-// Any reports whether any write is under way. The answers bring the Application back.
+// Any reports whether any write is under way. Its answer will enqueue the Application.
 func (w *Writes) Any() bool { return len(w.Flight) > 0 }
 
 // Failure returns why a write failed last time, or an empty string.

@@ -359,7 +359,7 @@ func TestBuiltinsAskForTheirParameters(t *testing.T) {
 			continue
 		}
 		if len(c.component.Traits) > 1 {
-			continue // another one may replace the removed one
+			continue // another parameter may replace the removed one
 		}
 		uses := []*render.Use{{Template: all["ComponentDefinition "+c.component.Type], Properties: raw(c.component.Properties)}}
 		for _, trait := range c.component.Traits {

@@ -87,7 +87,7 @@ func use(t testing.TB, kind render.Kind, name string, properties []byte) render.
 
 // TestBuiltins renders each component in testdata/builtins and testdata/parameters, and compares
 // the objects with those in the rest of the file. Cases in testdata/builtins show a definition, and
-// docs/applications-reference.md names them; cases in testdata/parameters cover the definition's
+// docs/applications-reference.md names them. Cases in testdata/parameters cover the definition's
 // other parameters and branches. Each file is "component\n---\nobjects"; go test -update writes the
 // objects. A first line "# cluster: 18" sets the cluster's minor version.
 func TestBuiltins(t *testing.T) {

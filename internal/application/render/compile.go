@@ -42,8 +42,8 @@ type program struct {
 	idle []*instance
 }
 
-// instance is a compiled program with its own CUE context, because a context must not be used by
-// several goroutines at once.
+// instance is a compiled program with its own CUE context, because only one goroutine may use a
+// context at a time.
 type instance struct {
 	ctx  *cue.Context
 	root cue.Value
@@ -92,15 +92,14 @@ func (p *program) compile() (*instance, error) {
 		return nil, err
 	}
 	root := ctx.BuildInstance(inst)
-	// A value that does not compile has no source. A value that cannot be evaluated without
-	// parameters has one.
+	// A value that does not compile has no source. A value that only lacks its parameters has one.
 	if err := root.Err(); err != nil && root.Source() == nil {
 		return nil, err
 	}
 	return &instance{ctx: ctx, root: root}, nil
 }
 
-// take returns an instance for the caller's exclusive use until give.
+// take returns an instance for the caller's exclusive use. The caller returns it with give.
 func (p *program) take() (*instance, error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
@@ -124,8 +123,8 @@ func (p *program) give(i *instance) {
 	}
 }
 
-// evaluate calls use with the program's value for the given inputs: JSON or Go values by the name
-// of the top-level field.
+// evaluate calls use with the program's value for the given inputs. Inputs are JSON or Go values by
+// the name of the top-level field. The instance is not used again after an error.
 func (p *program) evaluate(inputs map[string]any, use func(i *instance, v cue.Value) error) error {
 	i, err := p.take()
 	if err != nil {
@@ -144,7 +143,7 @@ func (p *program) evaluate(inputs map[string]any, use func(i *instance, v cue.Va
 				return asError(p.def, p.section, err)
 			}
 		} else {
-			// Converted to syntax, because a plain Go value would be data without a source, and
+			// Convert the value to syntax: a plain Go value would be data without a source, and
 			// empty where a template embeds it.
 			expr = exprOf(in)
 		}
@@ -190,7 +189,7 @@ func adapt(f *ast.File) {
 }
 
 // tolerate rewrites conditions and loops over optional fields so that a missing field means false,
-// or an empty list: other versions of CUE skip what depends on a missing field, this version
+// or an empty list. Other versions of CUE skip what depends on a missing field; this version
 // reports an error. Steps are not rewritten, because they are evaluated as far as possible in
 // another way.
 func tolerate(f *ast.File) {
@@ -293,6 +292,7 @@ func ownComments(f *ast.Field) {
 // this name.
 const listPackage = "listOfLockstep"
 
+// callOf returns a call of a function of the package list.
 func callOf(function string, args ...ast.Expr) ast.Expr {
 	return ast.NewCall(ast.NewSel(ast.NewIdent(listPackage), function), args...)
 }
@@ -423,6 +423,7 @@ func tidyImports(f *ast.File) {
 	f.Decls = decls
 }
 
+// importName returns the name under which an import is used in the file.
 func importName(spec *ast.ImportSpec) string {
 	if spec.Name != nil {
 		return spec.Name.Name

@@ -27,13 +27,13 @@ type Context struct {
 	WorkflowName   string
 	ReplicaKey     string
 	ComponentType  string
-	// Components, Policies and Workflow are those of the whole Application.
+	// Components, Policies and Workflow are taken from the whole Application.
 	Components []oam.Component
 	Policies   []oam.AppPolicy
 	Workflow   *oam.WorkflowSpec
 }
 
-// applicationFields are the fields of the context that describe the whole Application.
+// applicationFields names the fields of the context that describe the whole Application.
 var applicationFields = []string{"components", "appComponents", "appPolicies", "appWorkflow"}
 
 // ClusterVersion is the version of an API server.
@@ -44,7 +44,7 @@ type ClusterVersion struct {
 	Platform   string
 }
 
-// values returns the context as templates see it. application says whether to include the fields
+// values returns the context as templates see it. If application is set, it includes the fields
 // that describe the whole Application.
 func (c *Context) values(application bool) map[string]any {
 	v := map[string]any{
@@ -75,7 +75,7 @@ func (c *Context) values(application bool) map[string]any {
 	return v
 }
 
-// asJSON returns a part of an Application as manifests contain it.
+// asJSON returns a part of an Application in the form that manifests have.
 func asJSON(part any) any {
 	data, err := json.Marshal(part)
 	if err != nil {

@@ -11,7 +11,7 @@
 //	                                    ▼
 //	                             Rendered: workload and auxiliary objects
 //
-//	 live objects ──▶ State: isHealth, message, details of the definition's status section (health.go)
+//	 live objects ──▶ State: isHealth, message, details of the status section (health.go)
 //
 // # The template's contract
 //
@@ -24,21 +24,21 @@
 // Applications that are deployed by the hundred differ in little more than their names. A request's
 // Shape identifies the request without these names, and its Placeholders are the names. The result
 // for one request of a shape holds for the others, with their names filled in, if the templates are
-// parametric (parametric.go) and the names cannot be mistaken for other strings (words.go). Package
-// internal/application/plan caches such results.
+// parametric (string_use.go) and the names cannot be mistaken for other strings (spellings.go).
+// Package internal/application/plan caches such results.
 //
 // # Bounds
 //
 // The evaluation of CUE always ends, but may take exponential time, and the evaluator cannot be
 // interrupted. So inputs are bounded: the size of templates and properties, the depth of
 // properties, and the arguments of the builtins that make long values from short ones (compile.go).
-// These bounds do not limit what a hostile template takes. Therefore, everything that evaluates CUE
-// is a function on bytes and is called through a Run: in a manager, a Run uses a child process with
-// limits on memory and CPU time (package internal/sandbox); InProcess evaluates in this process,
+// These bounds do not limit what a hostile template takes. Therefore everything that evaluates CUE
+// is a function on bytes and is called through a Run. In a manager, a Run uses a child process with
+// limits on memory and CPU time (package internal/sandbox). InProcess evaluates in this process,
 // for users who evaluate their own definitions.
 //
 //	Compile, Render, State, Step, Condition, ValueFrom      Engine
-//	(the caller's process: no CUE is evaluated)  ── Run ──▶ evaluates CUE, keeps what is compiled
+//	(the caller's process: no CUE is evaluated)  ── Run ──▶ evaluates CUE, caches definitions
 //
 // # Memory
 //

@@ -26,8 +26,8 @@ const (
 // compiledMax is the number of compiled definitions that an engine caches.
 const compiledMax = 256
 
-// Engine evaluates CUE. It caches compiled definitions by their content. Several goroutines may use
-// one Engine.
+// Engine evaluates CUE. It caches compiled definitions by their content. An Engine is safe for
+// concurrent use.
 type Engine struct {
 	mu       sync.Mutex
 	compiled map[string]*evaluable

@@ -52,7 +52,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s, %s: %s", e.Definition, e.Section, strings.Join(parts, "; "))
 }
 
-// problemsMax bounds the number of problems of an error: the first ones show the cause.
+// problemsMax bounds the number of problems of an error, because the first ones show the cause.
 const problemsMax = 5
 
 // problemsOf converts errors of CUE. file is the name under which the section was compiled.
@@ -87,7 +87,7 @@ func problemsOf(err error, file string) []Problem {
 	return out
 }
 
-// asError returns err as an *Error of the definition.
+// asError returns err as an *Error of the definition d. It returns nil if err is nil.
 func asError(d *Definition, section string, err error) error {
 	var e *Error
 	if err == nil || errors.As(err, &e) {

@@ -141,6 +141,7 @@ func (t *evaluable) evaluateDetails(inputs map[string]any) (shown map[string]str
 	return shown, all, err
 }
 
+// private reports whether a field has an attribute that hides it.
 func private(v cue.Value) bool {
 	for _, a := range v.Attributes(cue.FieldAttr) {
 		if a.Name() == "local" || a.Name() == "private" {

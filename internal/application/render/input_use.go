@@ -13,15 +13,15 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// inputUse are the parts of its inputs that a program reads, as far as its source shows: possibly
-// more than it reads, never less.
+// inputUse holds the parts of its inputs that a program reads, as far as its source shows. It may
+// hold more than the program reads, but never less.
 type inputUse struct {
 	parameter bool
 	// parameters are the properties that are read or declared.
 	parameters fieldUse
 	context    fieldUse
-	// loops has, by loop variable, the strings that the variable takes. Set only while a file is
-	// analysed.
+	// loops has, by loop variable, the strings that the variable takes. It is set only while a file
+	// is analysed.
 	loops map[string][]string
 }
 
@@ -56,7 +56,7 @@ func (l *fieldUse) at(field string) bool { return l.all || l.fields[field] != ni
 // atApplication reports whether the Application's components, policies or workflow are read.
 func (l *fieldUse) atApplication() bool { return slices.ContainsFunc(applicationFields, l.at) }
 
-// of returns the part of a value that is read. Values other than structs are returned whole.
+// of returns the part of a value that is read. It returns values other than structs whole.
 func (l *fieldUse) of(value any) any {
 	fields, ok := value.(map[string]any)
 	if !ok || l.all {
@@ -71,7 +71,7 @@ func (l *fieldUse) of(value any) any {
 	return out
 }
 
-// field returns what is read in the field of that name; nil means nothing.
+// field returns the use of the field of that name; nil means that it is not read.
 func (l *fieldUse) field(name string) *fieldUse {
 	if l.all {
 		return l
@@ -79,7 +79,7 @@ func (l *fieldUse) field(name string) *fieldUse {
 	return l.fields[name]
 }
 
-// read is like of for a JSON value. It decodes only what is read.
+// read is like of for a JSON value. It decodes only the fields that are read.
 func (l *fieldUse) read(data []byte) (any, error) {
 	if l.all || len(data) == 0 || data[0] != '{' {
 		return decode(data)
@@ -152,7 +152,7 @@ func (l *fieldUse) join(other *fieldUse) {
 	}
 }
 
-// inputUseOf returns what a file reads.
+// inputUseOf returns the inputs that a file reads.
 func inputUseOf(f *ast.File) *inputUse {
 	r := &inputUse{loops: loopsOf(f)}
 	for _, d := range f.Decls {
@@ -176,7 +176,7 @@ func inputUseOf(f *ast.File) *inputUse {
 }
 
 // loopsOf returns the loops over literal strings: for k in ["a", "b"] and for _, k in {x: "a", y:
-// "b"}. A variable name that also has another use in the file is left out.
+// "b"}. It leaves out a variable name that also has another use in the file.
 func loopsOf(f *ast.File) map[string][]string {
 	loops, other := map[string][]string{}, map[string]bool{}
 	ast.Walk(f, func(n ast.Node) bool {
@@ -269,7 +269,7 @@ func (r *inputUse) declare(e ast.Expr) {
 	}
 }
 
-// visit adds what a node reads, and reports whether the node's children must be visited.
+// visit adds the inputs that a node reads, and reports whether the node's children must be visited.
 func (r *inputUse) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.Field:

@@ -163,9 +163,9 @@ func (m *merger) mergeStruct(base any, patch cue.Value, keys []string) (any, err
 	return out, nil
 }
 
-// mergeByKey merges items with the items of base that have the same key, or replaces those, and
-// appends the other items. Appended items are not merged with each other: two mounts may be of the
-// same volume.
+// mergeByKey merges items with the items of base that have the same key, or replaces the latter,
+// and appends the other items. Appended items are not merged with each other: two mounts may be of
+// the same volume.
 func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, error) {
 	out := append([]any{}, base...)
 	items, err := patch.List()
@@ -211,8 +211,8 @@ func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, err
 	return out, nil
 }
 
-// match returns the index of the item with the same key, or -1. If there are several keys, the
-// first one that item has counts.
+// match returns the index of the item of list that has the same key as item, or -1. If there are
+// several keys, the first one that item has counts.
 func match(list []any, item any, keys []string) int {
 	for _, key := range keys {
 		want, ok := lookup(item, key)
@@ -243,7 +243,7 @@ func lookup(v any, path string) (any, bool) {
 	return v, true
 }
 
-// plainKeys returns the part of an item that keys name.
+// plainKeys returns the fields of an item that keys name.
 func plainKeys(item cue.Value, keys []string) (any, error) {
 	out := map[string]any{}
 	for _, key := range keys {
@@ -301,7 +301,7 @@ func (m *merger) mergeByIndex(base []any, patch cue.Value, keys []string) (any, 
 	return out, nil
 }
 
-// unify merges scalars: base must equal the patch or meet its constraint, and replaces its default.
+// unify merges scalars. base must equal the patch or meet its constraint, and replaces its default.
 func (m *merger) unify(base any, patch cue.Value) (any, error) {
 	unified := patch.Unify(m.ctx.Encode(base))
 	if err := unified.Err(); err != nil {

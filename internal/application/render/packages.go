@@ -9,7 +9,7 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// packages are the CUE packages in addition to CUE's own that templates may import, by path.
+// packages holds the CUE packages that templates may import in addition to CUE's own, by path.
 //
 //go:embed packages
 var packages embed.FS

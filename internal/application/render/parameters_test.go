@@ -8,8 +8,7 @@ import (
 )
 
 // TestParametersOfTheWrongTypeAreRefused checks that a parameter of the wrong type is an error. A
-// template that tests whether an optional parameter exists would not see it, and would silently
-// ignore it.
+// template that tests whether an optional parameter exists would otherwise silently ignore it.
 func TestParametersOfTheWrongTypeAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ component, props, want string }{
 		"a number for a text":        {"webservice", `{"image": "nginx", "cpu": 1}`, "parameter.cpu"},

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Placeholders are the names in a request that differ between requests of one shape: the
+// Placeholders holds the names in a request that differ between requests of one shape: the
 // Application's name and the component's revision.
 type Placeholders struct{ app, revision string }
 
-// Fillings of open placeholders. In order, they come before or after all names: a result that is
-// equal for both fillings does not depend on the order of names. Names never contain fillings, and
-// requests with other strings that do are not cached.
+// Fillings are the contents of open placeholders. In order, they come before or after all names: a
+// result that is equal for both fillings does not depend on the order of names. Names never contain
+// fillings, and requests with other strings that do are not cached.
 const (
 	firstApp, firstRevision = "\x02", "\x01"
 	lastApp, lastRevision   = "\x7f", "\u0080"
@@ -27,7 +27,7 @@ const (
 func PlaceholdersOf(app, revision string) (h Placeholders, ok bool) {
 	for i := range len(app) {
 		if app[i] < '-' || app[i] > 'z' {
-			return Placeholders{}, false // not the name of an object
+			return Placeholders{}, false // not a name of an object
 		}
 	}
 	return Placeholders{app, revision}, app != "" && revision != app && len(revision)%len(lastRevision) == 0
@@ -53,7 +53,8 @@ func (h Placeholders) Refill(s string, with Placeholders) string {
 	return s
 }
 
-// RefillJSON is Refill for JSON. h must have fillings as contents: names need no escaping in JSON.
+// RefillJSON is Refill for JSON. h must have fillings as contents, because names need no escaping
+// in JSON.
 func (h Placeholders) RefillJSON(data []byte, with Placeholders) []byte {
 	data = bytes.ReplaceAll(data, quoted(h.app), quoted(with.app))
 	if h.revision != "" {
@@ -102,7 +103,7 @@ func (h Placeholders) Keys(v any) int {
 	return n
 }
 
-// KeysOfJSON is Keys for JSON.
+// KeysOfJSON is like Keys for JSON.
 func (h Placeholders) KeysOfJSON(data []byte) (int, error) {
 	v, err := decode(data)
 	return h.Keys(v), err
@@ -166,8 +167,8 @@ func (h Placeholders) openMap(m map[string]string, with Placeholders) map[string
 
 // Shape returns a key that is equal for requests that differ only in their placeholders, as far as
 // their templates read, and the request with its placeholders filled. ok is false for requests that
-// must be rendered one by one: their templates may look into names, read the whole Application, or
-// send requests.
+// must be rendered one by one, because their templates may look into names, read the whole
+// Application, or send requests.
 func (req *Request) Shape(h Placeholders) (key [sha256.Size]byte, open *Request, ok bool) {
 	uses := append([]Use{req.Component}, req.Traits...)
 	var looks fieldUse

@@ -5,21 +5,22 @@ import (
 	"strings"
 )
 
-// Spellings are the strings from which the evaluation of a request makes other strings, apart from
-// the contents of its placeholders.
+// Spellings holds the strings from which the evaluation of a request makes other strings, apart
+// from the contents of its placeholders.
 //
-// This is why filling the placeholders of a result is exact. Parametric programs (wording) learn
-// nothing about strings but whether two are equal. So two requests that differ only in their
-// placeholders are evaluated alike if strings that are equal in one evaluation are equal in the
-// other. A string in an evaluation is a sequence of words, numbers and placeholders. Two different
-// sequences make the same string only if, at their first difference, words of one spell the name in
-// a placeholder of the other. Spell reports whether that is possible.
+// This is why filling the placeholders of a result is exact. All that a parametric program
+// (stringUse) learns about strings is whether two are equal. So two requests that differ only in
+// their placeholders are evaluated in the same way if strings that are equal in one evaluation are
+// equal in the other. A string in an evaluation is a sequence of words, numbers and placeholders.
+// Two different sequences make the same string only if, at their first difference, words of one
+// spell the name in a placeholder of the other. Spell reports whether that is possible.
 type Spellings struct {
 	words  []string
 	signed bool
 }
 
-// SpellingsOf returns the words of an open request, or false if its properties cannot be decoded.
+// SpellingsOf returns the Spellings of an open request, or false if its properties cannot be
+// decoded.
 func SpellingsOf(open *Request, h Placeholders) (*Spellings, bool) {
 	w := &Spellings{}
 	seen := map[string]bool{"true": true, "false": true, "null": true}

@@ -42,7 +42,7 @@ func (c *StepContext) Values() map[string]any {
 	return v
 }
 
-// Action is an action that the caller must carry out for a step.
+// Action is an action that the caller carries out for a step.
 type Action struct {
 	// Key identifies the action in the step.
 	Key string
@@ -57,7 +57,7 @@ type Action struct {
 type Answer struct {
 	// Returns has the values for $returns, by name.
 	Returns map[string]any
-	// Wait says that the step continues later. Message is the step's message.
+	// Wait is set if the step continues later. Message is the step's message.
 	Wait    bool
 	Message string
 }
@@ -68,7 +68,7 @@ type StepRequest struct {
 	Context    StepContext
 	// Answers has the answers to the actions carried out so far, by key.
 	Answers map[string]Answer
-	// Resumed says that the step's suspensions so far are over.
+	// Resumed is set if the step's suspensions so far are over.
 	Resumed bool
 	Outputs []oam.StepOutput
 	// Run evaluates. If nil, the Run that compiled the definition is used.
@@ -209,7 +209,7 @@ func (r *stepRun) next(path []cue.Selector, v cue.Value, depth int) ([]cue.Selec
 	return nil, v, false
 }
 
-// orderOf returns the position of a field in its template: see numberFields.
+// orderOf returns the position of a field in its template. See numberFields.
 func orderOf(v cue.Value) int {
 	n := 1 << 30
 	for _, a := range v.Attributes(cue.FieldAttr) {
@@ -227,7 +227,7 @@ func orderOf(v cue.Value) int {
 // source.
 const orderAttribute = "lockstepOrder"
 
-// numberFields gives every field its number.
+// numberFields gives each field its number.
 func numberFields(f *ast.File) {
 	n := 0
 	ast.Walk(f, func(node ast.Node) bool {
@@ -462,7 +462,7 @@ func (r *stepRun) fill(path []cue.Selector, legacy bool, returns map[string]any)
 	return r.v.LookupPath(cue.MakePath(path...)).Err()
 }
 
-// agreed returns live, with the values of declared where both differ.
+// agreed returns live, with the values of declared where the two differ.
 func agreed(live, declared any) any {
 	switch d := declared.(type) {
 	case map[string]any:

@@ -188,8 +188,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestTheOldQueryPackage checks steps of addons, which use the old name of the package query to
-// look up endpoints, and convert the result to strings.
+// TestTheOldQueryPackage checks steps of addons that look up endpoints with the old name of the
+// package query, and convert the result to strings.
 func TestTheOldQueryPackage(t *testing.T) {
 	tmpl, err := render.Compile(&render.Definition{Kind: render.WorkflowStep, Name: "find", Template: `
 import (

@@ -30,7 +30,7 @@ var parametricCalls = map[string]bool{
 	"strconv.FormatInt": true,
 }
 
-// stringUseOf returns the wording of a program that adapt has rewritten.
+// stringUseOf returns the stringUse of a program that adapt has rewritten.
 func stringUseOf(f *ast.File) stringUse {
 	t := stringUse{parametric: true}
 	imports := map[string]string{listPackage: "list"}
@@ -140,8 +140,8 @@ func (t *stringUse) literal(lit *ast.BasicLit) {
 	}
 }
 
-// fragment adds the text before, between or after the expressions of an interpolation, given as
-// source.
+// fragment adds the text before, between or after the expressions of an interpolation. source is
+// the text as written in the template.
 func (t *stringUse) fragment(source string, first, last bool) {
 	if first {
 		source = strings.TrimPrefix(source, `"`)

@@ -13,7 +13,7 @@ import (
 )
 
 // Template is a compiled definition and the facts about its source. It holds no CUE: its Run
-// evaluates, possibly in another process. Several goroutines may use one Template.
+// evaluates, possibly in another process. A Template is safe for concurrent use.
 type Template struct {
 	Definition *Definition
 
@@ -33,8 +33,8 @@ type facts struct {
 	processes bool
 }
 
-// Compile compiles a definition. run compiles, and evaluates unless a request has its own Run.
-// Errors of the definition are *Error.
+// Compile compiles a definition. run compiles it, and evaluates it unless a request has its own
+// Run. Errors of the definition are *Error.
 func Compile(d *Definition, run Run) (*Template, error) {
 	t := &Template{Definition: d, run: run}
 	var err error
@@ -79,9 +79,9 @@ type Object struct {
 	// Object is the object as the templates made it. Fields that they left out, such as the name,
 	// are still missing.
 	Object map[string]any
-	// Name is the object's name in outputs, empty for the workload.
+	// Name is the object's name in outputs, or empty for the workload.
 	Name string
-	// Trait is the type of the trait that made the object, empty if the component made it.
+	// Trait is the type of the trait that made the object, or empty if the component made it.
 	Trait string
 	// TraitIndex is the index of that trait in the component, or -1.
 	TraitIndex int
@@ -285,7 +285,7 @@ func patchOutputs(m *merger, out *Rendered, patches cue.Value) error {
 }
 
 // run evaluates the main program and calls use with the result. made has the output and outputs so
-// far, and fetch answers requests; both are set for traits only.
+// far. fetch answers requests. Both are set for traits only.
 func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fetch,
 	use func(*instance, cue.Value) error) error {
 	inputs := map[string]any{}
@@ -349,8 +349,8 @@ func wrong(v cue.Value) []Problem {
 	return problemsOf(v.LookupPath(cue.ParsePath("parameter")).Validate(), "template")
 }
 
-// explain returns the errors of missing parameters instead of err, which follows from them, if any
-// are missing.
+// explain returns the errors of missing parameters if there are any, because err follows from them.
+// Otherwise it returns err.
 func explain(d *Definition, v cue.Value, err error) error {
 	problems := missing(v.LookupPath(cue.ParsePath("parameter")), "parameter", 0)
 	if len(problems) == 0 {

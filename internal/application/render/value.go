@@ -83,7 +83,7 @@ func exprOf(v any) ast.Expr {
 	return ast.NewNull()
 }
 
-// number returns a literal, or the negation of one.
+// number returns a literal, or the negation of a literal.
 func number(text string, kind token.Token) ast.Expr {
 	if positive, ok := strings.CutPrefix(text, "-"); ok {
 		return &ast.UnaryExpr{Op: token.SUB, X: ast.NewLit(kind, positive)}

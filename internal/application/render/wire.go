@@ -15,8 +15,8 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// The encoding of requests to evaluators and of their answers. Users' values are JSON that keeps
-// the difference between 1 and 1.0, which CUE distinguishes: see exactly.
+// The following types encode requests to evaluators and their answers. Users' values are JSON that
+// keeps the difference between 1 and 1.0, because CUE distinguishes them: see exactly.
 type (
 	compileRequest struct{ Definition json.RawMessage }
 
@@ -51,7 +51,7 @@ type (
 		Answers []wireAnswer `json:",omitempty"`
 	}
 
-	// wireAnswer is the answer to a trait's request, or the error instead.
+	// wireAnswer is the answer to a trait's request, or the error that was returned instead.
 	wireAnswer struct {
 		Request HTTPRequest
 		Value   json.RawMessage `json:",omitempty"`

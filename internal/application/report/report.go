@@ -20,8 +20,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// WorkflowFinished reports whether the present revision has been deployed completely once,
-// according to a status.
+// WorkflowFinished reports whether status says that the present revision has been deployed
+// completely once.
 func WorkflowFinished(status *oam.ApplicationStatus, t *records.Tracker) bool {
 	last := t.Latest()
 	return status.Workflow != nil && status.Workflow.Finished && !status.Workflow.Terminated && status.LatestRevision != nil && last != nil &&
@@ -29,14 +29,14 @@ func WorkflowFinished(status *oam.ApplicationStatus, t *records.Tracker) bool {
 		status.LatestRevision.Name == last.Name && status.LatestRevision.RevisionHash == last.Hash
 }
 
-// State is what is known of the Application's status.
+// State is the in-memory state of an Application's status.
 type State struct {
 	Status *oam.ApplicationStatus // as last handed to the writer
 	// conflicted is the resourceVersion of the Application that the last status was made from, if
 	// that write met a conflict.
 	conflicted string
-	// Version is the Application's resourceVersion after this manager's last status write, or with
-	// another client's change of the status that was obeyed since. writes is the number of status
+	// Version is the Application's resourceVersion after this manager's last status write, or after
+	// another client's later change of the status that was obeyed. Writes is the number of status
 	// writes under way.
 	Version uint64
 	Writes  int
@@ -49,12 +49,12 @@ type Reporter struct {
 	Writer apiwriter.Writer
 	Log    *slog.Logger
 	Now    func() time.Time
-	// SettleAfter is Config.Settle, everyRevision Config.ApplicationRevisions.
+	// SettleAfter and EveryRevision are Settle and ApplicationRevisions of the controller's Config.
 	SettleAfter   time.Duration
 	EveryRevision bool
 }
 
-// Current returns the status as last handed to the writer, or else that of o.
+// Current returns the status that was last handed to the writer, or o's status if there was none.
 func (r *State) Current(o *oam.Application) *oam.ApplicationStatus {
 	if r.Status != nil {
 		return r.Status
@@ -98,7 +98,7 @@ func (c *Reporter) Report(a *deploy.State, r *State, o *oam.Application, p deplo
 }
 
 // settle returns how long a change may take before its progress is reported. The time grows with
-// the writer's lag: a busy server should not write statuses that will be replaced soon.
+// the writer's latency: a busy server should not write statuses that will be replaced soon.
 func (c *Reporter) settle() time.Duration {
 	return max(c.SettleAfter, min(settleLags*c.Writer.Latency(), settleMax))
 }
@@ -108,8 +108,8 @@ const (
 	settleMax  = 30 * time.Second
 )
 
-// Write hands a status to the writer. Another client's change of the Application since o makes it
-// fail.
+// Write hands a status to the writer. The write fails if another client has changed the Application
+// since o.
 func (c *Reporter) Write(a *deploy.State, r *State, o *oam.Application, s *oam.ApplicationStatus, urgent bool) {
 	r.Status = s
 	if o.Annotations[oam.RestartWorkflowAnnotation] != "" {
@@ -122,13 +122,13 @@ func (c *Reporter) Write(a *deploy.State, r *State, o *oam.Application, s *oam.A
 	r.Writes++
 	r.conflicted = ""
 	if seen, err := strconv.ParseUint(o.ResourceVersion, 10, 64); err == nil && seen < r.Version {
-		// This manager's last write, which the watch has not shown yet.
+		// The version after this manager's last write, which the watch has not shown yet.
 		written.ResourceVersion = strconv.FormatUint(r.Version, 10)
 	}
 	c.Writer.Status(apiwriter.Meta{Owner: a.Name, Reason: "application-status", MetadataOnly: true}, written, urgent, func(o apiwriter.Object, err error) {
 		a.Post(func() {
 			r.Writes--
-			if apierrors.IsConflict(err) && r.Writes == 0 { // a later write finds out for itself
+			if apierrors.IsConflict(err) && r.Writes == 0 { // a later write meets it, too
 				r.conflicted = from
 			}
 			if err == nil && o != nil {
@@ -166,6 +166,7 @@ func ReportNoPlan(s *oam.ApplicationStatus, why error, now metav1.Time) {
 // warningsMax bounds the number of warnings in an Application's status.
 const warningsMax = 8
 
+// reportProgress sets the status of an Application that has a plan.
 func reportProgress(a *deploy.State, r *State, o *oam.Application, s *oam.ApplicationStatus, p deploy.Progress, now metav1.Time) {
 	last := a.Tracker.Latest()
 	if last != nil {
@@ -250,8 +251,8 @@ func reportProgress(a *deploy.State, r *State, o *oam.Application, s *oam.Applic
 	}
 }
 
-// workflowStatus returns the workflow status of an Application without steps of its own: one step
-// for each component.
+// workflowStatus returns the workflow status of an Application without steps of its own. It has one
+// step for each component.
 func workflowStatus(a *deploy.State, before *oam.WorkflowStatus, p deploy.Progress, now metav1.Time) *oam.WorkflowStatus {
 	last := a.Tracker.Latest()
 	w := &oam.WorkflowStatus{Mode: "DAG-DAG", AppRevision: a.Tracker.Run(last.Name, last.Hash), StartTime: now, Phase: "executing"}
@@ -323,9 +324,9 @@ func Same(a, b *oam.ApplicationStatus) bool { return apiequality.Semantic.DeepEq
 // deletion takes longer than twice the settle time.
 func (c *Reporter) ReportDeleting(a *deploy.State, r *State, o *oam.Application, remaining int, why error) {
 	if why == nil && a.Writes.Any() {
-		return // their answers bring it back
+		return // the answers enqueue the Application
 	}
-	// An answer says that the object is being deleted; the watch shows later that it is gone.
+	// An answer says that the object is being deleted; the watch shows later that it is deleted.
 	since := a.Writes.Answered
 	if since.Before(o.DeletionTimestamp.Time) {
 		since = o.DeletionTimestamp.Time

@@ -17,7 +17,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// statusWriter keeps the statuses that it is given. They are answered by the test.
+// statusWriter keeps the statuses that it is given. The test answers them.
 type statusWriter struct {
 	apiwriter.Writer
 	written []*oam.Application

@@ -15,15 +15,15 @@ import (
 )
 
 // The tracker keeps an Application's revisions. Those with a publishVersion, or all if so
-// configured, are also ApplicationRevision objects that other clients can read. That is one write
-// for a revision, one when its workflow has ended, and one when it is no longer kept. The
+// configured, are also ApplicationRevision objects that other clients can read. That takes one
+// write for a revision, one when its workflow has ended, and one when it is no longer kept. The
 // Application owns these objects, so they are deleted with it.
 
-// publishing is the key in app.flight while an ApplicationRevision is created.
+// publishing is the name of the creation of an ApplicationRevision among an Application's writes.
 const publishing = "revision"
 
-// Publish creates an ApplicationRevision of the newest revision, if that is to have one. A failure
-// is only logged.
+// Publish creates an ApplicationRevision of the newest revision, if it is to have one. A failure is
+// only logged.
 func (c *Reporter) Publish(a *deploy.State, o *oam.Application) {
 	last := a.Tracker.Latest()
 	if !c.EveryRevision && last.PublishVersion == "" {

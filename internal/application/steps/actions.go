@@ -33,8 +33,8 @@ type action struct {
 	step string
 }
 
-// act carries out an action of a step and reports whether there is an answer yet. If not, what is
-// under way enqueues the Application when it ends.
+// act carries out an action of a step and reports whether there is an answer yet. If there is none,
+// the operation that is under way enqueues the Application when it ends.
 func (x *action) act() (render.Answer, bool, error) {
 	switch x.Do {
 	case "apply":
@@ -199,8 +199,8 @@ func (x *action) named(params map[string]any) (*objects.Target, plan.Ref, error)
 	return t, ref, nil
 }
 
-// read answers with an object, or with the reason why there is none. The object's changes
-// enqueue the Application.
+// read answers with an object, or with the reason why there is none. Changes of the object enqueue
+// the Application.
 func (x *action) read() (render.Answer, bool, error) {
 	t, ref, err := x.named(x.Params)
 	if err != nil {
@@ -224,7 +224,7 @@ func (x *action) read() (render.Answer, bool, error) {
 	return render.Answer{Returns: map[string]any{"value": objects.Map(object)}}, true, nil
 }
 
-// patch merges a change into an object, whether or not the Application owns it.
+// patch merges a change into an object. The Application need not own the object.
 func (x *action) patch() (render.Answer, bool, error) {
 	t, ref, err := x.named(x.Params)
 	if err != nil {
@@ -396,7 +396,7 @@ func (x *action) delete() (render.Answer, bool, error) {
 	})
 }
 
-// labelsOf returns the labels that a filter asks for.
+// labelsOf returns the labels that a filter selects by.
 func labelsOf(filter map[string]any) labels.Set {
 	set := labels.Set{}
 	match, _ := filter["matchingLabels"].(map[string]any)

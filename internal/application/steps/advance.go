@@ -19,7 +19,7 @@ import (
 const StepsMax = 64
 
 // Advance runs the workflow as far as possible in this turn. more means that the plan has changed
-// and must be dispatched. unsaved means that the record must be stored before the status may be
+// and must be dispatched. unsaved means that the tracker must be stored before the status may be
 // written.
 func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Command) (more, unsaved bool) {
 	f := a.Tracker.Flow

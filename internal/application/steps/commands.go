@@ -9,7 +9,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// Command is what users want from a workflow: the annotation that the lockstep command line writes,
+// Command is a user's command to a workflow: the annotation that the lockstep command line writes,
 // or a changed status, as other tools write it.
 type Command struct {
 	// Annotation is the value of the annotation.
@@ -18,7 +18,7 @@ type Command struct {
 	Theirs func() *oam.WorkflowStatus
 }
 
-// obey carries out users' commands to a workflow. It reports whether there is something to record.
+// obey carries out users' commands to a workflow. It reports whether the tracker must be stored.
 func (c *Runner) obey(a *deploy.State, w *Run, order Command) (changed bool) {
 	f := a.Tracker.Flow
 	if verb, step, ok := CommandOf(order.Annotation, f.Command); ok {
@@ -42,8 +42,9 @@ func (c *Runner) obey(a *deploy.State, w *Run, order Command) (changed bool) {
 	return true
 }
 
-// CommandOf reads the command annotation: VERB or VERB/STEP, followed by @ and a mark that tells
-// repeated commands apart.
+// CommandOf reads the command annotation: VERB or VERB/STEP, followed by @ and a mark that
+// distinguishes repeated commands. ok is false if there is no command or if value is the last one
+// that was carried out.
 func CommandOf(value, last string) (verb, step string, ok bool) {
 	if value == "" || value == last {
 		return "", "", false

@@ -1,11 +1,11 @@
 // Package steps runs the workflow of an Application that is deployed in steps.
 //
-//	Prepare ──▶ Run ──▶ Advance: flow decides which steps run ──▶ units: planned, merged into the plan
-//	             ▲                                             └▶ actions: reads, writes, requests
+//	Prepare ──▶ Run ──▶ Advance: flow decides the steps ─┬▶ units: planned, merged into the plan
+//	             ▲                                       └▶ actions: reads, writes, requests
 //	             └──────── posted to the Application's key ◀────────── answers
 //
-// What a step has decided and done is stored in the tracker (records.Flow) before the status says
-// so; a manager that is started goes on from there.
+// The decisions and actions of steps are stored in the tracker (records.Flow) before the status
+// reports them. A manager that starts continues from there.
 //
 // # Invariants
 //

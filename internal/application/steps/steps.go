@@ -21,7 +21,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// The step types that are implemented here and need no template.
+// Types of the steps that are implemented here and need no template.
 const (
 	stepDeploy         = "deploy"
 	stepApplyComponent = "apply-component"
@@ -31,7 +31,7 @@ func nativeStep(stepType string) bool {
 	return stepType == stepDeploy || stepType == stepApplyComponent
 }
 
-// runStep runs a step as far as possible in this turn and returns its state.
+// runStep runs a step as far as possible in this turn and returns its result.
 func (c *Runner) runStep(a *deploy.State, w *Run, p *deploy.Progress, call flow.Call, id string) flow.Result {
 	if nativeStep(call.Step.Type) {
 		unit, pause, err := c.nativeUnit(w, call.Step, call.Properties)
@@ -59,8 +59,8 @@ func (c *Runner) runStep(a *deploy.State, w *Run, p *deploy.Progress, call flow.
 	return c.runTemplate(a, w, p, call, id)
 }
 
-// nativeUnit reads the unit that a deploy or an apply-component step deploys, and the pause if the
-// step waits for a user's consent first.
+// nativeUnit returns the unit that a deploy or an apply-component step deploys, and the pause if
+// the step waits for a user's consent first.
 func (c *Runner) nativeUnit(w *Run, s *flow.Step, properties []byte) (plan.DeployUnit, *flow.Pause, error) {
 	if s.Type == stepApplyComponent {
 		var in struct {
@@ -114,7 +114,7 @@ func (c *Runner) chosen(w *Run, names []string) ([]oam.AppPolicy, error) {
 	return out, nil
 }
 
-// unitResult deploys a unit and returns the state of its deployment.
+// unitResult deploys a unit and returns the result so far.
 func (c *Runner) unitResult(a *deploy.State, w *Run, p *deploy.Progress, key string, unit plan.DeployUnit) (flow.Result, *deployedUnit) {
 	part := c.deploy(a, w, key, unit)
 	if err := part.err; err != nil {
@@ -205,8 +205,8 @@ func partFailure(w *records.Writes, p *deployedUnit) string {
 	return ""
 }
 
-// unitOutputs returns the outputs of a step that deploys a unit: those that its components gave
-// already, or else those read from the objects of its first component.
+// unitOutputs returns the outputs of a step that deploys a unit. They are those that its components
+// gave already, or otherwise those read from the objects of its first component.
 func (c *Runner) unitOutputs(a *deploy.State, w *Run, part *deployedUnit, outputs []oam.StepOutput) (map[string]json.RawMessage, error) {
 	out := map[string]json.RawMessage{}
 	for _, o := range outputs {
@@ -265,12 +265,12 @@ type cachedAnswer struct {
 	err    error
 	ready  bool
 	// times is how often the action was carried out. again is when to repeat it while the step
-	// still waits; zero means it is not to be repeated yet.
+	// still waits; zero means that no repetition is scheduled.
 	times int
 	again time.Time
 }
 
-// runTemplate runs a step of a definition until the step waits or ends.
+// runTemplate runs a step that has a definition until the step waits or ends.
 func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call flow.Call, id string) flow.Result {
 	name := call.Step.Name
 	run := c.Evaluators.Of(a.Key)
@@ -348,7 +348,7 @@ func (c *Runner) askAgain(a *deploy.State, w *Run, step string) {
 	}
 }
 
-// once carries out a step's action once, on its own goroutine, and returns the answer when there is
+// once carries out a step's action once, on its own goroutine. It returns the answer when there is
 // one.
 func (x *action) once(do func() (render.Answer, error)) (render.Answer, bool, error) {
 	a, w, step, key := x.a, x.w, x.step, x.Key
@@ -361,10 +361,10 @@ func (x *action) once(do func() (render.Answer, error)) (render.Answer, bool, er
 		return known.answer, known.ready, known.err
 	}
 	if !x.r.Outside.Take() {
-		a.WakeAfter(deploy.RepeatFirst) // too much is under way
+		a.WakeAfter(deploy.RepeatFirst) // too many requests are under way
 		return render.Answer{}, false, nil
 	}
-	answers, times := w.answers, known.times+1 // a run of the same workflow keeps the answers
+	answers, times := w.answers, known.times+1 // another Run of the same workflow keeps the answers
 	answers[step][key] = cachedAnswer{times: times}
 	go func() {
 		defer x.r.Outside.Free()

@@ -72,8 +72,8 @@ func TestComponentsWaitForTheirInputs(t *testing.T) {
 	}
 }
 
-// TestTheOrderOfUnitsIsStoredIfOneChangesWhatAnotherMade checks that a manager that is started
-// applies an object as the later of two units wants it.
+// TestTheOrderOfUnitsIsStoredIfOneChangesWhatAnotherMade checks that a starting manager applies an
+// object as the later of two units wants it.
 func TestTheOrderOfUnitsIsStoredIfOneChangesWhatAnotherMade(t *testing.T) {
 	unit := func(key, hash string) *deployedUnit {
 		return &deployedUnit{key: key, plan: &plan.Plan{Resources: []plan.Resource{{Ref: plan.Ref{Name: "web"}, Hash: hash}}}}

@@ -52,6 +52,7 @@ func (x *action) component() (render.Answer, bool, error) {
 	return render.Answer{Returns: returns}, true, nil
 }
 
+// deploy deploys the Application's components with the policies that the step names.
 func (x *action) deploy() (render.Answer, bool, error) {
 	var in struct {
 		Policies       []string        `json:"policies"`
@@ -91,6 +92,7 @@ func (x *action) unit(unit plan.DeployUnit) (*deployedUnit, bool, error) {
 	return part, false, errors.New(r.Message)
 }
 
+// placements answers with the placements that the topology policies select.
 func (x *action) placements() (render.Answer, bool, error) {
 	names, _ := x.Params["policies"].([]any)
 	out := []any{}

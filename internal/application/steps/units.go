@@ -78,7 +78,7 @@ func retried(err error) bool {
 
 // withInputs returns the components whose inputs are all available, with the inputs filled in, and
 // the inputs that the other components wait for. A component that depends on a waiting component
-// waits, too.
+// also waits.
 func withInputs(components []oam.Component, outputs map[string]json.RawMessage, context map[string]any) (ready []oam.Component, waits []string, _ error) {
 	value := func(from string) (any, bool) {
 		if v, ok := flow.Value(outputs, from); ok {
@@ -128,7 +128,8 @@ func withInputs(components []oam.Component, outputs map[string]json.RawMessage, 
 	return ready, waits, nil
 }
 
-// resume restores the parts and objects that are deployed so far, after a restart of the manager.
+// resume restores the parts and objects that have been deployed so far, after a restart of the
+// manager.
 func (c *Runner) resume(a *deploy.State, w *Run) {
 	f := a.Tracker.Flow
 	for _, key := range f.Parts {
@@ -171,8 +172,8 @@ func (c *Runner) resume(a *deploy.State, w *Run) {
 	}
 }
 
-// resumeStep restores the unit that a step has deployed. consented means that the step does not
-// wait for a user's consent any more.
+// resumeStep restores the unit that a step has deployed. consented is set if the step no longer
+// waits for a user's consent.
 func (c *Runner) resumeStep(a *deploy.State, w *Run, s *flow.Step, consented bool) {
 	if !nativeStep(s.Type) || slices.ContainsFunc(w.parts, func(p *deployedUnit) bool { return p.key == s.Name }) {
 		return

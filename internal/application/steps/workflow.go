@@ -27,8 +27,8 @@ type Runner struct {
 	Log      *slog.Logger
 }
 
-// Run is the in-memory state of one Application's workflow: what neither its status nor its
-// record holds, or what is derived from them.
+// Run is the in-memory state of one Application's workflow that neither its status nor its tracker
+// holds, or that is derived from them.
 type Run struct {
 	run     string
 	program *flow.Program
@@ -52,8 +52,8 @@ type Run struct {
 	in map[*plan.Plan]bool
 	// stale is set if parts or made have changed since the plan was merged.
 	stale bool
-	// taken is set if a step has taken over another step's object, and the record does not say so
-	// yet.
+	// taken is set if a step has taken over another step's object and the tracker does not record
+	// that yet.
 	taken bool
 }
 
@@ -158,8 +158,9 @@ func policyName(p *oam.AppPolicy, i int) string {
 }
 
 // Prepare creates the run of an Application whose spec, or something that it refers to, has
-// changed. It returns the run to continue with, and the plan of what is deployed so far. old is the
-// run until now, or nil, and status what the Application's status says about the run.
+// changed. It returns the run to continue with, and the plan of everything that is deployed so far.
+// old is the previous run, or nil. status is the status of the run according to the Application, or
+// nil.
 func (c *Runner) Prepare(a *deploy.State, old *Run, status *oam.WorkflowStatus, in *plan.Input, run string) (*Run, *plan.Plan, error) {
 	parse := func(err error) error { return &plan.Error{Stage: plan.Parse, Err: err} }
 	spec, err := c.workflowOf(in)
@@ -309,8 +310,8 @@ func (w *Run) unknown() error {
 	return nil
 }
 
-// Whole reports whether every part has a plan, apart from parts of failed steps. Without all plans
-// it is not known what to remove.
+// Whole reports whether every part has a plan, apart from parts of failed steps. Without all plans,
+// the objects to remove are unknown.
 func (w *Run) Whole() bool {
 	return w == nil || !slices.ContainsFunc(w.parts, func(p *deployedUnit) bool {
 		st := stepOf(w.status, p.key)
@@ -372,6 +373,7 @@ func (w *Run) context() map[string]any {
 	return c.Values()
 }
 
+// stepContext returns the context of a step. id is the step's ID.
 func (w *Run) stepContext(step, id string) render.StepContext {
 	in := &w.input
 	return render.StepContext{
