@@ -43,14 +43,17 @@ var ErrNotFound = errors.New("the archive has no such workflow")
 type DB struct {
 	sql      *sql.DB
 	postgres bool
-	where    string // name of the database for users, without password
+	where    string // name of the database for users, without the password
 }
 
 // Open opens the archive that source names, and creates missing tables:
 //
-//	postgres://user:password@host:5432/name?sslmode=verify-full    PostgreSQL
-//	sqlite:/path/to/file, or just the path                         SQLite; the file is made, readable by its owner only
-//	@/path/to/file                                                 either, as the first line of this file says: for passwords
+//	postgres://user:password@host:5432/name?sslmode=verify-full
+//	    PostgreSQL.
+//	sqlite:/path/to/file, or just the path
+//	    SQLite. The file is created if it is missing, and readable only by its owner.
+//	@/path/to/file
+//	    Either: the first line of this file is the source. For sources with passwords.
 //
 // Errors do not contain passwords.
 func Open(ctx context.Context, source string) (*DB, error) {
@@ -93,7 +96,7 @@ func Open(ctx context.Context, source string) (*DB, error) {
 func openPostgres(source string) (*DB, error) {
 	u, err := url.Parse(source)
 	if err != nil {
-		// err would contain the URL, and so the password
+		// err would contain the URL, and so the password.
 		return nil, errors.New("archive: the postgres:// URL is malformed")
 	}
 	config, err := pgx.ParseConfig(source)
@@ -133,7 +136,7 @@ func openSQLite(path string) (*DB, error) {
 // Close closes all connections.
 func (d *DB) Close() error { return d.sql.Close() }
 
-// String returns the name of the database, without password.
+// String returns the name of the database, without the password.
 func (d *DB) String() string { return d.where }
 
 // schema returns the statements that create the tables. Times are Unix milliseconds.
@@ -175,7 +178,7 @@ func (d *DB) bind(statement string) string {
 	return b.String()
 }
 
-// Put stores workflows in one transaction, replacing older versions of them. Their nodes may be
+// Put stores workflows in one transaction, and replaces their older versions. Their nodes may be
 // compressed.
 func (d *DB) Put(ctx context.Context, now time.Time, list ...*wf.Workflow) error {
 	tx, err := d.sql.BeginTx(ctx, nil)
@@ -363,7 +366,7 @@ func (q *Query) where() (string, []any, error) {
 			args = append(args, r.Key())
 			term := has + " AND l.value IN (" + list(r.ValuesUnsorted()) + "))"
 			if r.Operator() == selection.NotIn || r.Operator() == selection.NotEquals {
-				// a workflow without the label matches, as in the Kubernetes API
+				// A workflow without the label matches, as in the Kubernetes API.
 				term = "NOT " + term
 			}
 			terms = append(terms, term)
@@ -380,7 +383,7 @@ func (d *DB) Get(ctx context.Context, uid string) (*wf.Workflow, error) {
 	return d.get(ctx, `uid = ?`, uid)
 }
 
-// Latest returns the workflow of that name that was created last, or ErrNotFound.
+// Latest returns the most recently created workflow of that name, or ErrNotFound.
 func (d *DB) Latest(ctx context.Context, namespace, name string) (*wf.Workflow, error) {
 	return d.get(ctx, `namespace = ? AND name = ?`, namespace, name)
 }
@@ -401,7 +404,7 @@ func (d *DB) get(ctx context.Context, where string, args ...any) (*wf.Workflow, 
 	return w, nil
 }
 
-// Delete removes a workflow. It returns ErrNotFound if there is none.
+// Delete removes the workflow with this UID. It returns ErrNotFound if there is none.
 func (d *DB) Delete(ctx context.Context, uid string) error {
 	n, err := d.remove(ctx, `uid = ?`, uid)
 	if err == nil && n == 0 {

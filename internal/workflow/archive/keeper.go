@@ -52,7 +52,7 @@ const (
 	retryMax = time.Minute
 )
 
-// Keeper stores workflows in the archive when they have ended.
+// Keeper stores workflows in the archive after they have ended.
 type Keeper struct {
 	cfg    KeeperConfig
 	client rest.Interface
@@ -65,7 +65,7 @@ type Keeper struct {
 
 // keeping is the in-memory state of a workflow that is being archived.
 type keeping struct {
-	// labelling is the UID of the workflow whose label is being written, or has been and is not yet
+	// labelling is the UID of the workflow whose label is being written, or is written but not yet
 	// in the cache.
 	labelling types.UID
 	failures  controlloop.Backoff
@@ -106,8 +106,8 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	return k, nil
 }
 
-// Wants reports whether a finished workflow still has to be archived, and so must not be deleted
-// yet.
+// Wants reports whether a workflow has finished and is not yet archived, so that it must not be
+// deleted.
 func (k *Keeper) Wants(w *wf.Workflow) bool {
 	return w.Status.Phase.Completed() && w.Labels[wf.LabelCompleted] == "true" && w.Labels[wf.LabelArchivingStatus] != Archived &&
 		k.cfg.Labels.Matches(labels.Set(w.Labels))
@@ -149,7 +149,7 @@ func (k *Keeper) turn(key types.NamespacedName) {
 		k.loop.WakeAfter(key, left)
 		return
 	}
-	// 1. Read the whole workflow; the cache has only a part of it.
+	//   1. Read the whole workflow; the cache has only a part of it.
 	ctx := k.loop.Context()
 	w := &wf.Workflow{}
 	err := k.client.Get().Namespace(key.Namespace).Resource("workflows").Name(key.Name).Do(ctx).Into(w)
@@ -175,7 +175,7 @@ func (k *Keeper) turn(key types.NamespacedName) {
 	k.label(key, w)
 }
 
-// store stores a workflow in one transaction with the others that wait for one.
+// store stores a workflow in one transaction with all workflows that wait for a transaction.
 func (k *Keeper) store(ctx context.Context, w *wf.Workflow) error {
 	stored := make(chan error, 1)
 	k.mu.Lock()
@@ -188,7 +188,7 @@ func (k *Keeper) store(ctx context.Context, w *wf.Workflow) error {
 	batch := k.waiting
 	k.waiting = nil
 	k.mu.Unlock()
-	if len(batch) > 0 { // otherwise the transaction before had all
+	if len(batch) > 0 { // otherwise the previous transaction stored all
 		list := make([]*wf.Workflow, len(batch))
 		for i := range batch {
 			list[i] = batch[i].workflow
@@ -212,7 +212,7 @@ func (k *Keeper) label(key types.NamespacedName, w *wf.Workflow) {
 	k.cfg.Writer.Patch(apiwriter.Meta{Owner: "workflow/" + key.String(), Reason: "workflow-archived"}, stub, types.MergePatchType, data,
 		func(_ apiwriter.Object, err error) {
 			if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || errors.Is(err, apiwriter.ErrStopped) {
-				return // done, or gone
+				return // labelled, or deleted
 			}
 			k.cfg.Log.Warn("an archived workflow could not be labelled; trying again", "workflow", key, "error", err)
 			k.loop.Post(key, w.UID, func(state *keeping) {

@@ -43,7 +43,7 @@ type Config struct {
 }
 
 const (
-	// workers is the number of workflows processed concurrently, without those that wait for a
+	// workers is the number of workflows processed concurrently, not counting those that wait for a
 	// read.
 	workers = 4
 	// podsMax is the number of pods of one workflow that delete concurrently.
@@ -52,8 +52,8 @@ const (
 	readTimeout = 10 * time.Second
 	// readAgain is the delay before a failed read is repeated.
 	readAgain = 2 * time.Second
-	// refusedAgain is the first delay before a refused pod, refused perhaps by a quota, is created
-	// again.
+	// refusedAgain is the first delay before a pod that the server refused, perhaps because of a
+	// quota, is created again.
 	refusedAgain = 5 * time.Second
 )
 
@@ -69,8 +69,8 @@ type turn struct {
 	// whole is the workflow as read from the server, nodes its unpacked nodes.
 	whole *wf.Workflow
 	nodes wf.Nodes
-	// requested are the pods whose create is in flight or was answered; refused is the server's
-	// last refusal of a pod.
+	// requested are the names of the pods whose create is in flight or was answered; refused is the
+	// server's last refusal of a pod.
 	requested map[string]bool
 	refused   error
 	creates   controlloop.Backoff // after a refused pod
@@ -133,7 +133,7 @@ func (c *Controller) podSeen(p *corev1.Pod) {
 	}
 }
 
-// podGone has a pod that was deleted created again, if it is still needed.
+// podGone lets a deleted pod be created again if it is still needed.
 func (c *Controller) podGone(p *corev1.Pod) {
 	if key, ours := keyOfPod(p); ours {
 		c.loop.Post(key, controlloop.Anyone, func(t *turn) { delete(t.requested, p.Name) })
@@ -146,7 +146,7 @@ func ended(p *corev1.Pod) bool {
 
 // turn processes one workflow.
 func (c *Controller) turn(key types.NamespacedName) {
-	//   1. Is there anything to do?
+	//   1. Stop if there is nothing to do.
 	w, found := c.cfg.Informers.Workflows.Get(key.Namespace, key.Name)
 	if !found {
 		if bare, apart := c.cfg.Informers.Workflows.Apart(key.Namespace, key.Name); apart && stuck(bare) {
@@ -199,8 +199,8 @@ func (c *Controller) turn(key types.NamespacedName) {
 	c.conclude(key, t, w, strategies, &result)
 }
 
-// take returns the state of a workflow, or nil while a write about it is in flight, or during the
-// backoff after a refused one.
+// take returns the state of a workflow, or nil while a write about it is in flight or during the
+// backoff after a refused write.
 func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
 	t := c.loop.Get(key)
 	if t == nil {
@@ -209,7 +209,7 @@ func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
 	}
 	c.loop.Deliver(key, w.UID)
 	if t.writing {
-		return nil // the answer to the write comes first, then the new version
+		return nil // wait for the answer to the write, then for the new version
 	}
 	if left := t.patches.Left(c.cfg.Clock.Now()); left > 0 {
 		c.loop.WakeAfter(key, left)
@@ -218,8 +218,8 @@ func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
 	return t
 }
 
-// stuck reports whether a workflow that cannot be decoded is being deleted and held by our
-// finalizer.
+// stuck reports whether a workflow that cannot be decoded is being deleted and still has the
+// artifact finalizer.
 func stuck(w *wf.Workflow) bool {
 	return w.DeletionTimestamp != nil && guarded(w) && w.Labels[wf.LabelInstanceID] == ""
 }
@@ -242,7 +242,7 @@ func (c *Controller) letGo(key types.NamespacedName, w *wf.Workflow, why string)
 	})
 }
 
-// read reads a whole workflow, while another one takes the worker's place.
+// read reads a whole workflow, and yields the worker to another workflow meanwhile.
 func (c *Controller) read(key types.NamespacedName, t *turn) error {
 	ctx, cancel := context.WithTimeout(c.loop.Context(), readTimeout)
 	defer cancel()
@@ -272,8 +272,8 @@ func (c *Controller) options(w *wf.Workflow) pods.Options {
 	return options
 }
 
-// look creates the missing pods and takes in the finished ones. It reports whether pods are still
-// to be waited for.
+// look creates the missing pods and takes in the results of finished pods. It reports whether some
+// pods have not finished.
 func (c *Controller) look(key types.NamespacedName, t *turn, w *wf.Workflow, list []pods.Collection, result *outcome) (waiting bool) {
 	if t.refused != nil {
 		if wait := t.creates.Left(c.cfg.Clock.Now()); wait > 0 {
@@ -341,7 +341,7 @@ func (c *Controller) conclude(key types.NamespacedName, t *turn, w *wf.Workflow,
 		c.cfg.Log.Error("recording the deletion of artifacts failed", "workflow", key, "error", err)
 		return
 	}
-	if t.refused != nil { // the strategies have not been carried out as long as a pod was refused
+	if t.refused != nil { // strategies are not carried out while a pod is refused
 		ops = slices.DeleteFunc(ops, func(o op) bool { return o.Path == "/status/artifactGCStatus" })
 	}
 	if len(ops) == 0 {
@@ -357,8 +357,8 @@ func (c *Controller) conclude(key types.NamespacedName, t *turn, w *wf.Workflow,
 	})
 }
 
-// namespaceEnds reports whether a pod was refused because its namespace is being deleted: then
-// nothing more can be done.
+// namespaceEnds reports whether a pod was refused because its namespace is being deleted: then no
+// pod can be created any more.
 func namespaceEnds(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
@@ -379,7 +379,7 @@ func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, op
 		}
 		c.loop.Post(key, w.UID, func(t *turn) {
 			t.writing = false
-			// after a conflict the workflow is read again, which shows the change
+			// After a conflict the workflow is read again, which shows the change.
 			if err != nil && !apierrors.IsConflict(err) {
 				t.patches.Failed(c.cfg.Clock.Now())
 			}
@@ -387,7 +387,7 @@ func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, op
 	})
 }
 
-// deletePods deletes finished pods.
+// deletePods deletes the finished pods of result.
 func (c *Controller) deletePods(key types.NamespacedName, w *wf.Workflow, result *outcome) {
 	for _, name := range result.pods {
 		c.cfg.Writer.Delete(apiwriter.Meta{Owner: ownerKey(key), Reason: "artifact-gc-pod"},

@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// due returns the strategies that are due and not yet carried out.
+// due returns the artifactGC strategies that are due and not yet carried out.
 func due(w *wf.Workflow) []string {
 	switch {
 	case !w.Status.Phase.Completed():
@@ -47,7 +47,7 @@ func forced(w *wf.Workflow) bool {
 	return false
 }
 
-// outcome sums up the results of the pods of a workflow.
+// outcome is the combined result of the pods of a workflow.
 type outcome struct {
 	deleted []pods.Collected
 	faults  []string
@@ -78,7 +78,8 @@ func (o *outcome) take(c *pods.Collection, pod *corev1.Pod) {
 		case len(report.Left) == 0:
 			failed(report.Message)
 		case slices.Max(report.Left) >= len(c.Artifacts):
-			// The indexes are not of this pod's artifacts: none is known to be deleted.
+			// The indexes do not belong to this pod's artifacts: none of these is known to be
+			// deleted.
 			o.left += len(c.Artifacts)
 			o.faults = append(o.faults, report.Message)
 		default:
@@ -95,7 +96,7 @@ func (o *outcome) take(c *pods.Collection, pod *corev1.Pod) {
 	failed(strings.TrimSpace(pod.Status.Reason + " " + pod.Status.Message))
 }
 
-// message returns what was not deleted, and what the user can do.
+// message returns a message about what was not deleted and what the user can do.
 func (o *outcome) message() string {
 	return fmt.Sprintf("%d artifacts could not be deleted: %s. Delete the pods that failed to try again, or set spec.artifactGC.forceFinalizerRemoval "+
 		"to let the workflow be deleted without", o.left, strings.Join(o.faults, "; "))
@@ -108,8 +109,8 @@ type op struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// record returns the JSON patch that records in a workflow's status what happened to its artifacts;
-// empty if the status says so already.
+// record returns the JSON patch that records the outcome in a workflow's status. It is empty if the
+// status records the outcome already.
 func record(w *wf.Workflow, nodes wf.Nodes, strategies []string, o *outcome) ([]op, error) {
 	var ops []op
 	marked := mark(nodes, o.deleted)

@@ -149,7 +149,7 @@ func TestRoundTrips(t *testing.T) {
 			plan := &execapi.ArtifactPlan{Load: []execapi.Load{{
 				Name: "in", From: location, To: to, AsIs: c.kind == execapi.ArchiveNone, Mode: &mode, Recurse: true,
 			}}}
-			for range 2 { // the second time over what the first one left
+			for range 2 { // the second time over the files of the first
 				if err := Load(t.Context(), plan); err != nil {
 					t.Fatal(err)
 				}
@@ -167,7 +167,7 @@ func TestRoundTrips(t *testing.T) {
 			if left, _ := os.ReadDir(filepath.Dir(to)); len(left) != 1 {
 				t.Errorf("left over: %v", left)
 			}
-			for range 2 { // what is gone is no error
+			for range 2 { // to delete a missing artifact is not an error
 				if report := Delete(t.Context(), &execapi.ArtifactPlan{Delete: []execapi.Delete{{Name: "out", At: location}}}); report.Failed {
 					t.Fatal(report.Message)
 				}

@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/executor/archive"
 )
 
-// Load fetches the plan's input artifacts to the paths where main finds them.
+// Load fetches the plan's input artifacts to the paths where main expects them.
 func Load(ctx context.Context, plan *execapi.ArtifactPlan) error {
 	if plan.Install {
 		if err := executor.Install(execapi.OwnExec, execapi.StagedExec); err != nil {
@@ -111,7 +111,7 @@ func Upload(ctx context.Context, plan *execapi.ArtifactPlan, dir string, stop <-
 		}
 		from := source{root, rel}
 		if _, err := root.Lstat(rel); errors.Is(err, os.ErrNotExist) {
-			continue // main has reported why, or the artifact is optional
+			continue // main has reported the reason, or the artifact is optional
 		}
 		to, err := open(u.To)
 		if err == nil {
@@ -132,8 +132,8 @@ func failed(err error) execapi.Report {
 // deleters is the number of concurrent deletions.
 const deleters = 8
 
-// Delete deletes the plan's artifacts. It continues after a failure. The report lists all artifacts
-// that are left, with the error of the first.
+// Delete deletes the plan's artifacts. It continues after a failure. The report lists the artifacts
+// that are left, and has the error of the first of them.
 func Delete(ctx context.Context, plan *execapi.ArtifactPlan) execapi.Report {
 	errs := make([]error, len(plan.Delete))
 	var running sync.WaitGroup

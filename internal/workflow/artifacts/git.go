@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
-// gitStore loads a checkout of a repository. It does not need the git program.
+// gitStore loads a checkout of a Git repository. It does not need the git program.
 type gitStore struct{ at *execapi.Git }
 
 func (s gitStore) load(ctx context.Context, to string) error {
@@ -90,7 +90,7 @@ func (s gitStore) clone(ctx context.Context, to string) error {
 	return modules.UpdateContext(ctx, &git.SubmoduleUpdateOptions{Init: true, RecurseSubmodules: git.DefaultSubmoduleRecursionDepth, Auth: auth})
 }
 
-// resolve finds a commit by hash, tag or branch. Branches of the origin are all known.
+// resolve returns the commit that a hash, a tag or a branch of the origin names.
 func resolve(repo *git.Repository, revision string) (*plumbing.Hash, error) {
 	commit, err := repo.ResolveRevision(plumbing.Revision(revision))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// httpAttempts is how often a request is tried that fails on the way or is refused temporarily;
-	// httpPause is the first pause, which doubles each time.
+	// httpAttempts is the maximum number of attempts at a request that gets no answer or a
+	// temporary refusal; httpPause is the delay before the second attempt, which doubles each time.
 	httpAttempts = 5
 	httpPause    = time.Second
 )
@@ -55,7 +55,7 @@ func openHTTP(at *execapi.HTTP) (*httpStore, error) {
 	return s, nil
 }
 
-// shown returns the URL without parts that may be secret.
+// shown returns the URL without the parts that may be secret.
 func (s *httpStore) shown() string {
 	u, err := url.Parse(s.at.URL)
 	if err != nil {

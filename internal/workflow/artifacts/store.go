@@ -64,8 +64,8 @@ func (s source) isDir() (bool, error) {
 	return err == nil && info.IsDir(), err
 }
 
-// files calls visit for each file of the source: the file itself with an empty name, or the files
-// of the directory. Links to files inside count as files; other links are skipped.
+// files calls visit for each file of the source: for the file itself with an empty name, or for the
+// files of the directory. Links to files in the directory count as files; other links are skipped.
 func (s source) files(visit func(rel string, f *os.File, size int64) error) error {
 	dir, err := s.isDir()
 	if err != nil {
@@ -104,7 +104,7 @@ func visitFile(root *os.Root, name, rel string, visit func(string, *os.File, int
 	return visit(rel, f, info.Size())
 }
 
-// rawStore holds an artifact whose content is in the manifest.
+// rawStore has an artifact whose content is in the manifest.
 type rawStore struct{ raw *execapi.Raw }
 
 func (s rawStore) load(_ context.Context, to string) error {

@@ -1,5 +1,5 @@
 // Package compress packs the nodes of a workflow's status into one string for
-// status.compressedNodes: base64 of gzipped JSON, as clients of the API expect it.
+// status.compressedNodes: base64 of gzipped JSON, as clients of the API expect.
 package compress
 
 import (
@@ -57,8 +57,8 @@ func Unpack(text string) (wf.Nodes, error) {
 	return nodes, nil
 }
 
-// Nodes returns the nodes of a status, compressed or not. Nodes next to compressed ones were added
-// later by a client that edited them, and replace those of the same ID.
+// Nodes returns the nodes of a status, compressed or not. Uncompressed nodes beside compressed ones
+// come from a client that edited them later, and replace the compressed nodes with the same ID.
 func Nodes(s *wf.WorkflowStatus) (wf.Nodes, error) {
 	if s.CompressedNodes == "" {
 		return s.Nodes, nil

@@ -57,7 +57,7 @@ func bomb(t *testing.T, filler string, size int) string {
 	t.Helper()
 	var out bytes.Buffer
 	for _, text := range append([]string{`{"a":`}, slices.Repeat([]string{strings.Repeat(filler, 1<<20/len(filler))}, size>>20)...) {
-		z := gzip.NewWriter(&out) // many files of gzip are one
+		z := gzip.NewWriter(&out) // concatenated gzip files are one gzip file
 		if _, err := z.Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}

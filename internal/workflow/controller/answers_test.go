@@ -12,7 +12,7 @@ import (
 )
 
 // hold holds back the answers to requests from now on. there is closed when the first answer is
-// held; release lets all of them go.
+// held; release delivers all of them.
 func hold(t testing.TB, method, path string) (there <-chan struct{}, release func()) {
 	return managertest.Hold(t, func(r *http.Request) bool { return r.Method == method && r.URL.Path == path })
 }
@@ -35,8 +35,8 @@ func (e *env) passedBy(name string) {
 	e.until(name, inPhase(wf.WorkflowSucceeded))
 }
 
-// TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten: the final labels are written although
-// the answer to the previous write of labels is still missing.
+// TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten checks that the final labels are
+// written although the answer to the previous write of labels is still missing.
 func TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten(t *testing.T) {
 	e := start(t)
 	there, release := hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
@@ -68,8 +68,8 @@ templates:
 	}
 }
 
-// TestAnEditThatComesBeforeTheAnswerToAStatus: an edit is taken in although no event follows the
-// answer.
+// TestAnEditThatComesBeforeTheAnswerToAStatus checks that an edit is taken in although no event
+// follows the answer.
 func TestAnEditThatComesBeforeTheAnswerToAStatus(t *testing.T) {
 	e := start(t)
 	there, release := hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
@@ -81,8 +81,8 @@ func TestAnEditThatComesBeforeTheAnswerToAStatus(t *testing.T) {
 	e.until("w", inPhase(wf.WorkflowFailed))
 }
 
-// TestAPodThatEndsBeforeItsCreateIsAnswered: the pod stays, with its log, if its workflow has no
-// podGC.
+// TestAPodThatEndsBeforeItsCreateIsAnswered checks that the pod stays, with its log, if its
+// workflow has no podGC.
 func TestAPodThatEndsBeforeItsCreateIsAnswered(t *testing.T) {
 	for _, template := range []string{"quick", "fail"} {
 		t.Run(template, func(t *testing.T) {

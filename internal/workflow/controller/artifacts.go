@@ -7,8 +7,9 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// Package artifactgc deletes the artifacts of finished workflows. The functions here serve running
-// workflows: a finalizer keeps the workflow object until its artifacts are deleted.
+// Package artifactgc deletes the artifacts of finished workflows. The functions of this file are
+// for running workflows: they add the finalizer that keeps the object until its artifacts are
+// deleted.
 
 // guarded reports whether a workflow has the finalizer that keeps it until its artifacts are
 // deleted.
@@ -33,7 +34,7 @@ func (c *Controller) guardArtifacts(r *record) bool {
 // finalizers returns the finalizers of the workflow, including the artifact finalizer if it is to
 // be added.
 func (r *record) finalizers() []string {
-	// no finalizer can be added to an object that is being deleted
+	// No finalizer can be added to an object that is being deleted.
 	if !r.finalizer || guarded(r.object) || r.object.DeletionTimestamp != nil {
 		return r.object.Finalizers
 	}

@@ -155,8 +155,8 @@ templates:` + makers
 	}
 }
 
-// TestArtifactsThatCannotBeDeleted: the workflow reports the failure and stays until somebody
-// removes the finalizer or tries again.
+// TestArtifactsThatCannotBeDeleted checks that the workflow reports the failure and stays until a
+// user removes the finalizer or tries again.
 func TestArtifactsThatCannotBeDeleted(t *testing.T) {
 	e := start(t)
 	fails := `
@@ -186,7 +186,8 @@ templates:` + makers
 	e.untilGone("stays")
 }
 
-// TestArtifactsWithoutAStore: if the deletion cannot even be tried, the object shows an error too.
+// TestArtifactsWithoutAStore checks that the object also shows an error if the deletion cannot be
+// tried.
 func TestArtifactsWithoutAStore(t *testing.T) {
 	e := start(t)
 	e.submit("lost", `
@@ -203,8 +204,8 @@ templates:`+strings.ReplaceAll(makers, `"location":{"s3":{"bucket":"b","endpoint
 	})
 }
 
-// TestANamespaceWithArtifactsCanBeDeleted: no pod can be created in a namespace that is being
-// deleted.
+// TestANamespaceWithArtifactsCanBeDeleted checks that a namespace can be deleted although no pod
+// can be created in a namespace that is being deleted.
 func TestANamespaceWithArtifactsCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	e := start(t)

@@ -10,8 +10,8 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// awaited maps templates that cannot be decoded to the workflows that refer to them. These
-// workflows do not begin before the template is repaired.
+// awaited maps malformed templates to the workflows that refer to them. These workflows do not
+// begin before the template can be decoded.
 type awaited struct {
 	mu sync.Mutex
 	by map[types.NamespacedName]map[types.NamespacedName]bool
@@ -25,7 +25,8 @@ func (c *Controller) templateFault(ofCluster bool, namespace, name string) *malf
 	return c.Informers.WorkflowTemplates.Malformed(namespace, name)
 }
 
-// followTemplates wakes workflows when a template that they wait for can be decoded again.
+// followTemplates registers handlers that wake workflows when a template that they wait for can be
+// decoded.
 func (c *Controller) followTemplates() {
 	mended := func(namespace, name string) {
 		template := types.NamespacedName{Namespace: namespace, Name: name}
@@ -45,9 +46,9 @@ func (c *Controller) followTemplates() {
 	})
 }
 
-// awaits reports whether a workflow has to wait because a template that it refers to cannot be
-// decoded. If so, it tells Config.Malformed, and registers the workflow to be woken when the
-// template is repaired.
+// awaits reports whether a workflow has to wait because a template that it refers to is malformed.
+// If so, it calls Config.Malformed, and registers the workflow to be woken when the template can be
+// decoded.
 func (c *Controller) awaits(w *wf.Workflow) bool {
 	var found *malformed.Error
 	seen := map[types.NamespacedName]bool{}

@@ -16,8 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// caches reads and writes the ConfigMaps that hold memoized outputs. An entry that was just stored
-// is remembered until the watch shows it, so that the next lookup finds it.
+// caches reads and writes the ConfigMaps that hold memoized outputs. It remembers a stored entry
+// until the watch shows it, so that the next lookup finds it.
 type caches struct {
 	controller *Controller
 	mu         sync.Mutex
@@ -71,8 +71,8 @@ func (k *caches) store(r *record, s engine.CacheStore) {
 	c, of := k.controller, r.object
 	m := apiwriter.Meta{Owner: ownerKey(r.key), Reason: "memoize"}
 	about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	// The patch tests the type label so that it only changes caches: the watch shows only
-	// ConfigMaps of the types Cache and Parameter, so the label of others is unknown here.
+	// The patch tests the type label so that it changes only caches: the watch shows only
+	// ConfigMaps of the types Cache and Parameter, so the labels of others are unknown here.
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/podset"
 )
 
-// podGCDelay is the default of podGC.deleteDelayDuration: how long a finished pod stays, so that a
+// podGCDelay is the default of podGC.deleteDelayDuration: a finished pod stays this long, so that a
 // client that follows its log can read the end.
 const podGCDelay = 5 * time.Second
 
@@ -41,7 +41,7 @@ func readGC(gc *wf.PodGC) gcRule {
 	if gc.LabelSelector != nil {
 		s, err := metav1.LabelSelectorAsSelector(gc.LabelSelector)
 		if err != nil {
-			// an invalid selector selects nothing; the pods are deleted with the workflow
+			// An invalid selector selects nothing; the pods are deleted with the workflow.
 			return gcRule{}
 		}
 		rule.selector = s
@@ -149,8 +149,8 @@ func (r *record) finished() bool {
 	return r.run == nil && r.writing == 0 && r.next.empty() && r.pods.Writing() == 0 && r.pods.Deletions() == 0 && r.over.swept && !r.over.expired
 }
 
-// sweepOver deletes the pods that a finished workflow no longer needs, and the workflow when its
-// TTL is over, each when it is due.
+// sweepOver deletes the pods of a finished workflow that are due by its podGC, and the workflow
+// itself when its TTL is over.
 func (c *Controller) sweepOver(r *record) {
 	w := r.object
 	if r.writing != 0 || !r.next.empty() {
@@ -188,8 +188,8 @@ func (c *Controller) sweepOver(r *record) {
 	}
 }
 
-// keepFor is the delay before the deletion of an expired workflow is tried again, if the workflow
-// still has to be archived.
+// keepFor is the delay before the deletion of an expired workflow that still has to be archived is
+// tried again.
 const keepFor = 5 * time.Second
 
 // expiry returns how long a finished workflow is still kept. expires is false if it has no TTL.
@@ -211,7 +211,7 @@ func (c *Controller) expiry(w *wf.Workflow) (left time.Duration, expires bool) {
 	return w.Status.FinishedAt.Add(time.Duration(*seconds) * time.Second).Sub(c.Clock.Now()), true
 }
 
-// collectable reports whether podGC of a finished workflow selects pods that are still there.
+// collectable reports whether the podGC of a finished workflow selects pods that still exist.
 func (c *Controller) collectable(w *wf.Workflow) bool {
 	rule := readGC(effective(w).PodGC)
 	if rule.strategy == "" {

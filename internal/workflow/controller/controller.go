@@ -40,9 +40,9 @@ type Config struct {
 	Writer apiwriter.Writer
 	// Client reads objects that are not watched, such as ConfigMaps with semaphore limits.
 	Client kubernetes.Interface
-	// Owns reports whether a workflow is this manager's. Default: all are. Before workflows of
-	// another manager become this manager's, call Changing; after Owns has changed its answers,
-	// call Rebalance.
+	// Owns reports whether this manager owns a workflow. Default: it owns all. Call Changing before
+	// workflows of another manager become this manager's, and Rebalance after the answers of Owns
+	// have changed.
 	Owns func(*wf.Workflow) bool
 	// Keep reports whether a finished workflow must not be deleted yet because it still has to be
 	// archived. Default: none.
@@ -51,7 +51,7 @@ type Config struct {
 	// that need locks or gangs to the leader.
 	Leads bool
 	// SchedulerNames are the scheduler names that the Placer serves. The first is given to pods
-	// whose workflow names none. Pods with other names are created without a node.
+	// whose workflow names none. Pods with other scheduler names are created without a node.
 	SchedulerNames []string
 	// Evaluators evaluates the users' expressions that are not cheap.
 	Evaluators Evaluators
@@ -60,17 +60,17 @@ type Config struct {
 	// SystemNamespace holds the artifact repositories of namespaces that have none of their own.
 	// Default lockstep-system.
 	SystemNamespace string
-	// Workers is the number of workflows worked on concurrently. Default 4.
+	// Workers is the number of workflows reconciled concurrently. Default 4.
 	Workers int
 	// Statuses is the number of non-urgent status writes in flight while the server answers
 	// quickly. Default 32.
 	Statuses int
 	// NodesBytesMax is the JSON size in bytes above which a workflow's nodes are compressed; a node
-	// takes about 450 bytes. The server takes and validates nodes one by one, which for 3,000 nodes
-	// costs it thirty times as much as one string. Default 128 KiB.
+	// takes about 450 bytes. The server decodes and validates nodes one by one: 3,000 nodes cost it
+	// thirty times as much as one string. Default 128 KiB.
 	NodesBytesMax int
-	// Malformed is told about a workflow that waits for a template that cannot be decoded, and why;
-	// may be nil.
+	// Malformed is called with a workflow that waits for a template that cannot be decoded, and
+	// with the reason. It may be nil.
 	Malformed func(runtime.Object, *malformed.Error)
 	// Guard recovers from panics that one workflow causes. If it is nil, a panic ends the process.
 	Guard *panics.Guard
@@ -136,7 +136,7 @@ type Controller struct {
 	requests context.Context
 	// epoch counts the calls of Lapsed.
 	epoch atomic.Uint64
-	// awaited are the templates that cannot be decoded and that workflows wait for.
+	// awaited are the malformed templates that workflows wait for.
 	awaited awaited
 	// writeSeq numbers the status writes.
 	writeSeq atomic.Uint64
@@ -193,7 +193,7 @@ func (c *Controller) seen(w *wf.Workflow) {
 	}
 }
 
-// Resume takes up every existing workflow: those with pods first, so that the resources and locks
+// Resume loads every existing workflow: those with pods first, so that the resources and locks that
 // they hold are known before other workflows request any. Call it once, after the informers have
 // synced and before the scheduler runs.
 func (c *Controller) Resume() {
@@ -216,11 +216,11 @@ func (c *Controller) Resume() {
 	}
 }
 
-// Lapsed makes the controller let go of every workflow and take each up again, because its lease
-// lapsed and writes in flight were cut off with ErrFenced. Call Changing and Rebalance after it.
+// Lapsed makes the controller release every workflow and load it again, because its lease lapsed
+// and writes in flight were cut off with ErrFenced. Call Changing and Rebalance after it.
 func (c *Controller) Lapsed() { c.epoch.Add(1) }
 
-// Changing stops taking up workflows until the server has listed their current versions.
+// Changing stops the loading of workflows until the server has listed their current versions.
 func (c *Controller) Changing() { c.taken.changing() }
 
 // Rebalance wakes all workflows, after the set of workflows that this manager owns has changed.
@@ -253,7 +253,7 @@ func (c *Controller) panicked(key types.NamespacedName, p *panics.Panic) {
 	}
 }
 
-// sweepInterval is the interval of sweeps, which look at workflows whose created pods the watch has
+// sweepInterval is the interval of sweeps, which check workflows whose created pods the watch has
 // not shown yet.
 const sweepInterval = 10 * time.Second
 
@@ -278,7 +278,7 @@ func (c *Controller) podSeen(p *corev1.Pod, gone bool) {
 	c.locks.podSeen(owner.UID, key, gone)
 }
 
-// resultSeen posts a task result to its workflow, which then looks at the pod again.
+// resultSeen posts a task result to its workflow, which then observes the pod again.
 func (c *Controller) resultSeen(t *wf.WorkflowTaskResult) {
 	name := t.Labels[wf.LabelWorkflow]
 	if name == "" {
@@ -292,7 +292,8 @@ func (c *Controller) ours(schedulerName string) bool {
 	return slices.Contains(c.SchedulerNames, schedulerName)
 }
 
-// workflowOf returns the owner reference to the workflow that controls the pod, or nil.
+// workflowOf returns the owner reference to the workflow that controls the pod, or nil if no
+// workflow does.
 func workflowOf(p *corev1.Pod) *metav1.OwnerReference {
 	if o := metav1.GetControllerOfNoCopy(p); o != nil && o.Kind == "Workflow" && o.APIVersion == workflowAPIVersion {
 		return o

@@ -135,8 +135,8 @@ templates:
 	e.calls(map[string]int{"writes": 31 + 6})
 }
 
-// TestAFanOutOfAThousandWritesLittle: every pod is created once and deleted once, with few
-// statuses, at full width.
+// TestAFanOutOfAThousandWritesLittle checks that every pod is created once and deleted once, with
+// few statuses, at full width.
 func TestAFanOutOfAThousandWritesLittle(t *testing.T) {
 	e := start(t)
 	e.submit("wide", `
@@ -541,7 +541,7 @@ templates:
 	e.calls(map[string]int{"writes": 1 + 6})
 }
 
-// TestWhatCouldNotBeReadAgainIsNotStored: the nodes of this workflow are small enough when
+// TestWhatCouldNotBeReadAgainIsNotStored runs a workflow whose nodes are small enough when
 // compressed and too large when unpacked: each < takes six bytes in JSON.
 func TestWhatCouldNotBeReadAgainIsNotStored(t *testing.T) {
 	e := start(t)
@@ -565,8 +565,8 @@ templates:
 	}
 }
 
-// TestAPauseOfACompressedWorkflowIsEndedAsClientsDo: clients unpack the nodes, change one, and
-// write all of them back, compressed only above the client's own limit.
+// TestAPauseOfACompressedWorkflowIsEndedAsClientsDo ends a pause as clients do: they unpack the
+// nodes, change one, and write all of them back, compressed only above the client's own limit.
 func TestAPauseOfACompressedWorkflowIsEndedAsClientsDo(t *testing.T) {
 	e := start(t)
 	e.submit("w", `
@@ -612,7 +612,7 @@ templates:
 	}
 }
 
-// TestAWorkflowsPodsAreInItsQueue uses a queue with room for one pod at a time, and a step in
+// TestAWorkflowsPodsAreInItsQueue uses a queue with capacity for one pod at a time, and a step in
 // another queue.
 func TestAWorkflowsPodsAreInItsQueue(t *testing.T) {
 	e := start(t)
@@ -656,7 +656,7 @@ spec:
 	e.until("w", inPhase(wf.WorkflowFailed))
 }
 
-// TestAGangIsPlacedTogether submits a gang that exceeds the room, then adds room.
+// TestAGangIsPlacedTogether submits a gang that exceeds the free capacity, then adds capacity.
 func TestAGangIsPlacedTogether(t *testing.T) {
 	e := start(t)
 	const spec = `

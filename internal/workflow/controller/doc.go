@@ -1,19 +1,20 @@
 // Package controller runs workflows: it turns the engine's requests into pods, and the observed
 // state of pods into the workflow's status.
 //
-//	Workflow, Pod, WorkflowTaskResult ──watch──▶ ┌──────────┐ ──events──▶ engine.Run.Step
-//	Commit, Waiting of the scheduler ──────────▶ │ record   │ ◀─pods to create and delete, nodes that changed, when to wake
-//	answers of the writer, timers, locks ──────▶ │ (per wf) │ ──Submit──▶ scheduler
-//	                                             └──────────┘ ──Create, Delete, PatchVersion──▶ apiwriter
+//	Workflow, Pod, TaskResult ───watch──▶ ┌──────────┐ ──events──▶ engine.Run.Step
+//	Commit, Waiting of the scheduler ───▶ │ record   │ ◀─pods, changed nodes, time to wake──
+//	answers of the writer, timers, locks▶ │ (per wf) │ ──Submit──▶ scheduler
+//	                                      └──────────┘ ──Create, Delete, PatchVersion──▶ apiwriter
 //
-// Every event about a workflow is posted to its record (internal/controlloop). A reconcile delivers the
-// posted events, calls the engine's Step, carries out the result and writes the status. So one
-// worker at a time works on a workflow, many events cost one reconcile, and there is no fixed
+// Every event about a workflow is posted to its record (internal/controlloop). A reconcile delivers
+// the posted events, calls the engine's Step, carries out the result and writes the status. So only
+// one worker at a time reconciles a workflow, many events cost one reconcile, and there is no fixed
 // requeue delay.
 //
-// A turn blocks on one thing only, and steps aside for it: the evaluation of a user's expression in
-// a child process. If another manager owns the workflow afterwards, the decisions of the turn are
-// discarded.
+// While a child process evaluates a user's expression, the turn yields its worker to other
+// workflows. If another manager owns the workflow afterwards, the decisions of the turn are
+// discarded. The only request that a turn waits for is that for a ConfigMap of artifact
+// repositories that is not watched.
 //
 // # What is written when
 //
@@ -26,7 +27,7 @@
 // # Edits by users
 //
 // Workflows have no status subresource, and clients edit their status: they end pauses and prepare
-// workflows for a retry. Every write of the controller is conditional on the resource version it
-// last took in. If a newer version exists, the controller takes in the fields that a user may have
-// changed before it writes again.
+// workflows for a retry. Every write of the controller is conditional on the resource version that
+// it last took in. If a newer version exists, the controller first takes in the fields that a user
+// may have changed.
 package controller

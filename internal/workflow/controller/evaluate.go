@@ -14,16 +14,16 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// Evaluators evaluates users' programs in child processes: see sandbox.Pool.
+// Evaluators evaluates users' programs in child processes. See sandbox.Pool.
 type Evaluators interface {
 	DoUntilAnswered(ctx context.Context, tenant, evaluator string, request []byte) (response []byte, cpu time.Duration, err error)
 }
 
 // evaluations is the state of the expression evaluations of one workflow in child processes.
 //
-// The turn that needs an answer steps aside until the answer comes. If meanwhile the workflow moves
-// to another manager, or this manager ends, evaluations are interrupted: the decisions of the turn
-// are discarded, and the controller lets go of the workflow.
+// The turn that needs an answer yields its worker until the answer comes. If meanwhile the workflow
+// moves to another manager, or this manager ends, the evaluations are interrupted: the decisions of
+// the turn are discarded, and the controller releases the workflow.
 type evaluations struct {
 	// spent is the CPU time used by the current Step, or by the pods being built.
 	spent time.Duration
@@ -37,7 +37,7 @@ const (
 	// number of entries in hopeless.
 	evaluationMax = 30 * time.Second
 	hopelessMax   = 1000
-	// evaluateAgain is the delay before a workflow whose turn was interrupted is taken up again.
+	// evaluateAgain is the delay before a workflow whose turn was interrupted is loaded again.
 	evaluateAgain = time.Second
 )
 
@@ -46,8 +46,8 @@ var (
 	errEvaluationSpent = fmt.Errorf("the expressions of the workflow take more than %s of CPU at a time", evaluationMax)
 )
 
-// evaluate returns the function with which turns of the workflow evaluate expressions in child
-// processes. It returns errInterrupted if the turn must not go on.
+// evaluate returns the function by which turns of the workflow evaluate expressions in child
+// processes. The function returns errInterrupted if the turn must not go on.
 func (c *Controller) evaluate(r *record) template.Run {
 	return func(evaluator string, request []byte) ([]byte, error) {
 		e := &r.evaluations
@@ -90,14 +90,14 @@ func (c *Controller) evaluate(r *record) template.Run {
 	}
 }
 
-// interrupts reports whether a turn that stepped aside must not go on: Run is ending, the lease
+// interrupts reports whether a turn must not go on after it yielded: Run is ending, the lease
 // lapsed, or another manager owns the workflow.
 func (c *Controller) interrupts(key types.NamespacedName, epoch uint64) bool {
 	w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name)
 	return c.requests.Err() != nil || c.epoch.Load() != epoch || exists && !c.mine(w)
 }
 
-// giveUp lets go of a workflow whose evaluations were interrupted: its engine run has seen
+// giveUp releases a workflow whose evaluations were interrupted: its engine run received
 // errInterrupted in place of answers, so its state cannot be used.
 func (c *Controller) giveUp(r *record, w *wf.Workflow) {
 	c.Log.Debug("a turn was interrupted", "workflow", r.key)

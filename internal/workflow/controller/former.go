@@ -9,33 +9,33 @@ import (
 	"lockstep.dev/lockstep/internal/informer"
 )
 
-// former records the last write of each workflow that this manager let go of. A manager that could
-// not renew its lease in time lets go of all workflows and may own them again a moment later, while
-// its watch is still behind its own writes. Taking up such a workflow from the stale cache would
-// run steps twice, or mistake collected pods for pods that somebody deleted. So a workflow is not
-// taken up before the watch shows its last write. The same holds for finished workflows: the watch
-// of pods may be ahead of the watch of workflows by the time that it takes to reopen a watch.
+// former records the last write of each workflow that this manager released. A manager that could
+// not renew its lease in time releases all workflows and may own them again a moment later, while
+// its watch is still behind its own writes. To load such a workflow from the stale cache would run
+// steps twice, or mistake collected pods for pods that another client deleted. So a workflow is not
+// loaded before the watch shows its last write. The same holds for finished workflows: the watch of
+// pods may be ahead of the watch of workflows by the time that it takes to reopen a watch.
 type former struct {
 	mu    sync.Mutex
 	lives map[types.UID]formerLife
 }
 
 type formerLife struct {
-	// writing is the number of the status write in flight when the workflow was let go of, or 0.
+	// writing is the number of the status write in flight when the workflow was released, or 0.
 	writing uint64
 	// version is the resource version of the last write.
 	version string
 }
 
-// left notes that the manager let go of a workflow.
+// left notes that the manager released a workflow.
 func (f *former) left(r *record) {
 	if r.writes > 0 {
 		f.note(r)
 	}
 }
 
-// ended notes that a workflow is over and needs no more work, although the watch, which shows seen,
-// may be older than the last write.
+// ended notes that a workflow is over and needs no more work, if seen, the workflow in the watch
+// cache, is older than its last write.
 func (f *former) ended(r *record, seen *wf.Workflow) {
 	if informer.Older(seen.ResourceVersion, r.version) {
 		f.note(r)
@@ -59,8 +59,7 @@ func (f *former) gone(uid types.UID) {
 }
 
 // answered takes in the answer to a status write; version is the resource version that the write
-// produced, empty if the write failed. It reports whether the write belongs to a workflow that was
-// let go of.
+// produced, empty if the write failed. It reports whether the write belongs to a released workflow.
 func (f *former) answered(uid types.UID, id uint64, version string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +75,7 @@ func (f *former) answered(uid types.UID, id uint64, version string) bool {
 	return true
 }
 
-// settled reports whether the workflow in the watch cache is recent enough to be taken up.
+// settled reports whether the workflow in the watch cache is recent enough to be loaded.
 func (f *former) settled(w *wf.Workflow) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

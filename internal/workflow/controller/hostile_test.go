@@ -9,14 +9,14 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Expressions that far exceed their limits: one of memory, one of time, and a pattern with
+// These expressions far exceed their limits: one of memory, one of time, and a pattern with
 // expensive matching.
 const (
 	greedy = `sprig.repeat(2000000000, "a")`
 	slow   = `let a = 1..1000; count(a, count(a, count(a, true) > 0) > 0)`
 )
 
-// hostileWorkflows have such an expression in each place where expressions are allowed. Each ends
+// hostileWorkflows have a hostile expression in each place where expressions are allowed. Each ends
 // with a message that says why.
 var hostileWorkflows = map[string]string{
 	"when":      `steps: [[{name: a, template: quick, when: "{{=len(` + greedyQuoted + `)}} > 1"}]]`,

@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// heldEvaluators answers when it is told to.
+// heldEvaluators answers when the test releases it.
 type heldEvaluators struct {
 	asked, free chan struct{}
 	once        sync.Once
@@ -40,7 +40,7 @@ func TestEvaluationsAreInterrupted(t *testing.T) {
 	held := &heldEvaluators{asked: make(chan struct{}), free: make(chan struct{})}
 	first, second := e.sharerWith(nil, held), e.sharer(nil)
 	first.has(true)
-	for i := range 20 { // more than there are workers
+	for i := range 20 { // more than the number of workers
 		e.submit(fmt.Sprintf("w%d", i), `
 entrypoint: main
 templates:

@@ -63,7 +63,7 @@ func (l library) ConfigMapKey(name, key string) (string, bool) {
 	return value, found
 }
 
-// leaveToLeader marks a workflow as the leader's with an annotation, and stops its run here.
+// leaveToLeader hands a workflow to the leader by an annotation, and ends its run in this manager.
 func (c *Controller) leaveToLeader(r *record) {
 	c.withdraw(r)
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{wf.AnnotationLeader: "true"}}})
@@ -71,7 +71,8 @@ func (c *Controller) leaveToLeader(r *record) {
 	r.run, r.events, r.next = nil, nil, statusChanges{}
 }
 
-// keepWithLeader has the next status write mark the workflow as the leader's.
+// keepWithLeader adds the annotation that leaves the workflow to the leader to the next status
+// write.
 func (r *record) keepWithLeader() {
 	if r.object.Annotations[wf.AnnotationLeader] != "" {
 		return
@@ -82,8 +83,8 @@ func (r *record) keepWithLeader() {
 	r.extraAnnotations[wf.AnnotationLeader] = "true"
 }
 
-// prepareMetadata evaluates the labels and annotations that workflowMetadata of the workflow or its
-// template adds to the workflow.
+// prepareMetadata evaluates the labels and annotations that the workflowMetadata of the workflow,
+// or else of its template, adds to the workflow.
 func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 	m, base := w.Spec.WorkflowMetadata, &wf.WorkflowSpec{}
 	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
@@ -106,7 +107,7 @@ func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 		r.extraLabels[name] = value
 	}
 	if err := validMetadata(r.extraLabels, r.extraAnnotations); err != nil {
-		// the server would refuse every status written with them
+		// The server would refuse every status written with them.
 		r.extraLabels, r.extraAnnotations = nil, nil
 		return fmt.Errorf("workflowMetadata.%w", err)
 	}
@@ -165,18 +166,19 @@ func evaluateLabel(source string, w *wf.Workflow, base *wf.WorkflowSpec, run tem
 	return value, nil
 }
 
-// resourceUnits are the amounts of which one second counts as one in a resources duration.
+// resourceUnits are the units of a resources duration: a container that requests one unit for one
+// second adds one. Resources that are not listed have the unit 1.
 var resourceUnits = map[corev1.ResourceName]resource.Quantity{
 	corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("100Mi"),
 }
 
-// requestedAnyway are the requests assumed for a container that does not state any.
+// requestedAnyway are the requests assumed for a container that states none.
 var requestedAnyway = corev1.ResourceList{
 	corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("100Mi"),
 }
 
-// resourcesDuration returns the resource usage of a finished pod: for each resource, the seconds
-// that each container ran times its request in resourceUnits, rounded to whole units.
+// resourcesDuration returns the resources duration of a finished pod: for each resource, the sum
+// over the containers of the seconds run times the request in resourceUnits, rounded.
 func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	used := map[corev1.ResourceName]float64{}
 	for i := range p.Status.ContainerStatuses {
@@ -211,8 +213,8 @@ func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	return out
 }
 
-// sortNatural sorts names with numbers in natural order: item(2) before item(10). Shorter names
-// come first.
+// sortNatural sorts names with numbers in natural order, item(2) before item(10), by sorting
+// shorter names first.
 func sortNatural(names []string) { slices.SortFunc(names, compareNatural) }
 
 func compareNatural(a, b string) int {

@@ -20,8 +20,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
-// askLocks requests locks for a holder. If a limit is unknown, its ConfigMap is read first and
-// askLocks runs again with again set.
+// askLocks requests locks for a holder. If a limit is unknown, its ConfigMap is read first, and
+// then askLocks runs once more with again set.
 func (c *Controller) askLocks(r *record, l locks.Request, again bool) {
 	if name, unknown := c.locks.unknown(l.Keys, again); unknown {
 		if r.asking == nil {
@@ -64,14 +64,14 @@ func (k *lockKeeper) limit(namespace, configMap, key string) (int, error) {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(text))
 	if err != nil || n < 0 {
-		// the value is not quoted: it may be somebody else's secret
+		// The value is not quoted: it may be another user's secret.
 		return 0, fmt.Errorf("ConfigMap %s, key %s: its value is not a number of holders", name, key)
 	}
 	return n, nil
 }
 
-// unknown returns a ConfigMap that has to be read before the limits of keys are known, and whether
-// there is one. A ConfigMap that could not be read is returned too, unless again is true.
+// unknown returns a ConfigMap that has to be read before the limits of keys are known. It returns
+// false if there is none. A ConfigMap that could not be read is returned too, unless again is true.
 func (k *lockKeeper) unknown(keys []string, again bool) (types.NamespacedName, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -104,8 +104,8 @@ func (k *lockKeeper) read(name types.NamespacedName, done func()) {
 	k.reads.Wake(name)
 }
 
-// look reads a ConfigMap and starts a watch of it, unless watchesMax is reached. It drops
-// ConfigMaps that nobody uses.
+// look reads a ConfigMap and starts to watch it, unless watchesMax is reached. It drops the key if
+// the ConfigMap is watched or no longer used.
 func (k *lockKeeper) look(name types.NamespacedName) {
 	k.mu.Lock()
 	l, ctx := k.limits[name], k.ctx
@@ -141,8 +141,8 @@ func (k *lockKeeper) look(name types.NamespacedName) {
 	k.reads.WakeAfter(name, lookAgain) // a watched ConfigMap is not read again
 }
 
-// refusedToRead reports whether the server's answer is final: the ConfigMap does not exist, or may
-// not be read.
+// refusedToRead reports whether an error is a final answer of the server: the ConfigMap does not
+// exist, or may not be read.
 func refusedToRead(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -153,7 +153,7 @@ func refusedToRead(err error) bool {
 		code != http.StatusTooManyRequests && code != http.StatusRequestTimeout && code != http.StatusUnauthorized
 }
 
-// known takes in the content of a ConfigMap, or the error of reading it. The limits of a deleted
+// known takes in the content of a ConfigMap, or the error from reading it. The limits of a deleted
 // ConfigMap stay in force for workflows that use them.
 func (k *lockKeeper) known(name types.NamespacedName, cm *corev1.ConfigMap, err error) {
 	k.mu.Lock()

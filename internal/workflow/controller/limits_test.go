@@ -17,8 +17,8 @@ entrypoint: quick
 synchronization: {semaphores: [{configMapKeyRef: {name: %s, key: max}}]}
 templates:` + stepTemplates
 
-// TestSemaphoresThatDoNotExistLeaveNothing: a missing ConfigMap is read, but neither watched nor
-// remembered.
+// TestSemaphoresThatDoNotExistLeaveNothing checks that a missing ConfigMap is read, but neither
+// watched nor remembered.
 func TestSemaphoresThatDoNotExistLeaveNothing(t *testing.T) {
 	const n = 40
 	e := start(t)
@@ -43,7 +43,7 @@ func TestSemaphoresThatDoNotExistLeaveNothing(t *testing.T) {
 		}
 		return nil
 	})
-	// The ConfigMap that was missing is there now.
+	// The ConfigMap that was missing exists now.
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "missing-0"}, Data: map[string]string{"max": "1"}}
 	if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -52,8 +52,8 @@ func TestSemaphoresThatDoNotExistLeaveNothing(t *testing.T) {
 	e.until("again", inPhase(wf.WorkflowSucceeded))
 }
 
-// TestASemaphoreThatIsBeingReadHoldsUpNoOtherLock: other locks are granted however long the read
-// takes.
+// TestASemaphoreThatIsBeingReadHoldsUpNoOtherLock checks that other locks are granted however long
+// the read takes.
 func TestASemaphoreThatIsBeingReadHoldsUpNoOtherLock(t *testing.T) {
 	e := start(t)
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Data: map[string]string{"max": "1"}}

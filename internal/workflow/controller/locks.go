@@ -18,8 +18,8 @@ import (
 type lockKeeper struct {
 	c     *Controller
 	table *locks.Table
-	// reads reads ConfigMaps with limits, outside the turns of workflows and without holding a
-	// mutex.
+	// reads is the loop that reads ConfigMaps with limits, outside the turns of workflows and
+	// without holding a mutex.
 	reads *controlloop.Loop[types.NamespacedName, controlloop.Backoff]
 
 	mu      sync.Mutex
@@ -36,7 +36,7 @@ type limits struct {
 	read bool // data or err is valid
 	data map[string]string
 	err  error
-	// waiting are called once the ConfigMap has been read.
+	// waiting are the functions to call once the ConfigMap has been read.
 	waiting []func()
 	// stop ends the watch; nil if the ConfigMap is not watched.
 	stop context.CancelFunc
@@ -73,8 +73,8 @@ func (k *lockKeeper) run(ctx context.Context) {
 	k.reads.Run(ctx)
 }
 
-// restore acquires the locks that a workflow holds according to its status. It does nothing unless
-// this manager leads.
+// restore acquires the locks that a workflow holds by its status. It does nothing unless this
+// manager leads.
 func (k *lockKeeper) restore(w *wf.Workflow) {
 	if k.c.Leads && w.Status.Synchronization != nil {
 		k.table.Restore(locks.HeldBy(w.Namespace, w.Name, w.Status.Synchronization))
@@ -117,7 +117,7 @@ func (k *lockKeeper) podsRun(uid types.UID) bool {
 	return false
 }
 
-// podSeen releases the locks of a deleted workflow when the last of its pods is gone.
+// podSeen releases the locks of a deleted workflow after its last pod is gone.
 func (k *lockKeeper) podSeen(uid types.UID, key types.NamespacedName, gone bool) {
 	if !gone {
 		return

@@ -39,7 +39,7 @@ func (c *Controller) ensureObjects(r *record) bool {
 	}
 	r.objects = &objects{left: len(list), made: len(list) == 0}
 	key, uid := r.key, r.uid
-	// If the status was written, an earlier manager has created the objects.
+	// If the status was written, an earlier manager may have created the objects.
 	m := apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-object", ReadFirst: r.resumed}
 	for _, o := range list {
 		c.Writer.Create(m, o, func(_ apiwriter.Object, err error) {
@@ -117,9 +117,9 @@ func (c *Controller) deleteObjects(r *record, spec *wf.WorkflowSpec, status *wf.
 	return nil
 }
 
-// deleteOwn deletes an object if the workflow is its controller. The name alone proves nothing:
-// whoever can write the workflow can write its status, and another object can have the name. The
-// object is read first; that is rare, and happens in a goroutine that blocks no other work.
+// deleteOwn deletes an object if the workflow is its controller. The name alone proves nothing: a
+// user who can write the workflow can write its status, and another object can have the name. The
+// object is read first; that is rare, and a goroutine does it, so that it blocks no other work.
 func (c *Controller) deleteOwn(r *record, read func(context.Context) (apiwriter.Object, error)) {
 	key, uid := r.key, r.uid
 	go func() {

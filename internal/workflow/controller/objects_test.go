@@ -14,8 +14,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// TestClaimsAndDisruptionBudget: the claims and the disruption budget of a workflow exist before
-// its first pod, and are deleted as requested.
+// TestClaimsAndDisruptionBudget checks that the claims and the disruption budget of a workflow
+// exist before its first pod, and are deleted as requested.
 func TestClaimsAndDisruptionBudget(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -119,8 +119,8 @@ templates:`+stepTemplates)
 	}
 }
 
-// TestAQuotaIsWaitedFor: a pod refused by a quota is shown as pending with the server's reason, and
-// is created when there is room.
+// TestAQuotaIsWaitedFor checks that a pod refused by a quota is shown as pending with the server's
+// reason, and is created when the quota allows it.
 func TestAQuotaIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -160,7 +160,8 @@ func TestAQuotaIsWaitedFor(t *testing.T) {
 	e.until("waits", inPhase(wf.WorkflowSucceeded))
 }
 
-// TestEstimates: the estimated duration of a workflow of a template is that of the last one.
+// TestEstimates checks that the estimated duration of a workflow is the duration of the last
+// workflow of its template.
 func TestEstimates(t *testing.T) {
 	e := start(t)
 	e.create("workflowtemplates", "slow", `
@@ -178,8 +179,8 @@ spec:
 	}
 }
 
-// TestManifestsAsPeopleWriteThem: values that are not strings, and fields of earlier versions, pass
-// the server's strict validation and keep their meaning.
+// TestManifestsAsPeopleWriteThem checks that values that are not strings, and fields of earlier
+// versions, pass the server's strict validation and keep their meaning.
 func TestManifestsAsPeopleWriteThem(t *testing.T) {
 	e := start(t)
 	values := `[{name: i, value: 5}, {name: f, value: 1.50}, {name: b, value: true}, {name: s, default: 7, description: 8}]`

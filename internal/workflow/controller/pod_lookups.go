@@ -12,14 +12,14 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// podLookups asks the API server about pods that, by the status of a workflow being taken up, were
-// running but are missing from the watch cache. Either somebody deleted the pod, or the watch is
-// behind. The number of lookups is bounded by the number of running nodes.
+// podLookups reads from the API server the pods that were running by the status of a workflow being
+// loaded but are missing from the watch cache. Either another client deleted the pod, or the watch
+// is behind. The number of lookups is bounded by the number of running nodes.
 type podLookups = controlloop.Loop[podLookup, lookupState]
 
 type podLookup struct {
 	key, pod types.NamespacedName
-	// uid is the workflow's.
+	// uid is the UID of the workflow.
 	uid    types.UID
 	nodeID string
 }
@@ -38,15 +38,15 @@ func newPodLookups(c *Controller) *podLookups {
 	return controlloop.New[podLookup, lookupState](controlloop.Config[podLookup]{Name: "workflow-doubts", Workers: lookupsAtOnce, Turn: c.lookUp, Clock: c.Clock})
 }
 
-// lookUpPod queues a request to the server for the pod of a node. If the pod exists, its slot waits
-// for the watch to show it.
+// lookUpPod queues a lookup of the pod of a node. If the pod exists, its slot waits for the watch
+// to show it.
 func (c *Controller) lookUpPod(r *record, nodeID, pod string) {
 	r.pods.Await(r.addPod(nodeID, pod, nil).ref())
 	c.lookups.Wake(podLookup{r.key, types.NamespacedName{Namespace: r.key.Namespace, Name: pod}, r.uid, nodeID})
 }
 
-// lookUp resolves a lookup by reading the pod from the server, or schedules another attempt. A pod
-// that does not exist or belongs to another owner is reported to the engine as gone.
+// lookUp reads the pod of a lookup from the server, or schedules another attempt if the server does
+// not answer. It reports a pod that does not exist or has another owner to the engine as gone.
 func (c *Controller) lookUp(x podLookup) {
 	d := c.lookups.Get(x)
 	if c.loop.Get(x.key) == nil {

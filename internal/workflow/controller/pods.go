@@ -22,7 +22,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// transientPattern matches messages of transient errors.
+// transientPattern matches the messages of transient errors.
 var transientPattern = regexp.MustCompile(`(?i)exceeded quota|connection refused|timeout|timed out|too many requests|temporarily|pod deleted|OutOf[a-z]|NodeLost|NodeShutdown|Evicted|Preempting`)
 
 // nodePod is the pod of a node that has not ended: a group of one slot.
@@ -33,7 +33,7 @@ type nodePod struct {
 	pod          *corev1.Pod       // the pod to create; nil once it exists
 	queue        string
 	gang         string          // key of the gang in which it was requested
-	phase        corev1.PodPhase // as the watch showed it last
+	phase        corev1.PodPhase // as last shown by the watch
 	replacing    bool            // the pod is being deleted, to be created again
 	deleted      bool            // its deletion was requested
 }
@@ -66,8 +66,8 @@ func (r *record) addPod(nodeID, name string, create *engine.CreatePod) *nodePod 
 	return p
 }
 
-// startWaiting builds the pods that the engine requested, once their preconditions hold: no status
-// to be written first, no backoff, the artifact finalizer and the workflow's objects.
+// startWaiting builds the pods that the engine requested once no status has to be written first, no
+// backoff is left, and the artifact finalizer and the workflow's objects exist.
 func (c *Controller) startWaiting(r *record) {
 	if len(r.waiting) == 0 || r.first != firstNone || !c.refusalOver(r) {
 		return
@@ -90,7 +90,7 @@ func (c *Controller) startWaiting(r *record) {
 		}
 	}
 	if len(r.events) > 0 {
-		c.step(r) // nodes whose pods cannot be built end
+		c.step(r) // end the nodes whose pods cannot be built
 		if r.run != nil && len(r.waiting) > 0 {
 			c.loop.Wake(r.key)
 		}
@@ -130,7 +130,7 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	}
 }
 
-// startDelayed moves the create that waited for this pod name to waiting.
+// startDelayed moves the create that waited for this pod name from delayed to waiting.
 func (c *Controller) startDelayed(r *record, pod string) {
 	if create, found := r.delayed[pod]; found {
 		delete(r.delayed, pod)
@@ -154,8 +154,8 @@ type gangKey struct {
 }
 
 // submit requests nodes for the pods that have none. Pods that a template's annotation makes a
-// gang, among the children of one node, are placed all together or not at all; other pods share a
-// request only because that is cheaper.
+// gang, among the children of one workflow node, are placed all together or not at all; other pods
+// share a request only because that is cheaper.
 func (c *Controller) submit(r *record) {
 	if !c.refusalOver(r) {
 		return
@@ -236,8 +236,8 @@ func (c *Controller) request(r *record, key gangKey, list []*nodePod) {
 	r.pods.Submit(g, slots)
 }
 
-// priority returns a pod's priority in its queue: that of its PriorityClass, else the workflow's
-// own, else that of the default class.
+// priority returns a pod's priority in its queue: the value of its PriorityClass, else the
+// workflow's priority, else the value of the default class.
 func (c *Controller) priority(r *record, p *nodePod) int32 {
 	if class := p.pod.Spec.PriorityClassName; class != "" {
 		value, _ := c.Model.Priority(class)
@@ -250,7 +250,7 @@ func (c *Controller) priority(r *record, p *nodePod) int32 {
 	return value
 }
 
-// happened handles what the scheduler or the writer said about the workflow's pods.
+// happened handles an event from the scheduler or the writer about the workflow's pods.
 func (c *Controller) happened(r *record, e podset.Event) {
 	if e.Kind == podset.Waits {
 		c.loop.WakeAfter(r.key, waitTold)
@@ -378,7 +378,8 @@ func (c *Controller) withdraw(r *record) {
 	r.waiting = nil
 }
 
-// releaseRun releases what a run has outside its record. Pods stay.
+// releaseRun releases the resources that a run has outside its record, and resets the record. Pods
+// stay.
 func (c *Controller) releaseRun(r *record) {
 	c.withdraw(r)
 	for _, p := range r.nodePods {
@@ -388,7 +389,7 @@ func (c *Controller) releaseRun(r *record) {
 	r.reset()
 }
 
-// deleteAgain repeats deletions that the server refused, once their backoff is over.
+// deleteAgain repeats deletions that the server refused once their backoff is over.
 func (c *Controller) deleteAgain(r *record) {
 	own, left := r.pods.DeleteAgain()
 	if left > 0 {

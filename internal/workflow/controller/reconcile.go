@@ -28,7 +28,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		c.drop(key, r)
 	}
 	if mine && c.loop.Get(key) == nil && !(c.taken.settled(w) && c.former.settled(w)) {
-		return // a watch event or an answer of the server wakes the key again
+		return // a watch event or an answer from the server wakes the key again
 	}
 	r := c.record(key, mine && !c.atRest(w))
 	if r == nil {
@@ -49,7 +49,8 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	}
 	c.takeVersion(r, w)
 	c.loop.Deliver(key, r.uid)
-	// a version that had to wait for the answer to a status: nothing else may wake this key again
+	// The version may have had to wait for the answer to a status, and no later event may wake this
+	// key.
 	c.takeVersion(r, w)
 	//   2. Step the engine.
 	if r.run != nil && !r.evaluations.interrupted {
@@ -83,8 +84,8 @@ func (c *Controller) mine(w *wf.Workflow) bool {
 	return w.Labels[wf.LabelInstanceID] == "" && c.Owns(w)
 }
 
-// atRest reports whether a workflow without a record needs no work now. If it expires later, atRest
-// schedules its key.
+// atRest reports whether a workflow without a record needs no work now. If the workflow expires
+// later, atRest schedules its key.
 func (c *Controller) atRest(w *wf.Workflow) bool {
 	if !w.Status.Phase.Completed() {
 		return w.DeletionTimestamp != nil && !guarded(w)
@@ -102,8 +103,8 @@ func (c *Controller) atRest(w *wf.Workflow) bool {
 	return !c.collectable(w)
 }
 
-// record returns the workflow's record. If there is none it creates one if make is true, and else
-// returns nil.
+// record returns the workflow's record. If there is none, record creates one if make is true, and
+// returns nil otherwise.
 func (c *Controller) record(key types.NamespacedName, make bool) *record {
 	r := c.loop.Get(key)
 	if r == nil && make {
@@ -118,9 +119,9 @@ func (c *Controller) drop(key types.NamespacedName, r *record) {
 	c.loop.Drop(key)
 }
 
-// abandon releases what is held for a workflow that was deleted or, if elsewhere is true, may go on
-// under another manager. Pods whose create is in flight are garbage-collected if their owner no
-// longer exists.
+// abandon releases the resources of a workflow that was deleted or, if elsewhere is true, may
+// continue under another manager. Pods whose create is in flight are garbage-collected if their
+// owner no longer exists.
 func (c *Controller) abandon(r *record, elsewhere bool) {
 	if r.uid == "" {
 		return
@@ -177,9 +178,9 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 	}
 }
 
-// endedElsewhere ends the run of a workflow that is over on the server though the run did not see
-// the answer to such a write: the answer was lost, or another manager owned the workflow and this
-// manager took it up from an older version. The written end counts.
+// endedElsewhere ends the run of a workflow that another write has ended on the server: the answer
+// to this run's write was lost, or another manager owned the workflow and this manager loaded an
+// older version. The end on the server counts.
 func (c *Controller) endedElsewhere(r *record) {
 	c.Log.Info("a workflow was ended by another write", "workflow", r.key, "version", r.version)
 	c.slots.leave(r)
@@ -187,7 +188,7 @@ func (c *Controller) endedElsewhere(r *record) {
 	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
 }
 
-// begin starts the engine's run of a workflow. retried says that the workflow was over in this
+// begin starts the engine's run of a workflow. retried is true if the workflow was over in this
 // manager before.
 func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	r.reset()
@@ -229,7 +230,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 	c.Log.Debug("taking up", "workflow", r.key, "version", w.ResourceVersion, "nodes", len(nodes), "pods", len(r.nodePods), "retried", retried)
 	r.spec = effective(&own)
-	r.wake = c.Clock.Now() // the first Step comes in any case
+	r.wake = c.Clock.Now() // the first Step is always made
 	for id, n := range nodes {
 		if n.Type == wf.NodeSuspend && !n.Phase.Fulfilled() {
 			r.pauses[id] = true
@@ -243,8 +244,8 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 }
 
-// resumePods takes in the pods that exist. since is when the workflow started by its status: pods
-// created before that are left from an earlier try and are deleted, unless their node is kept.
+// resumePods takes in the pods that exist. since is the start time in the workflow's status: pods
+// created before it are left from an earlier run and are deleted, unless their node is kept.
 func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared bool, since time.Time) {
 	found := map[string]bool{}
 	for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(w.UID)) {
@@ -268,7 +269,7 @@ func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared boo
 			found[id] = true
 			np := r.addPod(id, p.Name, nil)
 			c.observe(r, np, p, false)
-			if np.replacing { // the engine will ask for the pod again
+			if np.replacing { // the engine will request the pod again
 				c.removePod(r, np)
 				r.leaving[p.Name] = p.UID
 				found[id] = false
@@ -324,7 +325,7 @@ func edited(a, b *wf.WorkflowSpec) bool {
 		!ptr.Equal(a.Parallelism, b.Parallelism) || !ptr.Equal(a.ActiveDeadlineSeconds, b.ActiveDeadlineSeconds)
 }
 
-// resume returns the event for the end of a pause as a user wrote it into the status.
+// resume returns the event for a pause that a user ended in the status.
 func resume(n *wf.NodeStatus) engine.Resume {
 	e := engine.Resume{NodeID: n.ID, Phase: n.Phase, Message: n.Message}
 	if n.Outputs != nil {
@@ -423,7 +424,7 @@ func (r *record) news(now time.Time) {
 	}
 }
 
-// paused updates pauses for a node of type Suspend: the node is paused, or has ended.
+// paused updates r.pauses and r.supplied for a node of type Suspend.
 func (r *record) paused(n *wf.NodeStatus) {
 	if n.Phase.Fulfilled() {
 		delete(r.pauses, n.ID)
@@ -449,7 +450,7 @@ func (c *Controller) takePod(r *record, p *corev1.Pod, gone bool) {
 	}
 	np := r.nodePods[p.Annotations[wf.AnnotationNodeID]]
 	if np == nil || np.name != p.Name || np.uid() != "" && np.uid() != p.UID || r.leaving[p.Name] == p.UID {
-		return // of a node that has ended, or a pod that is to go
+		return // its node has ended, or the pod is being deleted
 	}
 	if state := np.state(); np.uid() == "" && (state == podset.Absent || state == podset.Queued) {
 		return // an earlier pod of the same name that is being deleted
@@ -495,7 +496,7 @@ func (r *record) count(before, after corev1.PodPhase) {
 	}
 }
 
-// takeResult observes the pod of a task result again, now that its outputs are there.
+// takeResult observes the pod of a task result again, now that its outputs are known.
 func (c *Controller) takeResult(r *record, t *wf.WorkflowTaskResult) {
 	np := r.nodePods[t.Name]
 	if np == nil || np.replacing {
@@ -506,7 +507,7 @@ func (c *Controller) takeResult(r *record, t *wf.WorkflowTaskResult) {
 	}
 }
 
-// podGone takes in that a pod no longer exists.
+// podGone takes in the deletion of a pod.
 func (c *Controller) podGone(r *record, p *corev1.Pod) {
 	if r.leaving[p.Name] == p.UID {
 		delete(r.leaving, p.Name)
@@ -520,21 +521,21 @@ func (c *Controller) podGone(r *record, p *corev1.Pod) {
 	case np.replacing && np.create != nil:
 		c.replace(r, np)
 	default:
-		np.replacing = false // the engine did not ask for the pod in this run: its node ends
+		np.replacing = false // the engine did not request the pod in this run: its node ends
 		c.observe(r, np, p, true)
 		r.count(np.phase, "")
 		np.phase = ""
 	}
 }
 
-// replace has the pod of a node created again, whose earlier pod is gone.
+// replace queues the create of a node's pod again, after the earlier pod is gone.
 func (c *Controller) replace(r *record, np *nodePod) {
 	c.removePod(r, np)
 	r.waiting = append(r.waiting, *np.create)
 }
 
-// takeUnseen takes in pods that were created but that the watch, which is past their version, does
-// not show: they were deleted while the watch was broken.
+// takeUnseen takes in pods that were created and that the watch does not show although it is past
+// their version: they were deleted while the watch was broken.
 func (c *Controller) takeUnseen(r *record) {
 	for _, x := range r.pods.Unseen() {
 		switch np := x.Maker.(*nodePod); {

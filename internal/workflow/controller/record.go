@@ -15,10 +15,10 @@ import (
 // record is the in-memory state of one workflow. Only turns of the workflow's key access it, except
 // for the atomic fields.
 //
-//	            New             the engine ends it                 all its pods that are to go are gone
-//	(none) ───────────▶ running ──────────────────▶ over ───────────────────────────────────────────────▶ (none)
-//	                       ▲                          │ a user made it ready to be retried
-//	                       └──────────────────────────┘
+//	        New           the engine ends it        pods that are to be deleted are gone
+//	(none) ─────▶ running ──────────────────▶ over ──────────────────────────────────────▶ (none)
+//	                 ▲                          │ a user prepares a retry
+//	                 └──────────────────────────┘
 type record struct {
 	key types.NamespacedName
 	// epoch is the value of Controller.epoch at the last turn.
@@ -27,8 +27,8 @@ type record struct {
 	last atomic.Pointer[string]
 
 	uid types.UID
-	// object is the workflow as last taken in; nil if there is none to work on. Its metadata and
-	// spec are current, its status is not. Its labels are those on the server.
+	// object is the workflow as last taken in; nil if there is none to work on. Its metadata,
+	// including the labels, and its spec are those on the server; its status may be older.
 	object  *wf.Workflow
 	version string // resource version of object, or of the last write
 
@@ -67,8 +67,8 @@ type record struct {
 
 	// The status.
 	next statusChanges
-	// top-level status fields as the server has them; nil if unknown, then the whole status is
-	// written
+	// base holds the top-level status fields as the server has them. If it is nil they are unknown,
+	// and the whole status is written.
 	base         map[string]string
 	packed       bool      // the nodes are stored compressed
 	size         int       // JSON size of the nodes in bytes, or an upper estimate
@@ -83,8 +83,8 @@ type record struct {
 
 	// Metadata that the workflow is to have in addition to the standard labels and annotations.
 	extraLabels, extraAnnotations map[string]string
-	// looked is true if it is known whether the artifacts are to be deleted; finalizer is true if
-	// they are and the workflow needs the finalizer.
+	// looked is true once the controller has determined whether the workflow's artifacts are to be
+	// deleted; finalizer is true if they are and the workflow lacks the finalizer.
 	looked, finalizer bool
 
 	evaluations evaluations

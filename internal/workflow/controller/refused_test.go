@@ -15,8 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// TestWhatTheServerRefusesIsAskedForAgainLater: refused writes are neither repeated at once nor
-// forgotten.
+// TestWhatTheServerRefusesIsAskedForAgainLater checks that refused writes are neither repeated at
+// once nor forgotten.
 func TestWhatTheServerRefusesIsAskedForAgainLater(t *testing.T) {
 	t.Parallel()
 	e := start(t)

@@ -13,11 +13,11 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// repositoryReadTimeout bounds reading a repositories ConfigMap that is not watched.
+// repositoryReadTimeout bounds the read of a ConfigMap of repositories that is not watched.
 const repositoryReadTimeout = 10 * time.Second
 
-// repository is the artifact repository of a workflow, looked up once. found is nil if there is
-// none.
+// repository is the result of looking up a workflow's artifact repository, which is done once.
+// found is nil if there is none.
 type repository struct {
 	found *pods.Repository
 	err   error
@@ -41,11 +41,10 @@ func (c *Controller) findRepository(r *record) *repository {
 			return m
 		}
 		if namespace != r.key.Namespace {
-			// a workflow may read nothing of another namespace but its artifact-repositories
-			// ConfigMap
+			// Of another namespace, a workflow may read only the artifact-repositories ConfigMap.
 			return nil
 		}
-		// Few workflows name another ConfigMap, so it is not watched but read when the workflow
+		// Few workflows name another ConfigMap, so it is not watched: it is read when the workflow
 		// starts.
 		ctx, cancel := context.WithTimeout(context.Background(), repositoryReadTimeout)
 		defer cancel()

@@ -134,8 +134,8 @@ func (s *samples) Collect(out chan<- prometheus.Metric) {
 			metric, err = prometheus.NewConstMetric(m.desc, prometheus.GaugeValue, value, m.values...)
 		}
 		if err != nil {
-			// names and values were checked when the workflow emitted the metric; a metric with
-			// clashing labels is left out
+			// Names and values were checked when the workflow emitted the metric. A metric with
+			// clashing labels is left out.
 			continue
 		}
 		out <- metric

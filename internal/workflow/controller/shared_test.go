@@ -26,7 +26,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// mixed are workflows of many kinds, by name.
+// mixed maps names to workflows of many kinds.
 var mixed = map[string]string{
 	"chain": `
 entrypoint: main
@@ -130,7 +130,7 @@ func (e *env) keepLedger() *ledger {
 	return l
 }
 
-// check checks the invariants: what must never have happened.
+// check checks the invariants of the run.
 func (l *ledger) check(t testing.TB) {
 	t.Helper()
 	l.mu.Lock()

@@ -19,19 +19,19 @@ type slots struct {
 	holds   map[types.NamespacedName]bool
 	waiting map[types.NamespacedName]bool
 	line    []types.NamespacedName // in arrival order; may hold keys that no longer wait
-	// seen are the keys that have held a slot since the last sweep or longer. stuck are the keys
-	// whose slot was given to others because they held it too long: the server does not carry out
-	// their writes, which must not hold up others.
+	// seen are the keys that held a slot at the last sweep. stuck are the keys that lost their slot
+	// because they held it too long: the server does not carry out their writes, which must not
+	// delay other keys.
 	seen, stuck map[types.NamespacedName]bool
 }
 
 const (
 	// lagQuick is the latency up to which all slots are available. At twice this latency a quarter
-	// of them is available, at three times a ninth: each write takes longer, and the share of the
-	// server's time spent on these writes is to shrink.
+	// of them is available, at three times a ninth: each write takes longer, and these writes are
+	// to take a smaller share of the server's time.
 	lagQuick = 50 * time.Millisecond
 	// slotsLeast is the number of slots available however busy the server is, so that long-running
-	// workflows are shown too.
+	// workflows get a status too.
 	slotsLeast = 2
 )
 
@@ -69,7 +69,7 @@ func (s *slots) enter(r *record) bool {
 	return false
 }
 
-// leave returns the record's slot, if it has one, and passes free slots to the next keys in line.
+// leave releases the record's slot, if it has one, and passes free slots to the next keys in line.
 // Keys wait only while other keys hold slots, so no key waits for ever.
 func (s *slots) leave(r *record) {
 	s.mu.Lock()

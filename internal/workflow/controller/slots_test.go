@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSlotsAreBoundedAndNobodyWaitsForEver has records enter, leave and be woken in any order at
-// any latency.
+// TestSlotsAreBoundedAndNobodyWaitsForEver lets records enter, leave and wake in any order at any
+// latency.
 func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(slotsLeast, 8).Draw(t, "most")
@@ -64,8 +64,8 @@ func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 	})
 }
 
-// TestWritesThatAreNotCarriedOutKeepNoSlots: workflows whose statuses the server does not accept
-// hold all slots.
+// TestWritesThatAreNotCarriedOutKeepNoSlots checks that other workflows get slots after workflows
+// whose statuses the server does not accept held all of them.
 func TestWritesThatAreNotCarriedOutKeepNoSlots(t *testing.T) {
 	var s slots
 	var woken []string

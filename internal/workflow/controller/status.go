@@ -24,14 +24,12 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// How long a change of the status may wait to be batched with others. The end of a workflow is
-// never delayed.
+// These delays batch changes of the status. The end of a workflow is never delayed.
 const (
 	// firstTold is the delay of the first status after the first pod began to run. A workflow that
-	// ends sooner is spared this write.
+	// ends sooner saves this write.
 	firstTold = 2 * time.Second
-	// firstQueued is the same delay for a workflow none of whose pods runs: that the workflow
-	// exists and waits can be told later.
+	// firstQueued is the same delay for a workflow that has no running pod.
 	firstQueued = 5 * time.Second
 	// intervalMin and intervalMax bound the interval between two status writes of one workflow. The
 	// interval doubles with each write.
@@ -39,12 +37,11 @@ const (
 	intervalMax = 5 * time.Second
 	// costShare bounds the time spent composing large statuses to one part in costShare.
 	costShare = 20
-	// lagShare is the delay of a non-urgent status write as a multiple of the writer's present
-	// latency, up to lagWaitMax: when the server is busy, the workflow may be over by then, and the
-	// write is spared.
+	// lagShare is the delay of a non-urgent status write as a multiple of the writer's latency, up
+	// to lagWaitMax: when the server is busy, the workflow may end first, which saves the write.
 	lagShare   = 40
 	lagWaitMax = 20 * time.Second
-	// waitTold is how long a pod waits for room before the status of its node says why.
+	// waitTold is how long a pod waits for free capacity before the status of its node says why.
 	waitTold = 2 * time.Second
 )
 
@@ -102,8 +99,8 @@ func (c *Controller) report(r *record) {
 			if err == nil {
 				version = o.GetResourceVersion()
 			}
-			// The post is addressed to Anyone: if the controller lets go of the workflow, only
-			// posts to Anyone are still run.
+			// The post is addressed to Anyone: if the controller releases the workflow, only posts
+			// to Anyone still run.
 			posted := c.loop.Post(key, controlloop.Anyone, func(r *record) {
 				if r.uid == uid && r.writing == id {
 					c.told(r, version, sent, labels, over, err)
@@ -117,14 +114,14 @@ func (c *Controller) report(r *record) {
 		})
 }
 
-// answeredLate takes in the answer to a status write of a workflow that was let go of.
+// answeredLate takes in the answer to a status write of a released workflow.
 func (c *Controller) answeredLate(key types.NamespacedName, uid types.UID, id uint64, version string) {
 	if c.former.answered(uid, id, version) {
 		c.loop.Wake(key)
 	}
 }
 
-// due returns when a non-urgent status is to be written.
+// due returns the time at which a non-urgent status is to be written.
 func (c *Controller) due(r *record) time.Time {
 	busy := min(lagWaitMax, lagShare*c.Writer.Latency())
 	if r.writes == 0 {
@@ -236,7 +233,8 @@ func (c *Controller) finish(r *record) {
 	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
 }
 
-// labelled notes that the labels and annotations of a status write are on the server now.
+// labelled records in r.object the labels, annotations and finalizers that a status write has
+// stored.
 func (r *record) labelled(labels map[string]string) {
 	w := *r.object
 	w.Labels = maps.Clone(w.Labels)
@@ -255,7 +253,7 @@ func (r *record) labelled(labels map[string]string) {
 	r.object = &w
 }
 
-// labelsOf returns the labels that tell clients the phase and the template of a workflow.
+// labelsOf returns the labels by which clients find workflows of a phase or of a template.
 func labelsOf(w *wf.Workflow) map[string]string {
 	completed := "false"
 	if w.Status.Phase.Completed() {
@@ -321,7 +319,7 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 	if err != nil {
 		return nil, nil, err
 	}
-	// larger nodes could not be read again
+	// Larger nodes could not be read again.
 	if most := int(unpack.WorkflowNodes.Bytes); len(nodes) > most {
 		return nil, nil, &sizeError{nodes: len(s.Nodes), bytes: len(nodes), most: most, what: "in JSON, and compressed ones may have"}
 	}
@@ -374,8 +372,8 @@ func (r *record) conditions(s *wf.WorkflowStatus) {
 	s.Conditions = append([]wf.Condition{{Type: wf.ConditionPodRunning, Status: running}}, s.Conditions...)
 }
 
-// conclude adds to the final status the SpecError condition and the resources duration, and deletes
-// the workflow's other objects.
+// conclude adds the SpecError condition and the resources duration to the final status, and deletes
+// the workflow's volume claims and disruption budget.
 func (c *Controller) conclude(r *record, s *wf.WorkflowStatus) {
 	if s.Phase == wf.WorkflowError && len(s.Nodes) == 0 && !slices.ContainsFunc(s.Conditions, func(c wf.Condition) bool { return c.Type == wf.ConditionSpecError }) {
 		s.Conditions = append(s.Conditions, wf.Condition{Type: wf.ConditionSpecError, Status: metav1.ConditionTrue, Message: s.Message})
@@ -487,8 +485,8 @@ func (p *patcher) op(op, path string) {
 	p.ops = append(append(append(append(p.ops, `{"op":"`...), op...), `","path":`...), quoted...)
 }
 
-// addMap sets the keys whose value in wants differs from there. Later maps in wants override
-// earlier ones.
+// addMap sets the keys whose value in wants differs from the value in there. Later maps in wants
+// override earlier ones.
 func (p *patcher) addMap(path string, there map[string]string, wants ...map[string]string) {
 	want := map[string]string{}
 	for _, w := range wants {

@@ -9,13 +9,13 @@ import (
 	"lockstep.dev/lockstep/internal/informer"
 )
 
-// takeover delays taking up workflows of another manager until this manager's watch has caught up
-// with what that manager wrote. From an older version steps would run again, because their pods may
-// have been collected since.
+// takeover delays loading workflows of another manager until this manager's watch has caught up
+// with what that manager wrote. If an older version were loaded, steps would run again, because
+// their pods may have been collected since.
 //
-//	Changing ──▶ pending ──the server's versions──▶ known: a workflow is taken up when the watch shows its version
-//	   ▲            │ nothing is taken up              │
-//	   └────────────┴──────────────────────────────────┘ the keys are divided anew
+//	Changing ──▶ pending ──the server's versions──▶ known: a workflow is loaded when the watch
+//	   ▲            │ nothing is loaded                │     shows its version
+//	   └────────────┴──────────────────────────────────┘ the keys are divided again
 type takeover struct {
 	changed chan struct{}
 
@@ -43,7 +43,7 @@ func (t *takeover) changing() {
 	}
 }
 
-// settled reports whether the workflow in the watch cache is recent enough to be taken up.
+// settled reports whether the workflow in the watch cache is recent enough to be loaded.
 func (t *takeover) settled(w *wf.Workflow) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,11 +51,12 @@ func (t *takeover) settled(w *wf.Workflow) bool {
 		return false
 	}
 	if !informer.Older(w.ResourceVersion, t.versions.At) || w.Labels[wf.LabelCompleted] == "true" {
-		// written after the list of versions was taken, or finished and so not in the list
+		// The version was written after the list was taken, or the workflow has finished and so is
+		// not in the list.
 		return true
 	}
 	version, found := t.versions.Of[w.UID]
-	// if the workflow is missing from the list it is over or gone, which the watch will show
+	// A workflow that is missing from the list is over or deleted, which the watch will show.
 	return found && !informer.Older(w.ResourceVersion, version)
 }
 
@@ -86,8 +87,8 @@ func (t *takeover) run(ctx context.Context, c *Controller) {
 	}
 }
 
-// learn requests the versions once. It reports whether the round is done: true on success, also if
-// a newer round has begun meanwhile, and false on an error.
+// learn requests the versions once. It reports whether the request succeeded; a newer round may
+// have begun meanwhile.
 func (t *takeover) learn(ctx context.Context, c *Controller, round int) bool {
 	versions, err := c.Informers.Workflows.Versions(ctx, unfinished)
 	if err != nil {
@@ -105,5 +106,5 @@ func (t *takeover) learn(ctx context.Context, c *Controller, round int) bool {
 	if last {
 		c.Rebalance()
 	}
-	return true // otherwise a newer round has begun, and run serves it next
+	return true // if a newer round has begun, run serves it next
 }

@@ -114,12 +114,12 @@ func (p atOnce) Submit(g *scheduler.Gang) {
 	g.Owner.Commit(g, placed)
 }
 
-// sharer is one of two controllers that own workflows by turns.
+// sharer is one of two controllers that own workflows in turn.
 type sharer struct {
 	*controller.Controller
 	informers *informer.Set
 	owns      atomic.Bool
-	refused   atomic.Int32 // how often it was told that a workflow is not its own
+	refused   atomic.Int32 // number of times that Owns returned false
 }
 
 func (e *env) sharer(wrap func(http.RoundTripper) http.RoundTripper) *sharer {
@@ -262,7 +262,7 @@ templates:
 		t.Fatal("the watch was to be behind")
 	}
 	release()
-	// The manager follows the pod, and recognizes when somebody deletes it.
+	// The manager follows the pod, and notices when another client deletes it.
 	w := e.until("w", inPhase(wf.WorkflowRunning))
 	e.expect(w, "W Pod Running")
 	now := int64(0)
@@ -274,8 +274,8 @@ templates:
 }
 
 // behindWithForbiddenPods moves workflows of two namespaces to a manager that has not seen the pods
-// and may not read those of one namespace: this does not delay the other namespace, and the server
-// is not asked over and over.
+// and may not read the pods of one namespace: this does not delay the other namespace, and the
+// server gets few requests.
 func behindWithForbiddenPods(t *testing.T, closed, open *env) {
 	const many = 12 // more than lookupsAtOnce
 	pods := newBrake("pods")
@@ -411,8 +411,8 @@ templates:
 	created.check(t)
 }
 
-// behindWithWorkflows moves workflows whose pods were collected to a manager that does not know
-// their progress yet.
+// behindWithWorkflows moves workflows whose pods were collected to a manager whose watch does not
+// show their progress yet.
 func behindWithWorkflows(t *testing.T, e *env) {
 	created := map[string]int{}
 	var mu sync.Mutex

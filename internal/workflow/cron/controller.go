@@ -29,7 +29,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// Evaluators evaluates users' programs in child processes: see sandbox.Pool.
+// Evaluators evaluates users' programs in child processes. See sandbox.Pool.
 type Evaluators interface {
 	DoUntilAnswered(ctx context.Context, tenant, evaluator string, request []byte) (response []byte, cpu time.Duration, err error)
 }
@@ -40,13 +40,13 @@ type Config struct {
 	Writer apiwriter.Writer
 	// Evaluators evaluates the users' expressions that are not cheap.
 	Evaluators Evaluators
-	// Owns reports whether a cron is this manager's; nil means all are. After Owns has changed its
-	// answers, call Resync.
+	// Owns reports whether this manager owns a cron; nil means that it owns all. Call Resync after
+	// the answers of Owns have changed.
 	Owns func(namespace, name string) bool
 	// Guard recovers from panics that one cron causes. If Guard is nil, a panic ends the process.
 	Guard *panics.Guard
-	// Malformed is told about each cron of this manager that cannot be decoded, or on which the
-	// manager panicked.
+	// Malformed is called with each cron of this manager that cannot be decoded, or on which the
+	// manager panicked. It may be nil.
 	Malformed func(runtime.Object, *malformed.Error)
 	// Clock defaults to the real clock.
 	Clock clock.WithTicker
@@ -54,7 +54,7 @@ type Config struct {
 }
 
 const (
-	// workers is the number of crons reconciled concurrently, without those that wait for an
+	// workers is the number of crons reconciled concurrently, not counting those that wait for an
 	// answer.
 	workers = 8
 	byCron  = "cron"
@@ -68,14 +68,14 @@ type Controller struct {
 	loop      *controlloop.Loop[types.NamespacedName, cronState]
 }
 
-// cronState is the in-memory state of one cron: what the caches may not show yet and what is not
-// written anywhere.
+// cronState is the in-memory state of one cron that the caches may not show yet or that is not
+// stored at all.
 type cronState struct {
 	uid types.UID
 	// passed is plan.passed.
 	passed time.Time
-	// latest is the cron after the last write, created the workflow created last; nil once the
-	// caches show them.
+	// latest is the cron after the last write, and created is the workflow created last; each is
+	// nil once the caches show it.
 	latest  *wf.CronWorkflow
 	created *child
 	// conflict is the resource version for which a status write was refused because the server had
@@ -108,7 +108,7 @@ func New(cfg Config) (*Controller, error) {
 	c := &Controller{
 		cfg:   cfg,
 		crons: informer.New(client, "cronworkflows", informer.Options[*wf.CronWorkflow]{}),
-		// The workflows that crons have started.
+		// Only the workflows that crons have started.
 		workflows: informer.New(meta, "workflows", informer.Options[*metav1.PartialObjectMetadata]{
 			Labels: wf.LabelCronWorkflow, Indexes: map[string]func(*metav1.PartialObjectMetadata) []string{byCron: cronOf},
 		}),
@@ -203,14 +203,14 @@ func (c *Controller) turn(key types.NamespacedName) {
 	}
 }
 
-// reconcile decides about one cron and carries the plan out. It returns when to reconcile again,
-// zero if only a change requires that.
+// reconcile makes a plan for one cron and carries it out. It returns the time to reconcile again,
+// or zero if only a change requires that.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName, cron *wf.CronWorkflow, remembered *cronState) (wake time.Time, err error) {
 	if cron.ResourceVersion == remembered.conflict {
 		return time.Time{}, nil
 	}
 	children := c.children(cron, remembered)
-	// 1. Decide.
+	//   1. Decide.
 	var interrupted error
 	p := decide(cron, children, remembered.passed, c.cfg.Clock.Now(), c.evaluate(ctx, key, &interrupted))
 	if interrupted != nil || !c.cfg.Owns(key.Namespace, key.Name) { // evaluations take time
@@ -227,7 +227,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName, cr
 			return time.Time{}, fmt.Errorf("terminate workflow %s: %w", old.Name, err)
 		}
 	}
-	// 3. Start.
+	//   3. Start.
 	decided := p.skipped != "" // the due time is decided for good
 	if p.start != nil {
 		switch created, err := c.create(ctx, owner, p.start); {
@@ -249,9 +249,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName, cr
 		switch latest, err := c.report(ctx, owner, cron, &p); {
 		case apierrors.IsNotFound(err): // deleted meanwhile
 		case apierrors.IsConflict(err):
-			// The cron has changed, or another manager owns it. Everything is decided again from
-			// the version that the watch will show, including a fault at the due time, which nobody
-			// would be told about otherwise.
+			// The cron has changed, or another manager owns it. The plan is made again from the
+			// version that the watch will show, including a fault at the due time, which no status
+			// would report otherwise.
 			remembered.conflict = cron.ResourceVersion
 			if !decided {
 				remembered.passed = before
@@ -263,7 +263,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName, cr
 			remembered.latest = latest
 		}
 	}
-	// 5. Clean up.
+	//   5. Clean up.
 	for _, old := range p.remove {
 		c.cfg.Writer.Delete(apiwriter.Meta{Owner: owner.Owner, Reason: "cron-history"}, old.stub(),
 			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, nil)
@@ -271,8 +271,8 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName, cr
 	return p.wake, nil
 }
 
-// evaluate returns the function that evaluates a cron's expressions while another cron takes the
-// worker's place. *interrupted is set if an evaluation got no answer.
+// evaluate returns the function that evaluates a cron's expressions, and yields the worker to
+// another cron meanwhile. It sets *interrupted if an evaluation gets no answer.
 func (c *Controller) evaluate(ctx context.Context, key types.NamespacedName, interrupted *error) template.Run {
 	return func(evaluator string, request []byte) (answer []byte, err error) {
 		c.loop.Yield(func() { answer, _, err = c.cfg.Evaluators.DoUntilAnswered(ctx, key.Namespace, evaluator, request) })
@@ -296,7 +296,7 @@ func (s *cronState) seen(cron *wf.CronWorkflow) *wf.CronWorkflow {
 func (c *Controller) children(cron *wf.CronWorkflow, s *cronState) []child {
 	var out []child
 	known := false
-	seen := c.workflows.SeenVersion() // before the cache is read: it has what was written up to there
+	seen := c.workflows.SeenVersion() // read before the cache, which then has every write up to this version
 	for _, o := range c.workflows.ByIndex(byCron, string(cron.UID)) {
 		known = known || s.created != nil && o.UID == s.created.UID
 		out = append(out, child{o})
@@ -304,7 +304,7 @@ func (c *Controller) children(cron *wf.CronWorkflow, s *cronState) []child {
 	switch {
 	case s.created == nil:
 	case known || !informer.Older(seen, s.created.ResourceVersion):
-		s.created = nil // the cache has caught up: a workflow that it does not show is gone
+		s.created = nil // the cache has caught up: a workflow that it does not show is deleted
 	default:
 		out = append(out, *s.created)
 	}
@@ -339,7 +339,7 @@ func (c *Controller) report(ctx context.Context, m apiwriter.Meta, cron *wf.Cron
 	}
 	for _, list := range []string{"active", "conditions"} {
 		if status[list] == nil {
-			status[list] = nil // which a merge patch takes as: remove
+			status[list] = nil // a null in a merge patch removes the field
 		}
 	}
 	labels := map[string]any{labelCompleted: nil}
@@ -383,13 +383,13 @@ func (c *Controller) patch(ctx context.Context, m apiwriter.Meta, reason string,
 	m.Reason = reason
 	_, err = c.await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Patch(m, w, types.MergePatchType, data, done) })
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the workflow is gone
+		return nil // the workflow is deleted
 	}
 	return err
 }
 
-// await passes a write to the writer and waits for its outcome, while another cron takes the
-// worker's place.
+// await passes a write to the writer and waits for its outcome, and yields the worker to another
+// cron meanwhile.
 func (c *Controller) await(ctx context.Context, write func(done func(apiwriter.Object, error))) (o apiwriter.Object, err error) {
 	type outcome struct {
 		object apiwriter.Object

@@ -63,7 +63,7 @@ func (c *testCluster) start() (stop func()) {
 	return stop
 }
 
-// startOwning runs a controller that owns some of the crons; resync tells it that its crons have
+// startOwning runs a controller that owns some of the crons; resync notifies it that its crons have
 // changed.
 func (c *testCluster) startOwning(owns func(name string) bool) (stop, resync func()) {
 	c.Helper()
@@ -133,8 +133,8 @@ func (c *testCluster) state(name string) string {
 	return fmt.Sprintf("[%s] %d active %d succeeded %d failed %s", strings.Join(out, ", "), len(s.Active), s.Succeeded, s.Failed, s.Phase)
 }
 
-// await waits until the state is as wanted, and meanwhile advances the controller's clock a little,
-// so that a timer that is set only now does not wait for ever.
+// await waits until the state is as wanted. It keeps advancing the controller's clock a little, so
+// that a timer set meanwhile does not wait for ever.
 func (c *testCluster) await(name, want string) {
 	c.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -194,8 +194,8 @@ func TestController(t *testing.T) {
 	c.await("c", fmt.Sprintf("[%s, %s Terminate, %s] 2 active 1 succeeded 1 failed Active", name(1), name(3), name(5)))
 }
 
-// TestTwoManagersAtOnce: while two managers both believe that they own a cron, a time starts one
-// workflow.
+// TestTwoManagersAtOnce checks that a time starts one workflow while two managers both believe that
+// they own the cron.
 func TestTwoManagersAtOnce(t *testing.T) {
 	c := newCluster(t)
 	c.create(&wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: wf.CronWorkflowSpec{Schedules: []string{"0 * * * *"}}})
@@ -211,8 +211,8 @@ func TestTwoManagersAtOnce(t *testing.T) {
 	}
 }
 
-// TestCronsAreShared: each manager runs its own crons; the crons of a manager that dies are taken
-// over, and handed back, without a time that is missed or comes twice.
+// TestCronsAreShared checks that each manager runs its own crons, and that the crons of a manager
+// that dies are taken over, and handed back, without a time that is missed or comes twice.
 func TestCronsAreShared(t *testing.T) {
 	c := newCluster(t)
 	var dead, back atomic.Bool

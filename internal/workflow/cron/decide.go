@@ -22,8 +22,8 @@ const (
 	// Grace is how late a workflow may start without startingDeadlineSeconds: one manager takes
 	// some seconds to take over from another.
 	Grace = 30 * time.Second
-	// maxNameBytes leaves room for the time in the name of a workflow, which is also a label value
-	// of its pods.
+	// maxNameBytes bounds the name of a cron so that the name of a workflow, which adds the time,
+	// can be a label value of its pods.
 	maxNameBytes = 63 - len("-1893456000")
 
 	defaultSucceededLimit = 3
@@ -52,8 +52,8 @@ func (c child) phase() wf.WorkflowPhase { return wf.WorkflowPhase(c.Labels[wf.La
 // the workflow.
 func (c child) completed() bool { return c.Labels[wf.LabelCompleted] == "true" }
 
-// scheduled returns the time that the child was scheduled for, zero if it was created by somebody
-// else.
+// scheduled returns the time that the child was scheduled for, or zero if the child was not created
+// on schedule.
 func (c child) scheduled() time.Time {
 	t, err := time.Parse(time.RFC3339, c.Annotations[wf.AnnotationScheduledTime])
 	if err != nil {
@@ -73,20 +73,20 @@ type plan struct {
 	terminate []child
 	// remove are the finished workflows beyond the history limits.
 	remove []child
-	// status, completed and schedule are what to write, as if start did not exist.
+	// status, completed and schedule are the values to write, without the workflow in start.
 	status    wf.CronWorkflowStatus
 	completed bool
 	schedule  string
-	// passed is the last time that is decided for good; skipped is the reason if no workflow was
+	// passed is the last due time that has been decided; skipped is the reason if no workflow is
 	// started for it.
 	passed  time.Time
 	skipped string
-	// wake is when to decide again; zero if only a change requires that.
+	// wake is the time to decide again; zero if only a change requires that.
 	wake time.Time
 }
 
-// decide returns what to do about a cron whose workflows are children. passed is that of the last
-// plan, or zero. run evaluates expressions that are not cheap.
+// decide returns the plan for a cron whose workflows are children. passed is the field of the
+// previous plan, or zero. run evaluates expressions that are not cheap.
 func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run template.Run) plan {
 	p := plan{status: *cron.Status.DeepCopy(), passed: passed, schedule: usedSchedule(cron)}
 	s := &p.status
@@ -119,7 +119,7 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run 
 		return p
 	}
 	p.wake = times.Next(now)
-	//   4. Is a time due?
+	//   4. Find the last due time.
 	since := later(later(cron.CreationTimestamp.Time, lastOf(s)), passed)
 	due := times.Due(since, now)
 	if due.IsZero() {
@@ -138,7 +138,7 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run 
 		p.passed, p.skipped = due, "missed before the schedule was what it is"
 		return p
 	}
-	// 5. May it start?
+	//   5. Check whether it may start.
 	proceed, err := when(cron.Spec.When, variables(cron, s, now, run), run)
 	switch {
 	case err != nil:
@@ -158,7 +158,7 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run 
 			}
 		}
 	}
-	// 6. Start it.
+	//   6. Start it.
 	p.start = Workflow(cron, fmt.Sprintf("%s-%d", cron.Name, due.Unix()), due)
 	p.passed = due
 	return p
@@ -186,8 +186,8 @@ func (p *plan) account(cron *wf.CronWorkflow, children []child) {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	for _, c := range children {
-		// A child scheduled after the last time in the status was created just before a manager
-		// ended.
+		// If a child was scheduled after the last time in the status, a manager created it and
+		// ended before it wrote the status.
 		unknown := c.scheduled().After(last)
 		if unknown {
 			s.LastScheduledTime = ptr.To(metav1.NewTime(later(lastOf(s), c.scheduled())))

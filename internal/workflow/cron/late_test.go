@@ -22,10 +22,10 @@ type late struct {
 	*faultproxy.Proxy
 	mu   sync.Mutex
 	held bool
-	// there is closed when a write is held; release lets it go.
+	// there is closed when a write is held; release sends it.
 	there   chan struct{}
 	release func()
-	refuse  bool // workflows
+	refuse  bool // refuse creates of workflows
 }
 
 func (c *testCluster) newLate() *late {
@@ -91,12 +91,13 @@ func (c *testCluster) awaitHeld(l *late) {
 	}
 }
 
-// TestALateStatusOverwritesNothing: a manager's status write that reaches the server after newer
-// writes of another manager is refused, and the first manager decides again from the current state.
+// TestALateStatusOverwritesNothing checks that a manager's status write that reaches the server
+// after newer writes of another manager is refused, and the first manager decides again from the
+// current state.
 func TestALateStatusOverwritesNothing(t *testing.T) {
 	c := newCluster(t)
 	l := c.newLate()
-	var others sync.Map // crons that are the second manager's
+	var others sync.Map // crons that the second manager owns
 	_, _ = c.startAt(l.REST(c.cfg), func(string) bool { return true })
 	_, resync := c.startOwning(func(name string) bool { _, found := others.Load(name); return found })
 	none := int32(0)
@@ -145,8 +146,8 @@ func (c *testCluster) edit(name string) {
 	}
 }
 
-// TestAStatusThatMeetsAnEditIsWrittenAgain: a user changes a cron while a status write is in
-// flight. The content of the status is not lost.
+// TestAStatusThatMeetsAnEditIsWrittenAgain checks that the content of a status is not lost if a
+// user changes the cron while the status write is in flight.
 func TestAStatusThatMeetsAnEditIsWrittenAgain(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
 		t.Run(map[bool]string{false: "a workflow began", true: "a workflow was refused"}[refuse], func(t *testing.T) {

@@ -22,9 +22,9 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write what testdata gives as what it should give")
 
 // TestGolden draws workflows that the engine has run. A file in testdata is a manifest, "----" and
-// the drawing. Annotations of the manifest say how far and how it ran: test/rounds is the number of
-// rounds, in each of which all running pods end, 3 s after the round before; test/fail are the
-// nodes whose pods fail; test/draw are options: wide, ascii, color.
+// the drawing. Annotations of the manifest control the run: test/rounds is the number of rounds, in
+// each of which all running pods end, 3 s after the previous round; test/fail are the nodes whose
+// pods fail; test/draw are options: wide, ascii, color.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -125,7 +125,7 @@ stopped  Running (Suspended)  60s  60s  1/2
 	}
 }
 
-// TestEveryNodeIsDrawnOnce draws arbitrary graphs of nodes, also those that no engine produces.
+// TestEveryNodeIsDrawnOnce draws arbitrary graphs of nodes, also graphs that no engine produces.
 func TestEveryNodeIsDrawnOnce(t *testing.T) {
 	w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: "w"}}
 	w.Status.Nodes = wf.Nodes{

@@ -3,10 +3,9 @@
 //
 //	Workflow ──▶ tree: who is shown under whom ──▶ rows: prefix, icon, name, cells ──▶ aligned lines
 //
-// The tree follows the rules of node names and boundaries, not the edges alone: a node is shown
-// under its boundary, attempts under their Retry node, loop items under their TaskGroup, steps
-// under their StepGroup. Groups of steps have no line of their own: their steps are drawn as a
-// bundle.
+// The tree follows from the names and boundaries of nodes, not from the edges alone: a node is
+// shown under its boundary, attempts under their Retry node, loop items under their TaskGroup,
+// steps under their StepGroup. A StepGroup has no line of its own: its steps are drawn as a bundle.
 //
 //	✔ example        main
 //	├───✔ generate   gen        a group of one step
@@ -16,5 +15,5 @@
 //	    ├─✔ a        task
 //	    └─✔ b        task
 //
-// The package is pure: the time is an argument, and the results depend only on the arguments.
+// The package is pure: the results depend only on the arguments, which include the time.
 package display

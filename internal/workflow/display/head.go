@@ -100,7 +100,8 @@ func writeParameters(b *strings.Builder, list []wf.Parameter) {
 	}
 }
 
-// Status returns the phase, with details in parentheses that the phase does not tell.
+// Status returns the phase of a workflow, and in parentheses whether it is being shut down or is
+// suspended.
 func Status(w *wf.Workflow) string {
 	if malformed.Of(w) != nil {
 		return "Malformed"
@@ -120,7 +121,8 @@ func Status(w *wf.Workflow) string {
 	return phase
 }
 
-// Suspended reports whether a running workflow waits for a user or a time, as a whole or in a node.
+// Suspended reports whether a running workflow, or one of its nodes, is paused until a user or a
+// time ends the pause.
 func Suspended(w *wf.Workflow) bool {
 	if w.Spec.Suspend != nil && *w.Spec.Suspend {
 		return true
@@ -133,7 +135,7 @@ func Suspended(w *wf.Workflow) bool {
 	return false
 }
 
-// Duration returns how long a workflow took or has been running, "" before its start.
+// Duration returns how long a workflow took or has been running, or "" before its start.
 func Duration(w *wf.Workflow, now time.Time) string {
 	return elapsed(w.Status.StartedAt.Time, w.Status.FinishedAt.Time, now, wf.PhaseRunning)
 }
@@ -146,7 +148,7 @@ func ago(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t)) + " ago"
 }
 
-// resourceUnits are the amounts of which a resources duration counts one per second.
+// resourceUnits are the units of a resources duration: a request of one unit counts one per second.
 var resourceUnits = map[corev1.ResourceName]string{
 	corev1.ResourceCPU: "1 cpu", corev1.ResourceMemory: "100Mi memory", corev1.ResourceEphemeralStorage: "10Gi ephemeral-storage",
 	corev1.ResourceStorage: "10Gi storage",
@@ -161,7 +163,7 @@ func resources(list map[corev1.ResourceName]int64) string {
 	return strings.Join(out, ",")
 }
 
-// Columns of lists of workflows.
+// The columns of lists of workflows.
 var (
 	listHead = []string{"NAME", "STATUS", "AGE", "DURATION", "PROGRESS", "MESSAGE"}
 	wideHead = []string{"NAME", "STATUS", "AGE", "DURATION", "PROGRESS", "PRIORITY", "P/R/C", "PARAMETERS", "MESSAGE"}

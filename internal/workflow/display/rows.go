@@ -12,14 +12,14 @@ import (
 
 // Options configures the display.
 type Options struct {
-	// Now is the current time, for workflows and nodes that still run.
+	// Now is the current time. The durations of workflows and nodes that still run end at it.
 	Now time.Time
 	// Wide adds columns and omitted nodes.
 	Wide bool
 	// ASCII avoids characters that some terminals lack; Color adds colours.
 	ASCII, Color bool
-	// Match hides the nodes for which it returns false, unless a node under them is shown. nil
-	// shows all.
+	// Match reports whether to show a node. Nodes above a shown node are shown too. nil shows all
+	// nodes.
 	Match func(*wf.NodeStatus) bool
 }
 
@@ -103,8 +103,8 @@ type table struct {
 	rows     [][]string
 }
 
-// pieces returns the parts that draw a branch: before a node, and before the lines below it. last
-// is true for the last node of its parent.
+// pieces returns the text that draws a branch: before a node, and before the lines below the node.
+// last is true for the last node of its parent.
 func (t *table) pieces(last bool) (branch, below string) {
 	switch {
 	case t.options.ASCII && last:
@@ -182,7 +182,7 @@ func templateOf(n *wf.NodeStatus) string {
 	return n.TemplateName
 }
 
-// podOf returns the name of a node's pod, "" for nodes without a pod.
+// podOf returns the name of a node's pod, or "" if the node has no pod.
 func podOf(w *wf.Workflow, n *wf.NodeStatus) string {
 	if n.Type != wf.NodePod {
 		return ""
@@ -201,7 +201,8 @@ func artifactsOf(n *wf.NodeStatus) string {
 	return strings.Join(names, ",")
 }
 
-// elapsed returns how long something took or has been going on.
+// elapsed returns the time from started to finished or, if it has not finished, to now. It returns
+// "" if a time that it needs is unknown.
 func elapsed(started, finished, now time.Time, phase wf.NodePhase) string {
 	switch {
 	case started.IsZero():
@@ -214,7 +215,8 @@ func elapsed(started, finished, now time.Time, phase wf.NodePhase) string {
 	return duration.HumanDuration(max(0, now.Sub(started)))
 }
 
-// oneLine makes a message fit into a table: it removes line breaks and control characters.
+// oneLine makes a message fit into a table: it replaces line breaks and tabs by spaces, and removes
+// other control characters.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -252,7 +254,7 @@ func align(rows [][]string) string {
 	return b.String()
 }
 
-// width returns the number of columns of a cell, without colours.
+// width returns the number of columns of a cell. Colour sequences take none.
 func width(s string) int {
 	n := 0
 	for {

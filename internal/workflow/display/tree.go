@@ -14,8 +14,8 @@ type entry struct {
 	kids []*entry
 }
 
-// forest returns the trees of a workflow: first that of its root, then those of its exit handler
-// and hooks.
+// forest returns the trees of a workflow: first the tree of its root, then the trees of its exit
+// handler and hooks.
 func forest(w *wf.Workflow) []*entry {
 	nodes := w.Status.Nodes
 	byID := make(map[string]*entry, len(nodes))
@@ -54,7 +54,7 @@ func boolOrder(a, b bool) int {
 	return -1
 }
 
-// parentOf returns the entry under which e is shown, nil for roots.
+// parentOf returns the entry under which e is shown, or nil if e is a root.
 func parentOf(e *entry, byID, byName map[string]*entry) *entry {
 	// 1. Attempts and items: NAME(INDEX...) under the Retry or TaskGroup node NAME.
 	if name, ok := strings.CutSuffix(e.Name, ")"); ok {
@@ -80,7 +80,8 @@ func parentOf(e *entry, byID, byName map[string]*entry) *entry {
 	return boundary
 }
 
-// order sorts the entries under e in the order of execution as far as it is known, else by name.
+// order sorts the entries under e in the order of execution. Entries whose order is unknown are
+// sorted by name.
 func order(e *entry) {
 	if len(e.kids) < 2 {
 		return
@@ -180,8 +181,8 @@ func number(s string) (digits, rest string) {
 	return strings.TrimLeft(s[:i], "0"), s[i:]
 }
 
-// visible returns the entries shown for e: e itself; for a Retry with one attempt the attempt; none
-// for omitted nodes and for nodes that the options hide together with everything under them.
+// visible returns the entries shown for e: e itself; for a Retry with one attempt, the attempt; for
+// an omitted node, or a node that Match hides together with all nodes under it, none.
 func (o *Options) visible(e *entry) []*entry {
 	switch {
 	case e.Phase == wf.PhaseOmitted && !o.Wide:

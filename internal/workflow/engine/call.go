@@ -47,8 +47,8 @@ type call struct {
 	avoidHosts []string
 }
 
-// execute runs a template. The returned node may be fulfilled already; even so its owner is told
-// later.
+// execute runs a template. The returned node may be fulfilled already; its owner is notified later
+// in any case.
 func (r *Run) execute(c call) *node {
 	n := &node{}
 	if old := r.nodes[wf.NodeID(r.Workflow.Name, c.name)]; old == nil && len(r.nodes) >= r.config.MaxNodes && !r.ended {
@@ -71,7 +71,7 @@ func (r *Run) execute(c call) *node {
 	if err != nil {
 		return r.fail(n, &c, err)
 	}
-	if in := inputs.resolved; in != nil { // the texts of arguments are counted already
+	if in := inputs.resolved; in != nil { // the texts of arguments were counted before
 		args := parametersBytes(c.args.Parameters) + artifactsBytes(c.args.Artifacts)
 		r.keep(max(0, parametersBytes(in.Parameters)+artifactsBytes(in.Artifacts)-args))
 	}
@@ -236,8 +236,8 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 	return in, nil
 }
 
-// locate updates the paths and the template's own locations of artifacts from made, the instance of
-// t with its variables resolved.
+// locate copies the paths of artifacts, and the locations that no argument replaced, from made, the
+// instance of t with its variables resolved.
 func (in *inputsScope) locate(t, made *wf.Template) {
 	if in.resolved == nil || t == made {
 		return
@@ -250,7 +250,7 @@ func (in *inputsScope) locate(t, made *wf.Template) {
 				continue
 			}
 			a.Path = own.Path
-			// no argument gave the artifact another location
+			// No argument gave the artifact another location.
 			if a.ArtifactLocation == declared.ArtifactLocation {
 				a.ArtifactLocation = own.ArtifactLocation
 			}
@@ -258,7 +258,7 @@ func (in *inputsScope) locate(t, made *wf.Template) {
 	}
 }
 
-// known are the namespaces of variables that must have a value when a template is run.
+// known are the prefixes of the variables that must have a value when a template is run.
 var known = []string{"inputs.", "steps.", "tasks.", "workflow.", "outputs.", "pod.", "node."}
 
 // instance returns the template with its variables resolved.

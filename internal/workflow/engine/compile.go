@@ -16,9 +16,10 @@ import (
 // compiled is a template with its tags parsed.
 type compiled struct {
 	*wf.Template
-	// scope of the template names in it: local/x, namespaced/x or cluster/x
+	// scope is the scope in which the template's references are looked up: local/x, namespaced/x or
+	// cluster/x.
 	scope   string
-	program *template.Program // all fields that launching a node resolves, not steps and dag
+	program *template.Program // the fields that are resolved when a node is launched: not steps and dag
 	groups  [][]*step
 	dag     *dag
 	results map[string]bool // names of steps and tasks whose result some text refers to
@@ -30,7 +31,7 @@ type step struct {
 	full            *wf.WorkflowStep
 	program         *template.Program // all fields but when
 	when            *template.Text
-	loop            *template.Program // of sources
+	loop            *template.Program // compiled from sources
 	sources         loopSources
 	depends         condition // only for tasks
 	index           int       // group of a step, position of a task
@@ -47,7 +48,8 @@ func (s *step) loops() bool {
 	return s.full.WithItems != nil || s.full.WithParam != "" || s.full.WithSequence != nil
 }
 
-// local returns the scope of the workflow's own templates, as a template to call from.
+// local returns a template that stands for the workflow as the caller: it has the scope of the
+// workflow's own templates.
 func (r *Run) local() *compiled {
 	scope := "local/" + r.Workflow.Name
 	if ref := r.Workflow.Spec.WorkflowTemplateRef; ref != nil {
@@ -119,7 +121,7 @@ func (r *Run) load() error {
 		c.parameters[r.spec.Arguments.Parameters[i].Name] = true
 	}
 	c.check(local.scope)
-	// stored templates come from the library, which may change
+	// Stored templates come from the library, which may change.
 	if len(c.findings) == 0 && len(w.Status.StoredTemplates) == 0 {
 		r.config.Known.noFault(r.spec)
 	}
@@ -150,7 +152,7 @@ func (r *Run) malformed(cluster bool, name string) error {
 	return nil
 }
 
-// mergeSpec returns base with the fields of over merged over it. Arguments are merged by name.
+// mergeSpec returns base with the fields of over merged into it. Arguments are merged by name.
 func mergeSpec(base, over *wf.WorkflowSpec) (*wf.WorkflowSpec, error) {
 	out := &wf.WorkflowSpec{}
 	if err := mergePatch(base, over, out); err != nil {
@@ -215,7 +217,8 @@ func targets(t *wf.Template) []target {
 	return out
 }
 
-// freeze stores every template outside of the workflow that t refers to, directly or indirectly.
+// freeze stores in the status every template outside the workflow that t refers to, directly or
+// indirectly.
 func (r *Run) freeze(t *wf.Template, scope string, seen map[string]bool) error {
 	for _, c := range targets(t) {
 		if err := r.freezeTarget(c, scope, seen); err != nil {
@@ -227,7 +230,7 @@ func (r *Run) freeze(t *wf.Template, scope string, seen map[string]bool) error {
 
 func (r *Run) freezeTarget(c target, scope string, seen map[string]bool) error {
 	if strings.Contains(c.template, "{{") || c.ref != nil && strings.Contains(c.ref.Name+c.ref.Template, "{{") {
-		return nil // the name is known only once the arguments are
+		return nil // the name is known only when the arguments are
 	}
 	t, at, err := r.find(c, scope)
 	if err != nil {
@@ -374,8 +377,8 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 		sources: loopSources{full.WithItems, full.WithParam, full.WithSequence}}
 	s.WithItems, s.WithParam, s.WithSequence, s.Inline = nil, "", nil, nil
 	var err error
-	// Expressions of hooks are evaluated on events; the variables that they refer to do not exist
-	// yet.
+	// Expressions of hooks are evaluated when nodes change; the variables that they refer to do not
+	// exist yet.
 	compiled := withoutOptional(&s.WorkflowStep)
 	if s.program, err = template.Compile(&compiled, "name", "hooks", "when"); err != nil {
 		return nil, err
@@ -387,7 +390,7 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 	return s, err
 }
 
-// check compiles the expressions of a step, to find faults.
+// check returns an error if an expression of the step does not compile.
 func (s *step) check(run template.Run) error {
 	if err := s.when.Check(run); err != nil {
 		return fmt.Errorf("when: %w", err)

@@ -153,7 +153,8 @@ func (d *dag) ancestor(of, task int) bool {
 	return false
 }
 
-// ended returns the condition for a bare task name: the task is done, and its dependents may go on.
+// ended returns the condition for a task name without a result: the task is done, and its phase
+// lets its dependents run.
 func ended(name string, t *wf.DAGTemplate) condition {
 	allowed := []string{"Succeeded", "Skipped", "Daemoned"}
 	for i := range t.Tasks {

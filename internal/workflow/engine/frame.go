@@ -56,13 +56,13 @@ func (r *Run) startFrame(n *node, c *call, t *compiled, inputs *inputsScope, kin
 	return n
 }
 
-// passes returns the scopes for the texts of a member whose node has that name.
+// passes returns the scopes for the texts of a member whose node is called name.
 func (f *frame) passes(s *step, name string) []template.Scope {
 	return []template.Scope{f.run.globalsFor(name), f.inputs, &siblings{f, s}}
 }
 
-// admit starts a child as soon as the template's parallelism allows. With failFast, a waiting child
-// is dropped if another child has failed meanwhile.
+// admit calls start as soon as the template's parallelism allows. With failFast, it calls drop
+// instead if the child had to wait and another child has failed meanwhile.
 func (f *frame) admit(start, drop func()) {
 	if p := f.t.Parallelism; p != nil && *p > 0 && int64(f.active) >= *p && f.run.stopping == "" {
 		f.queued = append(f.queued, queued{start, drop})
@@ -181,8 +181,8 @@ func (f *frame) startDAG() {
 	}
 }
 
-// startTask decides about a task whose dependencies are done: it runs, is omitted, or is not
-// started because the dag has failed or is stopping.
+// startTask runs or omits a task whose dependencies are done. It does neither if the dag has failed
+// or is stopping.
 func (f *frame) startTask(i int) {
 	if f.run.ended {
 		return
@@ -212,7 +212,7 @@ func (f *frame) startTask(i int) {
 	m.start(edges, f.node)
 }
 
-// result answers whether a task that is done has the result that a depends condition names.
+// result reports whether a task is done and has the result that a depends condition names.
 func (f *frame) result(task, result string) bool {
 	m := f.members[task]
 	if m == nil {
@@ -336,9 +336,9 @@ func (f *frame) outbound() []*node {
 	return out
 }
 
-// siblings is the scope of the outputs of a frame's members as viewer sees them: in steps the
-// members of earlier groups, in a dag the viewer's ancestors. A nil viewer stands for the frame's
-// outputs, which see all members.
+// siblings is the scope of the variables of a frame's members that viewer may use: in steps those
+// of the members of earlier groups, in a dag those of the viewer's ancestors. A nil viewer stands
+// for the outputs of the frame, which may use all members.
 type siblings struct {
 	frame  *frame
 	viewer *step
@@ -374,7 +374,7 @@ func (s *siblings) sees(m *member) bool {
 	return s.frame.t.dag.ancestor(s.viewer.index, m.step.index)
 }
 
-// Walk calls yield with the variables of the member that prefix names, or of all members.
+// Walk calls yield with the variables whose names begin with prefix.
 func (s *siblings) Walk(prefix string, yield func(string, template.Value)) {
 	for _, name := range sortedKeys(s.frame.members) {
 		base := s.prefix() + name + "."

@@ -19,7 +19,7 @@ type hooks struct {
 	open     int
 }
 
-// consider starts each hook whose expression is true now and that has not been started before.
+// consider starts each hook that has not been started before and whose expression is true.
 func (h *hooks) consider(passes []template.Scope) {
 	for _, name := range sortedKeys(h.spec) {
 		hook := h.spec[name]

@@ -6,8 +6,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Known caches what was found out about specs, so that workflows that run the same spec share it.
-// The caller must ensure that specs with the same slice of templates differ in nothing but their
+// Known caches the results of checking and compiling specs for all workflows that run the same
+// spec. The caller must ensure that specs with the same slice of templates differ only in their
 // arguments, and must never change such a spec.
 //
 // All methods are safe for concurrent use and on a nil receiver. The memory is bounded: a full
@@ -21,14 +21,15 @@ type Known struct {
 type knownSpec struct {
 	templates int
 	faultless bool         // checked without findings; only for specs without arguments
-	shape     *podPrograms // of a spec whose settings have no variables; nil if unknown
+	shape     *podPrograms // only for specs whose settings have no variables; nil if unknown
 }
 
-// knownMax bounds the entries of both tables. More templates than that occur only where they are
-// not shared.
+// knownMax bounds the entries of each table. More templates occur only where workflows do not share
+// them.
 const knownMax = 512
 
-// template returns the compiled template, or nil. Its scope is that of another workflow.
+// template returns the compiled template, or nil. The caller must replace its scope, which may be
+// another workflow's.
 func (k *Known) template(t *wf.Template) *compiled {
 	if k == nil {
 		return nil
@@ -59,8 +60,8 @@ func (k *Known) noFault(s *wf.WorkflowSpec) {
 	}
 }
 
-// withoutArguments reports whether a spec has no arguments of its own and no workflowTemplateRef,
-// so that checking the shared parts checks all of it.
+// withoutArguments reports whether a spec has neither arguments nor a workflowTemplateRef, so that
+// a check of the shared parts covers all of it.
 func withoutArguments(s *wf.WorkflowSpec) bool {
 	return len(s.Arguments.Parameters)+len(s.Arguments.Artifacts) == 0 && s.WorkflowTemplateRef == nil
 }

@@ -77,7 +77,7 @@ func (r *Run) startLeaf(n *node, c *call, t *compiled, inputs *inputsScope, kind
 	return n
 }
 
-// hasPod reports whether a pod carries out the leaf, as opposed to a pause.
+// hasPod reports whether the leaf has a pod, unlike a pause.
 func (l *leaf) hasPod() bool { return l.kind != wf.NodeSuspend }
 
 // launch begins the node and requests its pod.
@@ -266,8 +266,8 @@ func (l *leaf) pod(e PodState) {
 		}
 	}
 	if e.ExitCode != nil && n.Phase == wf.PhasePending {
-		// The pod ran, and no event of its running was seen: it was short, or the watch was interrupted.
-		// Hooks that ask for Running are due all the same.
+		// The pod ran, but no event showed it running: it was short, or the watch was interrupted.
+		// Hooks on the phase Running are due nevertheless.
 		n.set(wf.PhaseRunning, "")
 	}
 	switch {
@@ -344,7 +344,7 @@ func (l *leaf) release() {
 	}
 }
 
-// partly returns the outputs of a failed pod: those that exist.
+// partly returns the outputs that a failed pod has, or nil if there are none.
 func (l *leaf) partly(given *wf.Outputs, exitCode *int32) *wf.Outputs {
 	out := &wf.Outputs{}
 	if given != nil {
@@ -360,8 +360,8 @@ func (l *leaf) partly(given *wf.Outputs, exitCode *int32) *wf.Outputs {
 	return out
 }
 
-// produce sets the node's outputs from given and the exit code, and exports those with a global
-// name. It returns an error if a required output is missing.
+// produce sets the node's outputs from given and the exit code, and exports the outputs that have a
+// global name. It returns an error if a required output is missing.
 func (l *leaf) produce(given *wf.Outputs, exitCode *int32) error {
 	if given == nil {
 		given = &wf.Outputs{}
@@ -402,7 +402,7 @@ func (l *leaf) produce(given *wf.Outputs, exitCode *int32) error {
 			out.Artifacts = append(out.Artifacts, a)
 		}
 	}
-	for _, b := range given.Artifacts { // logs are kept though they are not declared
+	for _, b := range given.Artifacts { // logs are kept although they are not declared
 		if strings.HasSuffix(b.Name, "-logs") && !slices.ContainsFunc(artifacts, func(a wf.Artifact) bool {
 			return a.Name == b.Name
 		}) {

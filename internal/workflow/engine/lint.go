@@ -16,10 +16,10 @@ import (
 type Problem struct {
 	Kind, Namespace, Name string // of the object
 	Field                 string // path of the field: spec.templates[0].steps[1][0].when
-	// Where is Field with names in place of indexes: spec.templates.main.steps[1].check.when
+	// Where is Field with names in place of indexes: spec.templates.main.steps[1].check.when.
 	Where   string
 	Message string
-	Warning bool // the field may be meant as it is
+	Warning bool // the field may be intended
 }
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Where, p.Message) }
@@ -121,7 +121,7 @@ func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete 
 	findings := unique(c.findings)
 	for i := range findings {
 		if spec.WorkflowTemplateRef != nil && strings.HasPrefix(findings[i].field, "templates") {
-			findings[i].field = "workflowTemplateRef" // the templates come from there
+			findings[i].field = "workflowTemplateRef" // its spec has the templates
 		}
 	}
 	l.report(prefix, findings)

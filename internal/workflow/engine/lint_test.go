@@ -138,8 +138,8 @@ CronWorkflow/c spec.workflowSpec.arguments.parameters[0] | spec.workflowSpec.arg
 CronWorkflow/c spec.workflowSpec.workflowTemplateRef | spec.workflowSpec.templates.t.container.args[0]: failed to resolve {{workflow.parameters.any}}
 `
 
-// TestLintFindsNothingInScripts: Lint reports nothing about the manifests of the scripts, which
-// run.
+// TestLintFindsNothingInScripts checks that Lint reports nothing about the manifests of the
+// scripts, which run.
 func TestLintFindsNothingInScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// lockAndCache precedes a template that needs locks or has a cache. The template's node is started
-// when the locks are held and the cache does not have its outputs.
+// lockAndCache is the check that precedes a template that needs locks or has a cache. The
+// template's node is started when it has the locks and the cache does not have its outputs.
 //
 //	enter ──▶ ask for locks ──granted──▶ ask the cache ──miss──▶ proceed
 //	              │ waiting                    └──hit──▶ Succeeded
@@ -31,7 +31,7 @@ type lockAndCache struct {
 	maxAge time.Duration
 }
 
-// acquire runs a template once its locks are held and the cache has answered.
+// acquire runs a template once it has its locks and the cache has answered.
 func (r *Run) acquire(n *node, c *call, t *compiled, inputs *inputsScope) *node {
 	old := r.nodes[wf.NodeID(r.Workflow.Name, c.name)]
 	known := old != nil && old.known
@@ -139,7 +139,7 @@ func lockKeys(s *wf.Synchronization, namespace string, passes []template.Scope) 
 }
 
 // lockNamespace returns the namespace of a lock. A workflow must not take locks of another
-// namespace, where it could block others, except the shared one.
+// namespace, where it could block other workflows, unless that is the shared namespace.
 func lockNamespace(named, own string) (string, error) {
 	if named == "" {
 		return own, nil
@@ -151,7 +151,7 @@ func lockNamespace(named, own string) (string, error) {
 	return named, nil
 }
 
-// lockState takes in an answer to the lock request.
+// lockState handles an answer to the lock request.
 func (g *lockAndCache) lockState(s LockState) {
 	n := g.node
 	if n.Phase.Fulfilled() {
@@ -171,7 +171,7 @@ func (g *lockAndCache) lockState(s LockState) {
 	}
 }
 
-// startTimer bounds the wait by the template's timeout, counted from when the node became Pending.
+// startTimer bounds the wait by the template's timeout, which starts when the node becomes Pending.
 func (g *lockAndCache) startTimer() {
 	text, err := resolveText(g.t.Timeout, []template.Scope{g.run.globals, g.inputs})
 	if err != nil || text == "" {
@@ -208,7 +208,7 @@ func (g *lockAndCache) lookup() {
 	g.run.cacheLookups = append(g.run.cacheLookups, CacheLookup{g.id(), g.memo.Cache.ConfigMap.Name, g.memo.Key})
 }
 
-// cached takes in the answer of the cache.
+// cached handles the answer of the cache.
 func (g *lockAndCache) cached(e CacheAnswer) {
 	r, n := g.run, g.node
 	if n.Phase.Fulfilled() {
@@ -256,14 +256,14 @@ func (g *lockAndCache) release() {
 	}
 }
 
-// waiter waits for locks: a gate, or the workflow itself.
+// waiter waits for locks: a lockAndCache, or the workflow itself.
 type waiter interface {
 	lockState(LockState)
 	cancel(message string)
-	survives() bool // goes on waiting when the workflow is stopped
+	survives() bool // keeps waiting when the workflow is stopped
 }
 
-// requestLocks requests locks for holder. w is told each change of the request's state.
+// requestLocks requests locks for holder. w gets each change of the request's state.
 func (r *Run) requestLocks(holder string, keys []string, since time.Time, w waiter) {
 	put(&r.lockWaiters, holder, w)
 	put(&r.requestedKeys, holder, keys)
@@ -300,7 +300,7 @@ func (r *Run) lockState(s LockState) {
 	w.lockState(s)
 }
 
-// addLocks notes that locks are held.
+// addLocks records that holder has locks.
 func (r *Run) addLocks(holder string, keys []string) {
 	for _, key := range keys {
 		if !r.holds[key][holder] {
@@ -316,8 +316,8 @@ func (r *Run) addHolder(key, holder string) {
 	put(&r.holds, key, holders)
 }
 
-// hasLocks reports whether the holder has all of the locks. Running nodes have theirs, unless
-// somebody made the workflow run again after its end.
+// hasLocks reports whether the holder has all of the locks. Running nodes have their locks, unless
+// a user made the workflow run again after its end.
 func (r *Run) hasLocks(holder string, keys []string) bool {
 	for _, key := range keys {
 		if !r.holds[key][holder] {
@@ -347,7 +347,7 @@ func (r *Run) unlock(holder string) {
 	r.unlocked, r.locksChanged = append(r.unlocked, holder), true
 }
 
-// recordLocks writes the held and awaited locks into the status.
+// recordLocks writes the locks that are held or waited for into the status.
 func (r *Run) recordLocks() {
 	mutex, semaphore := &wf.LockStatus{}, &wf.LockStatus{}
 	for _, key := range sortedKeys(r.holds) {
@@ -428,7 +428,7 @@ func (g *workflowLock) lockState(e LockState) {
 
 func (g *workflowLock) cancel(message string) { (*Run)(g).end(wf.WorkflowFailed, message) }
 
-// run starts the workflow or takes it up again.
+// run starts the workflow or resumes it after a restart.
 func (r *Run) run() {
 	s := &r.Workflow.Status
 	if s.Phase != wf.WorkflowRunning {

@@ -83,7 +83,7 @@ func (m *member) start(edges []*node, parent *node) {
 	}
 }
 
-// alone gives the member a single node that runs nothing.
+// alone gives the member a single node that runs no template.
 func (m *member) alone(phase wf.NodePhase, message string, edges []*node, parent *node) {
 	m.open = 1
 	c := &child{member: m, node: &node{}}
@@ -182,11 +182,11 @@ func (c *child) changed(n *node) {
 	}
 }
 
-// fulfilled is called when the child's node is done or runs as a daemon.
+// fulfilled handles that the child's node is done or runs as a daemon.
 func (c *child) fulfilled(n *node) {
 	c.node = n
 	if c.done {
-		return // a daemon that was done before and has now ended
+		return // a daemon, which counted as done before, has ended
 	}
 	if n.daemoned() {
 		n.run.unlock(locks.HolderKey(n.run.Workflow.Namespace, n.run.Workflow.Name, n.ID))
@@ -380,7 +380,7 @@ func sequence(s *wf.Sequence) ([]json.RawMessage, error) {
 	return items, nil
 }
 
-// describeItem returns the item's part of a node name, and its variables.
+// describeItem returns the part of a node name that stands for the item, and the item's variables.
 func describeItem(raw json.RawMessage) (string, template.Map) {
 	scope := template.Map{}
 	index := plain(raw)
@@ -572,8 +572,8 @@ func jsonOr(text string) any {
 	return text
 }
 
-// self is the scope in which a child's hooks see the variables of the child itself, whatever
-// siblings shows.
+// self is the scope of a child's own variables, for the child's hooks: siblings may not include
+// them.
 type self struct{ *child }
 
 func (s self) prefix() string {

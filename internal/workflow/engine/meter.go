@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// meter registers a template's metrics for a node: gauges in real time are emitted when the Step
-// that starts the node is done, the others when the node ends.
+// meter registers a template's metrics for a node: real-time gauges are emitted when the Step that
+// starts the node is done, other metrics when the node ends.
 func (r *Run) meter(n *node, t *compiled, inputs *inputsScope) {
 	if t.Metrics == nil {
 		return
@@ -64,7 +64,7 @@ func (r *Run) meterEnd() {
 
 func (r *Run) workflowMetricsError(err error) { r.metricsError(fmt.Sprintf("spec.metrics: %v", err)) }
 
-// metricsError sets the MetricsError condition, unless it is set. The workflow goes on.
+// metricsError adds the MetricsError condition, unless the workflow has one. The workflow goes on.
 func (r *Run) metricsError(message string) {
 	s := &r.Workflow.Status
 	for i := range s.Conditions {
@@ -107,7 +107,7 @@ func (r *Run) realtime(metrics *wf.Metrics, owner string, since time.Time, scope
 	}
 }
 
-// emit emits the metrics of a node or workflow that has ended. Gauges in real time get their last
+// emit emits the metrics of a node or workflow that has ended. Real-time gauges get their last
 // value.
 func (r *Run) emit(metrics *wf.Metrics, owner string, scopes []template.Scope, fail func(error)) {
 	for _, m := range metrics.Prometheus {

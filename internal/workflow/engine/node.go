@@ -28,8 +28,8 @@ type node struct {
 	done, total int // progress of the pods inside
 }
 
-// owner is told about a node: once when the node is fulfilled, and each time its phase or message
-// changes before that.
+// owner is notified about a node: once when the node is fulfilled, and each time its phase or
+// message changes before that.
 type owner interface {
 	fulfilled(n *node)
 	changed(n *node)
@@ -70,8 +70,8 @@ func (n *node) reject(message string) {
 	n.set(wf.PhaseError, message)
 }
 
-// wasRejected reports, from the status, whether a node in Error was rejected: it never had a pod of
-// its own.
+// wasRejected reports whether a node of the status in phase Error was rejected: it never had a pod
+// of its own.
 func wasRejected(n *wf.NodeStatus) bool {
 	switch n.Type {
 	case wf.NodeSteps:
@@ -82,10 +82,10 @@ func wasRejected(n *wf.NodeStatus) bool {
 	return n.Progress == "" || strings.HasPrefix(n.Message, erroredGroup)
 }
 
-// daemoned reports whether the node goes on running while the nodes after it treat it as done.
+// daemoned reports whether the node keeps running while the nodes after it treat it as done.
 func (n *node) daemoned() bool { return n.Daemoned != nil && *n.Daemoned }
 
-// link adds an edge to child, unless there is one.
+// link adds an edge to child, unless it exists.
 func (n *node) link(child *node) {
 	if n.edges == nil {
 		n.edges = map[string]bool{}
@@ -100,7 +100,7 @@ func (n *node) link(child *node) {
 	}
 }
 
-// begin initializes the call's node, from the status if the node is there, else as a new node. It
+// begin initializes the call's node, from the status if it has the node, or else as a new node. It
 // reports whether the node was restored fulfilled.
 func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 	id := wf.NodeID(r.Workflow.Name, c.name)
@@ -142,7 +142,7 @@ func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 		return false
 	}
 	if n.Phase.Fulfilled() {
-		// the nodes in a group are counted one by one
+		// The nodes in a group are counted one by one.
 		if kind != wf.NodeStepGroup && kind != wf.NodeTaskGroup {
 			n.count()
 		}
@@ -194,7 +194,7 @@ func (n *node) showProgress() {
 	}
 }
 
-// outbound returns the nodes at which the edges to the nodes after n start.
+// outbound returns the nodes from which edges lead to the nodes that follow n.
 func (n *node) outbound() []*node {
 	r := n.run
 	var out []*node

@@ -13,8 +13,8 @@ import (
 // container set.
 const mainContainer = "main"
 
-// Observe returns the state of a pod. The caller adds the outputs: how they are transported is
-// between executor and controller.
+// Observe returns the state of a pod. The caller adds the outputs, because their transport is a
+// matter of the executor and the controller.
 //
 // The pod failed if a container of the template exits non-zero; it is in error if something before
 // or around that container fails (the kubelet, a helper container, the node). Sidecars that end by
@@ -73,7 +73,8 @@ func observeContainer(c *corev1.ContainerStatus) ContainerState {
 // the failure.
 func failure(pod *corev1.Pod) (message string, isError bool) {
 	if pod.Status.Message != "" {
-		// an eviction or a deadline: Failed as in Argo, so that the default policy retries it
+		// The cause is an eviction or a deadline: Failed as in Argo, so that the default policy
+		// retries it.
 		return pod.Status.Message, false
 	}
 	if pod.Status.Reason != "" && len(pod.Status.ContainerStatuses) == 0 {

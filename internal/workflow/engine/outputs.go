@@ -77,8 +77,8 @@ func frameParameter(p wf.Parameter, passes []template.Scope) (*wf.AnyString, err
 	return wf.Any(value), err
 }
 
-// linkArtifacts returns args in which each artifact that comes from another node has that
-// artifact's location. Optional artifacts whose source is missing are left out.
+// linkArtifacts returns args in which each artifact that comes from another node has the location
+// of its source. Optional artifacts whose source is missing are left out.
 func linkArtifacts(args wf.Arguments, passes []template.Scope) (wf.Arguments, error) {
 	if len(args.Artifacts) == 0 {
 		return args, nil
@@ -98,8 +98,8 @@ func linkArtifacts(args wf.Arguments, passes []template.Scope) (wf.Arguments, er
 	return args, nil
 }
 
-// linkArtifact returns a with the location of the artifact that it is taken from. A variable that
-// names an artifact has the artifact's JSON as its value.
+// linkArtifact returns a with the location of its source. The value of a variable that names an
+// artifact is the artifact's JSON.
 func linkArtifact(a wf.Artifact, passes []template.Scope) (wf.Artifact, error) {
 	text, err := a.From, error(nil)
 	switch {

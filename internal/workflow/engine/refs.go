@@ -13,14 +13,14 @@ import (
 type finder func(c target, scope string) (*wf.Template, string, error)
 
 // references checks that the templates, arguments and variables that a spec's templates refer to
-// exist. It reports only faults that no course of the workflow can make right; with lint set it
-// also adds warnings.
+// exist. It reports only what is a fault in every run of the workflow; with lint set it also adds
+// warnings.
 type references struct {
 	checker
 	find       finder
 	spec       *wf.WorkflowSpec
 	parameters map[string]bool // names of the workflow's parameters; nil if unknown
-	lint       bool            // also report what may be meant as it is, as warnings
+	lint       bool            // also warn about what may be intended
 	// seen are the templates of other scopes that were checked; nil: such templates are not
 	// checked.
 	seen map[string]bool
@@ -88,7 +88,7 @@ func (c *references) arguments(args wf.Arguments, t *wf.Template, p place) {
 	}
 }
 
-// view holds the names that the texts of a template may refer to.
+// view is the set of names that the texts of a template may refer to.
 type view struct {
 	template *wf.Template
 	outer    *view // of the template around an inline template
@@ -97,7 +97,7 @@ type view struct {
 	dag      *dag
 }
 
-// memberView is a step or task as the other members see it.
+// memberView is a step or task with what other members may refer to.
 type memberView struct {
 	step   *wf.WorkflowStep
 	called *wf.Template // nil if unknown
@@ -209,7 +209,7 @@ func (c *references) names(program *template.Program, p place, v *view) {
 	})
 }
 
-// verdict says what a variable resolves to.
+// verdict says whether a variable can be resolved.
 type verdict int
 
 const (
@@ -218,8 +218,8 @@ const (
 	literally         // it is in no namespace: the text stays as it is
 )
 
-// ofWorkflow are the workflow's variables, ofWorkflowBelow the prefixes of further ones; ofNode are
-// the variables of a step or task.
+// ofWorkflow are the workflow's variables, without the prefix "workflow."; ofWorkflowBelow are
+// prefixes of further ones. ofNode are the variables of a step or task.
 var (
 	ofWorkflow = []string{
 		"name", "namespace", "uid", "serviceAccountName", "mainEntrypoint", "priority", "scheduledTime", "creationTimestamp",
@@ -264,7 +264,7 @@ func (c *references) resolves(name string, v *view) verdict {
 	return literally
 }
 
-// declares reports whether the template declares such an input or output.
+// declares reports whether the template declares the input or output that rest names.
 func (v *view) declares(space, rest string) bool {
 	parameters, artifacts := v.template.Inputs.Parameters, v.template.Inputs.Artifacts
 	if space == "outputs" {
@@ -284,7 +284,7 @@ func (v *view) declares(space, rest string) bool {
 	return false
 }
 
-// mentions reports whether a member that the viewer sees has such a variable.
+// mentions reports whether a member that the viewer sees has the variable that rest names.
 func (v *view) mentions(space, rest string) bool {
 	if (space == "tasks") != (v.template.DAG != nil) {
 		return false

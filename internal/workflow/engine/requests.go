@@ -9,8 +9,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
-// LockState is the answer to a lock request. It comes at once or later, and again when the state of
-// the request changes.
+// LockState is the answer to a lock request. The request is answered at once or later, and again
+// when its state changes.
 type LockState locks.State
 
 func (e LockState) key() string { return "lock/" + e.Holder }
@@ -81,7 +81,7 @@ type Sample struct {
 	Value      float64
 	Operation  string    // of a gauge: Set, Add or Sub
 	Buckets    []float64 // of a histogram
-	// Since is set for a gauge in real time: until the owner's next sample of that name, its value
-	// is the number of seconds since Since.
+	// Since is set for a real-time gauge: until the owner's next sample of that name, the gauge's
+	// value is the number of seconds since Since.
 	Since time.Time
 }

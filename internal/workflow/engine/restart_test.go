@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// TestPodsThatAreFurtherThanTheStatus drops every status but none of the pods: the run continues
-// from the pods, in whatever order they are seen.
+// TestPodsThatAreFurtherThanTheStatus loses every status but keeps the pods: the run continues from
+// the pods, in any order of their events.
 func TestPodsThatAreFurtherThanTheStatus(t *testing.T) {
 	w := &wf.Workflow{}
 	err := yaml.Unmarshal([]byte(`

@@ -79,8 +79,8 @@ func (y *retry) changed(n *node) {
 	}
 }
 
-// fulfilled takes in the end of an attempt: the retry node ends, or the next attempt starts, at
-// once or after the backoff.
+// fulfilled handles the end of an attempt: the retry node ends, or the next attempt starts, at once
+// or after the backoff.
 func (y *retry) fulfilled(last *node) {
 	y.attempts[len(y.attempts)-1] = last
 	n := y.node

@@ -36,14 +36,14 @@ type Library interface {
 // Config holds the dependencies and limits of a Run.
 type Config struct {
 	Library Library
-	// reports whether an error message is transient; nil: none is
+	// Transient reports whether an error message is transient; nil: no message is.
 	Transient func(message string) bool
 	MaxNodes  int // a workflow with more nodes ends in Error; 0: 200,000
 	// MaxTexts is in bytes: a workflow whose nodes have longer texts ends in Error; 0: 32 MiB.
 	MaxTexts int
 	// Evaluate evaluates expressions that are not cheap; nil: such expressions are errors.
 	Evaluate template.Run
-	Known    *Known // shared knowledge about specs; nil: none
+	Known    *Known // facts about specs, shared with other runs; nil: none
 }
 
 // Result lists the actions that a Step requests.
@@ -84,8 +84,8 @@ type CreatePod struct {
 // DeletePod names a pod to delete.
 type DeletePod struct{ NodeID, PodName, Reason string }
 
-// Event is a PodState, Resume, LockState or CacheAnswer. Of several events with the same key the
-// last counts.
+// Event is a PodState, Resume, LockState or CacheAnswer. Of several events with the same key only
+// the last counts.
 type Event interface{ key() string }
 
 // Run is the execution of one workflow. It is not safe for concurrent use.
@@ -105,7 +105,7 @@ type Run struct {
 	texts    int // in bytes; see keep
 	altered  []*node
 	status   bool
-	queue    []*node // fulfilled nodes whose owners have not been told
+	queue    []*node // fulfilled nodes whose owners have not been notified
 	timers   timers
 	active   int                 // number of pods counted in parallelism
 	waiting  []*leaf             // leaves that wait because of the workflow's parallelism
@@ -121,7 +121,7 @@ type Run struct {
 	requestedKeys map[string][]string
 	waitingLocks  map[string]LockState
 	holds         map[string]map[string]bool // holders by lock key
-	lookups       map[string]*lockAndCache   // gates that wait for a cache, by node ID
+	lookups       map[string]*lockAndCache   // lock-and-cache checks that wait for a cache, by node ID
 	metered       []func()                   // emit metrics when the Step is done
 
 	locks        []locks.Request
@@ -167,7 +167,7 @@ func New(w *wf.Workflow, config Config) *Run {
 	}
 	for id, status := range w.Status.Nodes {
 		r.nodes[id] = &node{NodeStatus: status, known: true}
-		// the other texts are counted when the node is begun again
+		// The other texts are counted when the node is begun again.
 		r.keep(outputsBytes(status.Outputs) + len(status.Message))
 	}
 	return r
@@ -186,7 +186,7 @@ func (r *Run) Step(now time.Time, events ...Event) Result {
 		}
 		put(&r.held, e.key(), e)
 	}
-	// a suspended workflow can still be stopped
+	// A suspended workflow can still be stopped.
 	if s := &r.Workflow.Spec; s.Suspend == nil || !*s.Suspend || s.Shutdown != wf.ShutdownNone {
 		r.advance()
 	}
@@ -197,7 +197,7 @@ func (r *Run) Step(now time.Time, events ...Event) Result {
 // shutdown, which are read where they are used. All other fields were compiled at the start.
 func (r *Run) takeEdits() {
 	own := &r.Workflow.Spec
-	byItself := own.WorkflowTemplateRef == nil // else fields that are unset come from the template
+	byItself := own.WorkflowTemplateRef == nil // otherwise unset fields come from the template
 	if byItself || own.Parallelism != nil {
 		r.spec.Parallelism = own.Parallelism
 	}
@@ -244,8 +244,8 @@ func (r *Run) advance() {
 				n.showProgress()
 			}
 		}
-		// Nodes taken up again went through states that they had been in before: drop those that
-		// are unchanged in the end.
+		// Restored nodes pass through states that they had before: drop those that are unchanged in
+		// the end.
 		r.altered = slices.DeleteFunc(r.altered, func(n *node) bool {
 			old, found := r.Workflow.Status.Nodes[n.ID]
 			same := found && reflect.DeepEqual(old, n.NodeStatus)
@@ -291,8 +291,8 @@ func (r *Run) advance() {
 	r.catchUp()
 }
 
-// catchUp delivers the states of pods whose leaf did not exist before: after a restart pods may be
-// further than the status.
+// catchUp delivers the states of pods whose leaf did not exist when the states arrived: after a
+// restart pods may be ahead of the status.
 func (r *Run) catchUp() {
 	for again := true; again; {
 		again = false
@@ -310,8 +310,8 @@ func (r *Run) catchUp() {
 	}
 }
 
-// settle tells the owners of fulfilled nodes, and launches waiting leaves, until nothing more
-// follows.
+// settle notifies the owners of fulfilled nodes and launches waiting leaves until there is nothing
+// left to do.
 func (r *Run) settle() {
 	for !r.ended {
 		switch {
@@ -368,7 +368,7 @@ func (r *Run) result() Result {
 	return out
 }
 
-// start begins the workflow or takes it up again.
+// start begins the workflow or resumes it after a restart.
 func (r *Run) start() {
 	if err := r.load(); err != nil {
 		r.end(wf.WorkflowError, err.Error())
@@ -383,7 +383,8 @@ func (r *Run) start() {
 	}
 }
 
-// mainOwner is the owner of the root node, exitOwner that of the workflow's exit handler.
+// mainOwner is the owner of the root node; exitOwner is the owner of the node of the workflow's
+// exit handler.
 type (
 	mainOwner Run
 	exitOwner Run
@@ -432,7 +433,7 @@ func (r *Run) finish() {
 	r.exit = r.execute(c)
 }
 
-// conclude ends the workflow in the phase that its main node and its exit handler give it.
+// conclude ends the workflow in the phase that follows from its main node and its exit handler.
 func (r *Run) conclude() {
 	phase, message := workflowPhase(r.outcome.Phase), r.outcome.Message
 	if r.stopMessage != "" && phase != wf.WorkflowSucceeded {
@@ -518,7 +519,7 @@ func (r *Run) underway() []*leaf {
 	return leaves
 }
 
-// stop ends the leaves under way: all of them, or if all is false those outside of exit handlers.
+// stop ends the leaves under way. If all is false, leaves of exit handlers go on.
 func (r *Run) stop(message string, all bool) {
 	r.stopping = message
 	if r.Workflow.Spec.Shutdown != wf.ShutdownNone {
@@ -665,7 +666,7 @@ func (r *Run) fromConfigMap(p *wf.Parameter) error {
 	return nil
 }
 
-// put sets a key of a map, and allocates the map if it is nil: most workflows need few of a Run's
+// put sets a key of a map. It allocates the map if it is nil: most workflows need few of a Run's
 // maps.
 func put[K comparable, V any](m *map[K]V, key K, value V) {
 	if *m == nil {

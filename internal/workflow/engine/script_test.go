@@ -25,8 +25,9 @@ var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata gi
 // TestScripts plays the files in testdata: a manifest, then events, each block followed by what the
 // engine did.
 //
-//	pod NAME PHASE [key=value ...]   a pod's state; result, exit, message, host, ip, ready, error, gone, or an output parameter;
-//	                                 artifact:NAME=KEY is an output artifact
+//	pod NAME PHASE [key=value ...]   a pod's state; result, exit, message, host, ip, ready, error,
+//	                                 gone, or an output parameter; artifact:NAME=KEY is an output
+//	                                 artifact
 //	all PHASE                        the state of all pods under way
 //	resume NAME [key=value ...]      ends a pause; supplies outputs
 //	after DURATION                   lets time pass
@@ -308,7 +309,7 @@ func (p *player) step(events ...Event) {
 	}
 }
 
-// answer prints and carries out the requests of the engine that are not about pods.
+// answer prints and carries out the engine's requests except those about pods.
 func (p *player) answer(result Result) []Event {
 	var events []Event
 	if result.StatusFirst {
@@ -341,7 +342,7 @@ func (p *player) answer(result Result) []Event {
 	return events
 }
 
-// locked returns the states of this workflow's holders.
+// locked returns the states of this workflow's lock requests.
 func (p *player) locked(states []locks.State) []Event {
 	var events []Event
 	for _, s := range states {
@@ -430,7 +431,7 @@ func (p *player) nodes() {
 	}
 }
 
-// again returns a new Run of the status as it would be read from the API.
+// again returns a new Run from the status as it would be read from the API server.
 func (p *player) again() *Run {
 	text, err := json.Marshal(p.run.Workflow)
 	p.must(err)

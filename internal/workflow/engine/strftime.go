@@ -23,9 +23,9 @@ var strftime = map[string]string{
 // globals is the scope of the variables of the whole workflow.
 type globals struct {
 	template.Map
-	// created is the time behind the forms of workflow.creationTimestamp. There are about forty
-	// forms, few of them are used, and there may be thousands of workflows: so the forms are
-	// computed on demand.
+	// created is the time that workflow.creationTimestamp and its forms show. The forms are
+	// computed on demand, because there are about forty, few are used, and there may be thousands
+	// of workflows.
 	created time.Time
 	// evaluate is Config.Evaluate.
 	evaluate template.Run
@@ -33,7 +33,7 @@ type globals struct {
 
 const creationTimestamp = "workflow.creationTimestamp"
 
-// Lookup implements template.Scope. The workflow's own clock stands at its creation time.
+// Lookup implements template.Scope. The workflow's clock stands at the workflow's creation time.
 func (g *globals) Lookup(name string) (template.Value, bool) {
 	if name == template.Clock {
 		return template.Value{Typed: g.created}, true
@@ -58,8 +58,8 @@ func (g *globals) Walk(prefix string, yield func(string, template.Value)) {
 	g.Map.Walk(prefix, yield)
 }
 
-// globalsOf are the globals as one node sees them: the node's clock stands at its start time, also
-// when another manager that takes up the workflow evaluates the node's texts again.
+// globalsOf is the scope of the globals for one node: the node's clock stands at its start time,
+// also when another manager loads the workflow and evaluates the node's texts again.
 type globalsOf struct {
 	*globals
 	run  *Run
@@ -103,7 +103,7 @@ func (g *globalsOf) duration() string {
 	return seconds(g.run.Workflow.Status.StartedAt.Truncate(time.Second), g.now())
 }
 
-// globalsFor returns the globals as the node of that name sees them.
+// globalsFor returns the globals for the node of that name.
 func (r *Run) globalsFor(node string) *globalsOf { return &globalsOf{r.globals, r, node} }
 
 // forms returns workflow.creationTimestamp and its forms, each named by a conversion of strftime.

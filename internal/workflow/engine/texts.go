@@ -7,16 +7,16 @@ import (
 )
 
 // textsMax is the default of Config.MaxTexts. It equals the limit for unpacking compressed nodes
-// (unpack.WorkflowNodes): another manager could not take up a workflow with longer texts.
+// (unpack.WorkflowNodes): another manager could not load a workflow with longer texts.
 const textsMax = 32 << 20
 
-// keep counts the bytes of texts kept for nodes: names, inputs, outputs and messages. A loop can
-// make any number of long texts from one that fits into the spec, so texts are counted when they
-// are made, not when the status is written.
+// keep adds to the number of bytes of the nodes' texts: names, inputs, outputs and messages. A loop
+// can make any number of long texts from one text that fits into the spec, so texts are counted
+// when they are made, not when the status is written.
 func (r *Run) keep(bytes int) { r.texts += bytes }
 
-// full reports whether the run has ended, and so must start nothing more. It aborts a workflow
-// whose texts exceed Config.MaxTexts; name is the node where that was noticed.
+// full reports whether the run has ended, so that nothing more may be started. It first aborts a
+// workflow whose texts exceed Config.MaxTexts; name is the node to name in the message.
 func (r *Run) full(name string) bool {
 	if r.texts > r.config.MaxTexts && !r.ended {
 		r.abort(fmt.Sprintf("the workflow's nodes have more than %d bytes of names, inputs, outputs and messages, at %s; "+

@@ -13,9 +13,9 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// TestALoopOfLongTextsIsBounded: a workflow smaller than the maximum object size makes 20,000 nodes
-// of long texts, a gigabyte or more. It ends with a message that says so, before it has used that
-// memory.
+// TestALoopOfLongTextsIsBounded runs workflows smaller than the maximum object size that would make
+// 20,000 nodes of long texts, a gigabyte or more. They end with a message that says so, before they
+// use that memory.
 func TestALoopOfLongTextsIsBounded(t *testing.T) {
 	const loop = "withSequence: {count: 20000}"
 	const long = "{{workflow.parameters.long}}"
@@ -56,8 +56,8 @@ func TestALoopOfLongTextsIsBounded(t *testing.T) {
 	}
 }
 
-// TestLongTextsAreCountedOnceAfterARestart: a workflow with nearly as many texts as allowed can be
-// taken up again.
+// TestLongTextsAreCountedOnceAfterARestart checks that a workflow with nearly as many texts as
+// allowed can be loaded again.
 func TestLongTextsAreCountedOnceAfterARestart(t *testing.T) {
 	w := &wf.Workflow{}
 	w.Name = "w"

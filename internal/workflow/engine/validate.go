@@ -22,7 +22,7 @@ const (
 // finding is one fault of a spec.
 type finding struct {
 	field   string // path of the field: templates[0].steps[1][0].when
-	where   string // the same with names in place of indexes: templates.main.steps[1].check.when
+	where   string // field with names in place of indexes: templates.main.steps[1].check.when
 	message string
 	warning bool
 }

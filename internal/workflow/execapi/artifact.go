@@ -5,7 +5,7 @@ import "encoding/json"
 // ArtifactPlanEnv is the environment variable that holds the ArtifactPlan of a container.
 const ArtifactPlanEnv = "LOCKSTEP_ARTIFACTS"
 
-// ArtifactPlan says what lockstep-exec-io does before main (init), after main (wait), or to delete
+// ArtifactPlan lists what lockstep-exec-io does before main (init), after main (wait), or to delete
 // artifacts (gc).
 type ArtifactPlan struct {
 	// Install copies lockstep-exec into the shared volume.
@@ -49,8 +49,8 @@ type Delete struct {
 	Prune int `json:"prune,omitempty"`
 }
 
-// Location is where an artifact is; exactly one field is set. Secrets are given as paths of files,
-// so a Location holds none.
+// Location is the location of an artifact; exactly one field is set. It has the paths of files with
+// secrets, not the secrets.
 type Location struct {
 	S3     *S3   `json:"s3,omitempty"`
 	HTTP   *HTTP `json:"http,omitempty"`
@@ -74,7 +74,7 @@ type S3 struct {
 	FromMachine  bool   `json:"fromMachine,omitempty"` // use credentials of machine or service account
 }
 
-// HTTP is the content behind a URL.
+// HTTP is the content at a URL.
 type HTTP struct {
 	URL      string   `json:"url"`
 	Headers  []Header `json:"headers,omitempty"`

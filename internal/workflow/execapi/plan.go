@@ -27,7 +27,7 @@ const (
 	OwnIO   = "/lockstep-exec-io"
 	// Script is the file with a script's source.
 	Script = "/argo/staging/script"
-	// InputDir holds the input artifacts before main starts.
+	// InputDir is the directory of the input artifacts before main starts.
 	InputDir = "/argo/inputs/artifacts"
 	// MainRoot is where the init container mounts main's volumes.
 	MainRoot = "/mainctrfs"
@@ -41,22 +41,23 @@ const (
 	ProgressFile = Dir + "/progress"
 )
 
-// MaxResult is how many bytes of a command's output are kept as its result: the last ones.
+// MaxResult is the maximum size of a result in bytes: the executor keeps the end of the command's
+// output.
 const MaxResult = 256 << 10
 
-// MaxPlan bounds the size of an encoded plan in bytes: it is one environment string.
+// MaxPlan bounds the size of an encoded plan in bytes. A plan is one environment string.
 const MaxPlan = 120 << 10
 
-// Plan says what lockstep-exec does around a container's command. The command itself is in the
+// Plan lists what lockstep-exec does around a container's command. The command itself is in the
 // program's arguments.
 type Plan struct {
 	Container string `json:"container,omitempty"`
 	// After are the containers that have to succeed before this one starts.
 	After []string `json:"after,omitempty"`
-	// Announce writes files in Dir that tell other containers how this one ended.
+	// Announce makes the executor write files in Dir that show other containers how this one ended.
 	Announce bool `json:"announce,omitempty"`
-	// Retries is how often a failed command is run again, RetryDelay the time between (a Go
-	// duration).
+	// Retries is how often a failed command is run again; RetryDelay is the delay before each
+	// retry, a Go duration.
 	Retries    int    `json:"retries,omitempty"`
 	RetryDelay string `json:"retryDelay,omitempty"`
 
@@ -69,7 +70,8 @@ type Plan struct {
 	Progress string `json:"progress,omitempty"`
 	// Message is the file of the termination message; "" means the default.
 	Message string `json:"message,omitempty"`
-	// GraceSeconds is how long after a signal the command is killed; 0 leaves that to the kubelet.
+	// GraceSeconds is the delay after a signal before the command is killed; 0 leaves that to the
+	// kubelet.
 	GraceSeconds int `json:"graceSeconds,omitempty"`
 	// MaxMessage is the maximum size of the termination message in bytes.
 	MaxMessage int `json:"maxMessage,omitempty"`
@@ -101,8 +103,8 @@ type Save struct {
 	Archive  Archive `json:"archive,omitempty"`
 	Level    *int32  `json:"level,omitempty"` // gzip level
 	Optional bool    `json:"optional,omitempty"`
-	// Location is copied into the report. A Save without a Location is not reported here but by the
-	// container that uploads it.
+	// Location is copied into the report. A Save without a Location is reported by the container
+	// that uploads it.
 	Location json.RawMessage `json:"location,omitempty"`
 }
 

@@ -27,14 +27,14 @@ func pack(data []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(b.Bytes()), err
 }
 
-// MaxMessage is the maximum size of a termination message, and MaxMessages that of the messages of
-// all containers of a pod together, in bytes. Both are limits of the kubelet.
+// MaxMessage is the maximum size of a termination message in bytes; MaxMessages is the maximum size
+// of the messages of all containers of a pod together. Both are limits of the kubelet.
 const (
 	MaxMessage  = 4096
 	MaxMessages = 12 << 10
 )
 
-// MaxText bounds the size of a message for people in a report, in bytes.
+// MaxText bounds the size in bytes of a message for users in a report.
 const MaxText = 1 << 10
 
 // Shorten truncates a text to MaxText bytes.
@@ -58,10 +58,10 @@ type Report struct {
 	// ran.
 	Failed bool `json:"failed,omitempty"`
 	Exit   *int `json:"exit,omitempty"`
-	// Omitted names the failed container because of which the command did not run.
+	// Omitted is the name of the failed container because of which the command did not run.
 	Omitted string `json:"omitted,omitempty"`
-	// Plain is true if the container ran no command of the user's: its exit code has no meaning,
-	// and Message is all there is to report.
+	// Plain is true if the container ran no command of the user: its exit code has no meaning, and
+	// only Message reports a result.
 	Plain bool `json:"plain,omitempty"`
 	// Left are the indexes in the plan of the artifacts that could not be deleted.
 	Left []int `json:"left,omitempty"`
@@ -81,8 +81,8 @@ type packed struct {
 	Gzip    string `json:"gzip"`
 }
 
-// Encode returns the report as a termination message of at most max bytes, compressed if necessary,
-// and whether it fits.
+// Encode returns the report as a termination message, compressed if it is longer than max bytes. It
+// returns false if the compressed message is longer too.
 func (r Report) Encode(max int) (string, bool) {
 	r.Version = 1
 	data, err := json.Marshal(r)

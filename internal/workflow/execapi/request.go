@@ -14,7 +14,7 @@ type RequestPlan struct {
 	NoTLS          bool  `json:"noTLS,omitempty"` // do not verify certificates
 	// Success is an expression over request and response; "" means any 2xx status.
 	Success string `json:"success,omitempty"`
-	// Result is true if a reference to the response body exists. A short body is reported in any
+	// Result is true if some text refers to the response body. A short body is reported in any
 	// case.
 	Result     bool  `json:"result,omitempty"`
 	MaxMessage int   `json:"maxMessage,omitempty"`

@@ -17,7 +17,7 @@ type tail struct {
 
 func (t *tail) take(p []byte) {
 	t.data = append(t.data, p...)
-	// moved rarely, so that each byte is copied a bounded number of times
+	// Bytes are moved rarely, so that each is copied a bounded number of times.
 	if len(t.data) > 2*t.max {
 		t.data = append(t.data[:0], t.data[len(t.data)-t.max:]...)
 	}
@@ -37,7 +37,8 @@ func (t *tail) text() string {
 	return string(data)
 }
 
-// logFile is the file that receives stdout and stderr. A full disk ends the log, not the command.
+// logFile is the file that receives a copy of stdout and stderr. A full disk ends the log, not the
+// command.
 type logFile struct {
 	mu   sync.Mutex
 	file *os.File
@@ -57,7 +58,7 @@ func (l *logFile) take(p []byte) {
 	}
 }
 
-// copying copies the data of a pipe to a file and to sinks.
+// copying is a running copy of the data of a pipe to a file and to sinks.
 type copying struct {
 	from *os.File
 	done chan struct{}
@@ -88,7 +89,8 @@ func copyOutput(from, to *os.File, keep ...sink) *copying {
 
 // finish reads the rest of the pipe.
 func (c *copying) finish() {
-	// Pipes of this program support deadlines; if not, finish waits for the end of the pipe.
+	// Pipes of this program support deadlines. If one did not, finish would wait for the end of the
+	// pipe.
 	_ = c.from.SetReadDeadline(time.Now().Add(drainTime))
 	<-c.done
 	c.from.Close()

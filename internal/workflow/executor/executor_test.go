@@ -20,14 +20,15 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/executor"
 )
 
-// A container of the tests is this test binary, started again: it finds its plan in the
-// environment, as in a pod. Children of the test's own process could not be reaped separately.
+// containerEnv is set in a process of this test binary that plays a container. The process finds
+// its plan in the environment, as in a pod. Children of the test's own process could not be reaped
+// separately.
 const containerEnv = "LOCKSTEP_TEST_CONTAINER"
 
-// container is what the second process needs besides the plan.
+// container is the input of the second process besides the plan.
 type container struct {
 	Message, Dir string
-	Task         string // file that gets what would go into a WorkflowTaskResult; "": that fails
+	Task         string // file that receives the report for a WorkflowTaskResult; if it is "", writing one fails
 }
 
 func TestMain(m *testing.M) {
@@ -447,7 +448,7 @@ func TestAContainerThatWaitsCanBeEnded(t *testing.T) {
 	r := begin(t, t.TempDir(), execapi.Plan{After: []string{"never"}}, sh("true")...)
 	ended := make(chan error, 1)
 	go func() { ended <- r.cmd.Wait() }()
-	again := time.NewTicker(10 * time.Millisecond) // either side of its start is right
+	again := time.NewTicker(10 * time.Millisecond) // before or after the command starts
 	defer again.Stop()
 	for patience := time.After(time.Minute); ; {
 		select {
@@ -503,7 +504,7 @@ func TestProgressIsToldWhileTheCommandRuns(t *testing.T) {
 	t.Setenv("ARGO_PROGRESS_PATCH_TICK_DURATION", "1ms")
 	dir := t.TempDir()
 	plan := execapi.Plan{Progress: filepath.Join(dir, "progress"), Task: &execapi.Task{Name: "node"}}
-	// The command ends when it is told to, or after a time longer than any machine needs.
+	// The command ends on a signal, or after a time longer than any machine needs.
 	e := run(t, dir, plan, sh(`echo 1/4 > progress; i=0; while test ! -f task && test $i -lt 300; do sleep 0.1; i=$((i+1)); done; echo 2/4 >> progress; echo 4/4 >> progress`)...)
 	if e.code != 0 || e.report.Progress != "4/4" {
 		t.Errorf("exit code %d, %+v %s", e.code, e.report, e.stderr)

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Install copies a program, such as this one, to a path where the pod's containers find it.
+// Install copies a program, such as this one, to a path that the pod's containers can read.
 func Install(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -18,7 +18,8 @@ func Install(from, to string) error {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	// Chmod ignores the image's umask, so that every user can run the program.
+	// Unlike OpenFile, Chmod ignores the umask of the image, so that every user can run the
+	// program.
 	if err := errors.Join(err, out.Chmod(0o755), out.Close()); err != nil {
 		return err
 	}

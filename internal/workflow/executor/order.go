@@ -18,8 +18,8 @@ func (r *run) place(container string) string { return place(r.config.Dir, contai
 
 func place(dir, container string) string { return filepath.Join(dir, "ctr", container) }
 
-// announce creates the files that show that this container runs. The returned function records how
-// it ended.
+// announce creates the files that show that this container runs. The returned function records the
+// exit code.
 func (r *run) announce() (func(code int) error, error) {
 	dir := r.place(r.plan.Container)
 	if err := makeDir(dir); err != nil {
@@ -51,7 +51,7 @@ func makeDir(path string) error {
 		return err
 	}
 	for _, p := range []string{filepath.Dir(path), path} {
-		// another user owns it and has set this mode already
+		// A directory of another user has this mode already.
 		if err := os.Chmod(p, 0o777); err != nil && !errors.Is(err, os.ErrPermission) {
 			return err
 		}
@@ -59,8 +59,8 @@ func makeDir(path string) error {
 	return nil
 }
 
-// await waits until the containers in the plan's After have succeeded. It returns the name of one
-// that did not, or "".
+// await waits until the containers in the plan's After have succeeded. It returns the name of a
+// container that has not succeeded, or "".
 func (r *run) await() (string, error) {
 	for _, name := range r.plan.After {
 		ended := make(chan error, 1)
@@ -85,7 +85,8 @@ func (r *run) await() (string, error) {
 	return "", nil
 }
 
-// untilEnded waits for another container, unless this one is told to end.
+// untilEnded waits for another container. It returns an error if a signal to end this container
+// comes first.
 func (r *run) untilEnded(ended <-chan error) error {
 	for {
 		select {
@@ -99,8 +100,8 @@ func (r *run) untilEnded(ended <-chan error) error {
 	}
 }
 
-// AwaitEnd waits until a container that announces itself in dir has started and ended, or until
-// stop is closed before it started.
+// AwaitEnd waits until a container that announces itself in dir has started and ended. It also
+// returns if stop is closed before the container has started.
 func AwaitEnd(dir, container string, stop <-chan struct{}) error {
 	lock := filepath.Join(place(dir, container), "lock")
 	for {

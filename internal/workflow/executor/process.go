@@ -14,15 +14,15 @@ import (
 // errStart marks the error of a command that the kernel refused to start.
 var errStart = errors.New("cannot be started")
 
-// drainTime is how long output is read after the command has ended, if a process that it left
-// behind keeps the pipe open.
+// drainTime is how long output is read after the command has ended, if a process that outlives the
+// command keeps the pipe open.
 const drainTime = 200 * time.Millisecond
 
 // child is the process of the command.
 type child struct {
 	pid    int
 	group  bool // it leads a process group
-	ended  bool // it was told to end
+	ended  bool // it received a signal to end
 	copies []*copying
 	forced *time.Timer
 }
@@ -73,7 +73,7 @@ func (r *run) start(path string) error {
 	}
 	attr := &syscall.ProcAttr{Env: environment(), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}}
 	if isTerminal(os.Stdin) {
-		// a background process group could not read from the terminal
+		// A background process group could not read from the terminal.
 		r.child.group, attr.Sys = false, nil
 	}
 	pid, err := syscall.ForkExec(path, r.argv, attr)
@@ -87,7 +87,7 @@ func (r *run) start(path string) error {
 	return nil
 }
 
-// environment returns the command's environment: all variables but the plan.
+// environment returns the command's environment: all variables except the plan.
 func environment() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -135,7 +135,7 @@ func (r *run) supervise() (int, error) {
 func (r *run) forward(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE:
-		return // signals of the Go runtime, and those that concern only this process
+		return // signals of the Go runtime, and signals that concern only this process
 	}
 	if ends(s) {
 		r.child.ended = true
@@ -146,7 +146,7 @@ func (r *run) forward(s syscall.Signal) {
 	r.kill(s)
 }
 
-// kill sends a signal to the command and its children. It ignores that they may be gone.
+// kill sends a signal to the command and its children. It ignores processes that have ended.
 func (r *run) kill(s syscall.Signal) {
 	pid := r.child.pid
 	if r.child.group {
@@ -155,8 +155,8 @@ func (r *run) kill(s syscall.Signal) {
 	_ = syscall.Kill(pid, s)
 }
 
-// reap waits until the process has ended. Meanwhile it reaps the orphans that the first process of
-// a container inherits.
+// reap waits until the process has ended, and returns its status. Meanwhile it reaps the orphans
+// that the first process of a container inherits.
 func reap(pid int) (syscall.WaitStatus, error) {
 	for {
 		var status syscall.WaitStatus

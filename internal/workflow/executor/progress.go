@@ -13,7 +13,7 @@ import (
 const (
 	// progressLook is the interval at which the command's progress is read; progressTell is the
 	// interval at which it is reported while the command runs: each report is a write to the API
-	// server. The environment variables, Go durations, override them.
+	// server. The environment variables override them with Go durations.
 	progressLook, progressTell       = 3 * time.Second, time.Minute
 	progressLookEnv, progressTellEnv = "ARGO_PROGRESS_FILE_TICK_DURATION", "ARGO_PROGRESS_PATCH_TICK_DURATION"
 	// progressMin is the minimum of both intervals.
@@ -22,8 +22,8 @@ const (
 	maxProgress = 64
 )
 
-// watchProgress reports the command's progress until the returned function is called. That function
-// returns the command's last progress.
+// watchProgress reports the command's progress until the returned function is called, which returns
+// the last progress.
 func (r *run) watchProgress() (last func() string) {
 	if r.plan.Progress == "" {
 		return func() string { return "" }
@@ -91,7 +91,8 @@ func (r *run) readProgress() string {
 	return lines[len(lines)-1]
 }
 
-// durationOf reads a duration from the environment.
+// durationOf returns the duration in an environment variable, but at least progressMin, or
+// otherwise if the variable has no duration.
 func durationOf(name string, otherwise time.Duration) time.Duration {
 	d, err := time.ParseDuration(os.Getenv(name))
 	if err != nil {

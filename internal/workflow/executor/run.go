@@ -14,7 +14,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
-// Config sets where the executor finds things outside of its plan. Zero values suit a container.
+// Config holds the executor's files and dependencies that are not in the plan. The zero value is
+// right in a container.
 type Config struct {
 	Stdout, Stderr *os.File
 	// Message is the file of the termination message; "" means the plan's, or /dev/termination-log.
@@ -131,7 +132,7 @@ func (r *run) attempts() (int, error) {
 	}
 }
 
-// pause waits for d. It reports whether the container was told to end meanwhile.
+// pause waits for d. It reports whether a signal to end the container came meanwhile.
 func (r *run) pause(d time.Duration) bool {
 	done := time.After(d)
 	for {
@@ -146,8 +147,8 @@ func (r *run) pause(d time.Duration) bool {
 	}
 }
 
-// command runs the command once. An error is one of the executor; a command that cannot be started
-// has an exit code.
+// command runs the command once. It returns an error only if the executor itself fails; a command
+// that cannot be started has an exit code.
 func (r *run) command() (int, error) {
 	if len(r.argv) == 0 {
 		return 0, errors.New("no command")
@@ -182,7 +183,7 @@ func lookPath(name string) (string, error) {
 	return path, err
 }
 
-// note records in the log and in the report why the command did not start.
+// note records the reason why the command did not start in the log and in the report.
 func (r *run) note(err error) {
 	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
 	r.report.Message = execapi.Shorten(err.Error())
@@ -214,7 +215,7 @@ func (r *run) commandsMessage() string {
 	return execapi.Shorten(strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
 }
 
-// finish delivers the report. Outputs that are too large for a termination message go into a
+// finish writes the report. Outputs that are too large for a termination message go into a
 // WorkflowTaskResult.
 func (r *run) finish(code int) int {
 	text, err := Compose(r.report, r.maxMessage(), r.plan.Task, r.config.Task)
@@ -227,7 +228,7 @@ func (r *run) finish(code int) int {
 }
 
 // Compose returns the termination message for a report. Outputs that are too large for it are
-// passed to put, which writes a WorkflowTaskResult; a nil put means to write it with the pod's
+// passed to put, which writes a WorkflowTaskResult; if put is nil, Compose writes it with the pod's
 // service account.
 func Compose(report execapi.Report, maxMessage int, task *execapi.Task, put func(*execapi.Task, *execapi.Report) error) (string, error) {
 	text, fits := report.Encode(maxMessage)
@@ -254,7 +255,7 @@ func (r *run) maxMessage() int {
 	return r.plan.MaxMessage
 }
 
-// say writes a report that is known to be short.
+// say writes a report that has no outputs.
 func (r *run) say() {
 	text, fits := r.report.Encode(r.maxMessage())
 	if !fits {
@@ -264,7 +265,7 @@ func (r *run) say() {
 	r.write(text)
 }
 
-// write writes the termination message. An empty report is not written: then the kubelet may use
+// write writes the termination message. An empty report is not written, so that the kubelet may use
 // the end of the log instead.
 func (r *run) write(text string) {
 	if text == `{"lockstep":1}` {
@@ -275,7 +276,7 @@ func (r *run) write(text string) {
 	}
 }
 
-// ends reports whether a signal tells the container to end.
+// ends reports whether a signal asks the container to end.
 func ends(s os.Signal) bool {
 	return s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGQUIT
 }

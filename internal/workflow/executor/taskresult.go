@@ -16,7 +16,8 @@ import (
 // taskPatience bounds the write of a WorkflowTaskResult.
 const taskPatience = 2 * time.Minute
 
-// Parts of a WorkflowTaskResult. Its Go type would pull all of Kubernetes into this program.
+// These types have the needed parts of a WorkflowTaskResult. The type of the API would link the
+// packages of Kubernetes into this program.
 type (
 	taskResult struct {
 		APIVersion string         `json:"apiVersion"`
@@ -36,8 +37,8 @@ type (
 	}
 )
 
-// createTaskResult writes a report into the node's WorkflowTaskResult: outputs, or the progress of
-// a running command.
+// createTaskResult writes a report into the node's WorkflowTaskResult. The report has outputs, or
+// only the progress of a running command.
 func createTaskResult(task *execapi.Task, report *execapi.Report) error {
 	client, err := incluster.New()
 	if err != nil {
@@ -82,7 +83,7 @@ func putTaskResult(client *incluster.Client, task *execapi.Task, outputs *taskOu
 	defer cancel()
 	path := "/apis/argoproj.io/v1alpha1/namespaces/" + client.Namespace + "/workflowtaskresults"
 	err := client.Do(ctx, http.MethodPost, path, "application/json", object, nil)
-	// an earlier request whose answer was lost, or an earlier pod of the node, created it
+	// An earlier request whose answer was lost, or an earlier pod of the node, created it.
 	if incluster.Is(err, http.StatusConflict) {
 		err = client.Do(ctx, http.MethodPatch, path+"/"+task.Name, "application/merge-patch+json", object, nil)
 	}

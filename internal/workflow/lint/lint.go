@@ -1,7 +1,7 @@
 // Package lint checks manifests before they reach a cluster, and reports the lines of errors.
 //
-//	files ──▶ documents ──▶ every field against the Go types: unknown, twice, of the wrong type
-//	                   └──▶ what the engine says of all objects together, with the place looked up in the document
+//	files ──▶ documents ──▶ every field against the Go types: unknown, duplicate, of the wrong type
+//	                   └──▶ Options.Check on all objects together; fields become lines
 //
 // The package is pure: its results depend only on the text.
 package lint
@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// maxBytes and maxDocuments bound a file, maxDepth the nesting of its values, maxFindings the
-	// number of findings.
+	// maxBytes and maxDocuments bound a file, maxDepth bounds the nesting of its values, and
+	// maxFindings bounds the number of findings.
 	maxBytes     = 16 << 20
 	maxDocuments = 10_000
 	maxDepth     = 200
@@ -42,7 +42,7 @@ type Finding struct {
 	// Line counts from 1; 0 stands for the whole file.
 	Line    int
 	Message string
-	// Warning is true if the manifest may be meant as it is.
+	// Warning is true if the manifest may be intended.
 	Warning bool
 	order   int // index of the file
 }
@@ -63,7 +63,7 @@ type File struct {
 // Problem is a semantic error in an object.
 type Problem struct {
 	Kind, Name string
-	// Field is a path such as spec.templates[0].steps[1][0].when; Lint finds its line in the
+	// Field is a path such as spec.templates[0].steps[1][0].when, whose line Lint finds in the
 	// document.
 	Field   string
 	Message string
@@ -75,8 +75,8 @@ type Options struct {
 	// Kinds are the kinds to check; empty means all supported kinds. Objects of other kinds are
 	// skipped.
 	Kinds []string
-	// Check returns the semantic errors of all objects whose fields are valid, checked together.
-	// nil means no such check.
+	// Check returns the semantic errors of the objects whose fields are valid, checked together. If
+	// it is nil, there is no such check.
 	Check func([]runtime.Object) []Problem
 }
 
@@ -259,7 +259,7 @@ func decode(n *yaml.Node, object any) error {
 	return json.Unmarshal(data, object)
 }
 
-// locate follows a path as far as it exists in the document, and returns the line.
+// locate returns the line of a path, or of its longest part that exists in the document.
 func locate(n *yaml.Node, path string) int {
 	line := n.Line
 	for path != "" {
@@ -272,7 +272,7 @@ func locate(n *yaml.Node, path string) int {
 	return line
 }
 
-// step follows the first element of a path: a field or an index.
+// step follows the first element of a path, a field or an index, and returns the rest of the path.
 func step(n *yaml.Node, path string) (next *yaml.Node, rest string, ok bool) {
 	n = target(n)
 	path = strings.TrimPrefix(path, ".")
@@ -344,7 +344,7 @@ var (
 	unmarshaler   = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// fields compares a node with the type that it will be decoded into.
+// fields reports the differences between a node and the type that it will be decoded into.
 func (l *linter) fields(n *yaml.Node, t reflect.Type, path string, depth int) {
 	n = target(n)
 	for t.Kind() == reflect.Pointer {
@@ -477,10 +477,11 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// manyFields is the length above which listing all allowed fields is no help.
+// manyFields is the number of fields above which a list of all allowed fields is no help.
 const manyFields = 12
 
-// suggest returns the probably intended field, or the allowed ones.
+// suggest returns the end of a message: the field that was probably intended, or the allowed
+// fields.
 func suggest(wrong string, known map[string]reflect.Type, t reflect.Type) string {
 	best, distance := "", 3
 	var names []string
@@ -502,7 +503,7 @@ func suggest(wrong string, known map[string]reflect.Type, t reflect.Type) string
 	return fmt.Sprintf("; there are %s and %d others", strings.Join(names[:manyFields], ", "), len(names)-manyFields)
 }
 
-// edits returns the edit distance of a and b: the number of letters to change, add or remove.
+// edits returns the edit distance of a and b: the number of bytes to change, add or remove.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -23,7 +23,7 @@ func check(objects []runtime.Object) []Problem {
 	return out
 }
 
-// TestGolden lints testdata/*.yaml; the expected findings are in the .txt file next to each.
+// TestGolden lints the files testdata/*.yaml; the .txt file beside each has the expected findings.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {

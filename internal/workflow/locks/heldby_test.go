@@ -8,8 +8,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// TestLocksInAStatusAreTheWorkflowsOwn: whoever can write a workflow can claim in its status that
-// any holder holds locks.
+// TestLocksInAStatusAreTheWorkflowsOwn checks that only a workflow's own locks are taken from its
+// status: a user who can write a workflow can name any holder there.
 func TestLocksInAStatusAreTheWorkflowsOwn(t *testing.T) {
 	status := &wf.SynchronizationStatus{
 		Mutex: &wf.LockStatus{Holding: []wf.LockHolding{

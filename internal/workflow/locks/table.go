@@ -15,9 +15,9 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Request requests several locks at once. Keys are as MutexKey and SemaphoreKey return them.
+// Request is a request for several locks at once. Keys are results of MutexKey and SemaphoreKey.
 type Request struct {
-	Holder   string // as HolderKey returns it
+	Holder   string // a result of HolderKey
 	Keys     []string
 	Priority int32     // higher is served first
 	Created  time.Time // creation of the workflow; older is served first
@@ -28,10 +28,10 @@ type Request struct {
 type State struct {
 	Holder  string
 	Granted bool
-	Waiting string   // the first key that has no room
+	Waiting string   // the first key that has no free place, or whose queue has earlier requests
 	Holders []string // holders of that key
 	Message string   // for users
-	Err     error    // the request can never be granted as it is, and is not queued
+	Err     error    // the request cannot be granted and is not queued
 }
 
 // HolderKey returns the key of a workflow or, with a node ID, of one of its nodes as a holder.
@@ -53,7 +53,8 @@ func WorkflowOf(holder string) (namespace, name string) {
 // SharedNamespace is the namespace of the locks that workflows of all namespaces may take.
 const SharedNamespace = "lockstep-system"
 
-// Reachable reports whether a workflow in one namespace may take locks of another.
+// Reachable reports whether workflows of the namespace workflow may take locks of the namespace
+// lock.
 func Reachable(lock, workflow string) bool { return lock == workflow || lock == SharedNamespace }
 
 // MutexKey returns the key of a mutex.
@@ -103,7 +104,7 @@ func New(limit func(namespace, configMap, key string) (int, error)) *Table {
 	return &Table{limit: limit, locks: map[string]*lock{}, requests: map[string]*request{}}
 }
 
-// Restore grants the locks that a workflow's status says are held.
+// Restore grants the locks that a workflow's status records as held.
 func (t *Table) Restore(status *wf.SynchronizationStatus) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,8 +123,8 @@ func (t *Table) Restore(status *wf.SynchronizationStatus) {
 	}
 }
 
-// HeldBy returns the part of a workflow's status that grants locks to the workflow itself: whoever
-// can write a workflow can write its status too, and name any holder.
+// HeldBy returns the part of a workflow's status that grants locks to the workflow itself: a user
+// who can write a workflow can also write its status, and name any holder.
 func HeldBy(namespace, name string, status *wf.SynchronizationStatus) *wf.SynchronizationStatus {
 	out := &wf.SynchronizationStatus{Mutex: &wf.LockStatus{}}
 	for key, holders := range Holding(status) {
@@ -213,7 +214,7 @@ func (t *Table) Forget(namespace, workflow string) []State {
 	return states
 }
 
-// LimitChanged reads the limits of a changed ConfigMap again, and returns the requests granted as a
+// LimitChanged reads the limits in a changed ConfigMap again, and returns the requests granted as a
 // result.
 func (t *Table) LimitChanged(namespace, configMap string) []State {
 	t.mu.Lock()
@@ -257,7 +258,7 @@ func (t *Table) Usage() map[string]Usage {
 	return all
 }
 
-// ConfigMaps returns the ConfigMaps with the limits of semaphores that are held or waited for.
+// ConfigMaps returns the ConfigMaps that hold the limits of semaphores that are held or waited for.
 func (t *Table) ConfigMaps() map[types.NamespacedName]bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -279,7 +280,7 @@ func (t *Table) lock(key string) *lock {
 	return l
 }
 
-// refresh reads a semaphore's limit. On an error the limit stays as it was.
+// refresh reads a semaphore's limit. On an error the earlier limit stays.
 func (t *Table) refresh(key string) error {
 	l := t.lock(key)
 	namespace, configMap, field, found := ConfigMapOf(key)
@@ -300,7 +301,7 @@ func (t *Table) refresh(key string) error {
 	return nil
 }
 
-// before orders requests: the one to be served first comes first.
+// before compares requests: the request to serve first comes first.
 func before(a, b *request) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), a.Since.Compare(b.Since),
 		cmp.Compare(a.seq, b.seq))
@@ -378,7 +379,7 @@ func (t *Table) waiting(r *request) State {
 			s.Waiting = key
 		}
 	}
-	if s.Waiting == "" { // there is room, but other requests come first
+	if s.Waiting == "" { // places are free, but other requests come first
 		for _, key := range r.Keys {
 			if l := t.locks[key]; s.Waiting == "" && l.queue[0] != r {
 				s.Waiting = key

@@ -145,8 +145,8 @@ func TestRestoreFromStatus(t *testing.T) {
 	expect(t, "n ends", table.Release("ns/w/n"), "ns/v")
 }
 
-// TestAlways acquires and releases at random: no lock ever has too many holders, and no request
-// that is first in all its queues waits.
+// TestAlways acquires and releases locks at random, and checks that no lock has too many holders
+// and that no request that is first in all its queues waits.
 func TestAlways(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := map[string]int{"k0": 1, "k1": 2, "k2": 0}

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// TestALargeValueInManyPlacesIsStopped: a workflow of 1 MiB can refer to a large value in many
-// places, so the total size of its resolved texts is bounded.
+// TestALargeValueInManyPlacesIsStopped checks that the total size of resolved texts is bounded: a
+// workflow of 1 MiB can refer to a large value in many places.
 func TestALargeValueInManyPlacesIsStopped(t *testing.T) {
 	type args struct {
 		Args []string `json:"args"`
 	}
 	scope := []Scope{Map{"v": strings.Repeat("a", 100<<10)}}
-	// of which ten times the bound would be made
+	// the texts would have ten times the bound
 	value := &args{slices.Repeat([]string{"x{{v}}"}, 20_000)}
 	p, err := Compile(value)
 	if err != nil {

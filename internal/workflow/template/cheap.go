@@ -4,31 +4,32 @@ import (
 	"github.com/expr-lang/expr/ast"
 )
 
-// Bounds of a cheap expression. Each value in it is made from its literals and variables, each of
-// which is inserted at most once per place that names it, and each operator reads or writes such
-// values once. So with n nodes and variables of s bytes an expression takes less than n * n * s
-// units of work; a unit is one byte read or written.
+// Bounds of a cheap expression. A value in it consists of literals and variables, each at most once
+// per node that names it, and each operator reads or writes such values once. So an expression of n
+// nodes with variables of s bytes takes less than n * n * s units of work, where a unit is one byte
+// read or written.
 const (
 	cheapSourceMax = 2048 // bytes
 	cheapWorkMax   = 4 << 20
 	itemWork       = 16 // cost of an element of a list or map besides its bytes
 )
 
-// cheapOperators take time and memory in proportion to the size of their operands.
+// cheapOperators are operators that take time and memory in proportion to the size of their
+// operands.
 var cheapOperators = map[string]bool{
 	"==": true, "!=": true, "<": true, "<=": true, ">": true, ">=": true, "&&": true, "||": true, "and": true, "or": true,
 	"??": true, "in": true,
 	"+": true, "-": true, "*": true, "/": true, "%": true, "contains": true, "startsWith": true, "endsWith": true,
 }
 
-// cheapFunctions return no more bytes than they are given.
+// cheapFunctions are functions that return no more bytes than their arguments have.
 var cheapFunctions = map[string]bool{"asInt": true, "asFloat": true, "int": true, "float": true, "len": true,
 	"string": true}
 
 // cheap returns the number of nodes of an expression that consists only of literals, variables and
 // their members, cheapOperators, cheapFunctions and conditionals. For any other expression ok is
-// false: with loops, definitions, ranges, patterns or other functions, the work and the result can
-// be any number of times as large as the inputs.
+// false: with loops, definitions, ranges, patterns or other functions, the work and the result may
+// exceed any multiple of the size of the inputs.
 func cheap(node ast.Node) (nodes int, ok bool) {
 	all := func(parts ...ast.Node) (int, bool) {
 		nodes := 1
@@ -81,7 +82,7 @@ func workOf(nodes int, source string, env map[string]any) int {
 }
 
 // sizeOf returns the approximate size of a value in bytes; it stops counting above most. known is
-// false for a value of an unknown type.
+// false if a value has an unknown type.
 func sizeOf(value any, most int) (size int, known bool) {
 	switch v := value.(type) {
 	case nil, bool, int, int64, float64:

@@ -38,7 +38,7 @@ func RunnerOf(scope Scope) Run {
 var errNoRunner = errors.New("it cannot be evaluated here")
 
 // InProcess returns a Run that evaluates in this process, without limits. It is for programs that
-// evaluate their own user's expressions.
+// evaluate only the expressions of the user who runs them.
 func InProcess() Run {
 	table := Evaluators()
 	return func(evaluator string, request []byte) ([]byte, error) {
@@ -135,7 +135,7 @@ func (e *evaluator) program(source string) (*vm.Program, error) {
 	return program, nil
 }
 
-// disabled are built-in functions that read a clock, or that our own functions replace.
+// disabled are the built-in functions that read a clock or that ownFuncs replaces.
 var disabled = []string{"now", "repeat", "replace", "join", "uniq"}
 
 func compileProgram(source string) (*vm.Program, error) {
@@ -185,8 +185,8 @@ const (
 var errVars = fmt.Errorf("the variables of an expression are over %d bytes, or nested deeper than %d", varsBytesMax,
 	valueDepth)
 
-// appendValue appends a value as JSON that preserves types: integers are numbers, floats {"float":
-// text}, times {"time": text}, and the keys of maps are prefixed with a point.
+// appendValue appends a value as JSON that preserves types: an integer is a number, a float is
+// {"float": text}, a time is {"time": text}, and the keys of maps have a dot as prefix.
 func appendValue(out []byte, value any, depth int) ([]byte, error) {
 	if depth > valueDepth || len(out) > varsBytesMax {
 		return nil, errVars

@@ -12,8 +12,8 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// Bounds of the source of an expression, and thereby of the parser's recursion, and of the number
-// of its variables.
+// Bounds of the source of an expression, and so of the parser's recursion, and of the number of
+// variables.
 const (
 	maxExprBytes = 16 << 10
 	maxExprVars  = 256
@@ -23,9 +23,9 @@ const (
 type Expr struct {
 	source string
 	refs   []ref
-	calls  []string // names of the functions it calls, sprig's with their prefix
+	calls  []string // names of the functions that it calls, sprig's with their prefix
 
-	// program is set if the expression is cheap; nodes is the number of its nodes: see cheap.
+	// program is set if the expression is cheap, and nodes is the number of its nodes. See cheap.
 	program *vm.Program
 	nodes   int
 }
@@ -61,7 +61,8 @@ func CompileExpr(source string) (*Expr, error) {
 	return e, nil
 }
 
-// Check compiles the expression to find errors; run does so for an expression that is not cheap.
+// Check returns an error if the expression does not compile. run compiles an expression that is not
+// cheap.
 func (e *Expr) Check(run Run) error {
 	if e.program != nil {
 		return nil
@@ -70,7 +71,8 @@ func (e *Expr) Check(run Run) error {
 	return err
 }
 
-// firstLine returns an error's message without the picture of the source that expr adds below.
+// firstLine returns an error's message without the excerpt of the source that expr adds on further
+// lines.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
@@ -93,8 +95,8 @@ func (e *Expr) Bool(scope Scope) (bool, error) {
 	return text == "true", err
 }
 
-// evaluate evaluates a cheap expression in this process, as long as the budget lasts. The Run of
-// the scope evaluates all others.
+// evaluate evaluates a cheap expression in this process, within the budget. The Run of the scope
+// evaluates all others.
 func (e *Expr) evaluate(scope Scope, as string, left *budget) (string, error) {
 	env := map[string]any{}
 	for _, r := range e.refs {
@@ -151,7 +153,8 @@ func (r ref) bind(env map[string]any, scope Scope) error {
 	return nil
 }
 
-// bindAbove adds to env the typed variable of which r is a member. It reports whether there is one.
+// bindAbove adds to env the typed variable of which r is a member. It reports whether such a
+// variable exists.
 func (r ref) bindAbove(env map[string]any, scope Scope) bool {
 	for n := len(r.keys) - 1; n > 0; n-- {
 		if v, found := scope.Lookup(strings.Join(r.keys[:n], ".")); found && v.Typed != nil {
@@ -172,7 +175,7 @@ func text(v Value) any {
 	return v.Text
 }
 
-// set stores value at the path of keys. Where a map and a text want the same place, the map wins.
+// set stores value at the path of keys. A map has precedence over a text at the same path.
 func set(m map[string]any, keys []string, value any) {
 	for ; len(keys) > 1; keys = keys[1:] {
 		next, ok := m[keys[0]].(map[string]any)
@@ -270,7 +273,7 @@ func (c *collector) variable(node ast.Node, local []string, guarded bool) {
 			if key, ok := n.Property.(*ast.StringNode); ok {
 				keys = append([]string{key.Value}, keys...)
 			} else {
-				keys = nil // a computed key: any variable below may be meant
+				keys = nil // a computed key: any variable below may be used
 				c.visit(n.Property, local, guarded)
 			}
 			node = n.Node

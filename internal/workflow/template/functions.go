@@ -13,7 +13,7 @@ import (
 )
 
 // removed are the functions of sprig that read the environment, the network, a clock or random
-// numbers, or that are expensive by design. momentFuncs replaces some of them.
+// numbers, or that are designed to be expensive. momentFuncs replaces some of them.
 var removed = []string{
 	"env", "expandenv", "getHostByName",
 	"now", "ago", "date", "date_in_zone", "dateInZone", "htmlDate", "htmlDateInZone",
@@ -97,8 +97,8 @@ var ownFuncs = map[string]func(args []any) (any, error){
 	},
 }
 
-// changes are the functions of sprig that modify a map argument. They are called with copies, so
-// that variables stay unchanged.
+// changes are the functions of sprig that modify a map argument. They get copies, so that variables
+// stay unchanged.
 var changes = map[string]bool{
 	"sprig.set": true, "sprig.unset": true, "sprig.merge": true, "sprig.mustMerge": true, "sprig.mergeOverwrite": true,
 	"sprig.mustMergeOverwrite": true,
@@ -181,7 +181,7 @@ func callFunction(name string, args []any, f func([]any) (any, error)) (result a
 		}
 	}
 	defer func() {
-		if r := recover(); r != nil { // some of sprig's functions report bad arguments by a panic
+		if r := recover(); r != nil { // some of sprig's functions panic on bad arguments
 			err = fmt.Errorf("%s: %v", name, r)
 		}
 	}()

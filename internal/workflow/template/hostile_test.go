@@ -70,7 +70,7 @@ var hostileExpressions = []string{
 	`let d = sprig.dict("a", 1); sprig.toJson(sprig.set(d, "", d))`, `let d = sprig.dict("a", 1); [sprig.set(d, "", d), string(d)]`,
 	`long matches "(a?){1000}b"`, `long matches pattern`, `sprig.regexMatch("((a?){100}){10}b", long)`,
 	`sprig.regexFindAll("a.*b|a", long, -1)`, `sprig.regexReplaceAll("", long, "cccccccccccccccccccccccccccc")`, `sprig.regexMatch("((((a{1,100}){1,100}){1,100}){1,100})", "a")`,
-	// ten times what was compiled before
+	// ten times the number compiled before
 	`"a" matches "` + strings.Repeat(`(\\pL{1000})`, 800) + `"`,
 	`sprig.split("-", seps)`, `split(seps, "-")`, `split(long, "")`, `sprig.untilStep(0, 1000000000, 1)`, `sprig.until(1000000000)`, `sprig.seq(1, 1000000000)`, `sprig.indent(1000000000, "a")`,
 	`sprig.wrapWith(1, long, long)`, `sprig.semverCompare(sprig.repeat(20000, "1 || "), "1.0.0")`, `sprig.fromJson(json)`, `fromJSON(json)`, `jsonpath(json, "$..*..*..*")`,
@@ -162,8 +162,8 @@ func TestManyExpressionsAreStopped(t *testing.T) {
 // TestOnlyWhatIsListedIsCheap checks that only the functions in cheapFunctions and the operators in
 // cheapOperators are evaluated in this process.
 func TestOnlyWhatIsListedIsCheap(t *testing.T) {
-	// Before adding a function here, show that it never returns more than it is given, even applied
-	// to its own results.
+	// Before you add a function here, show that it never returns more bytes than its arguments
+	// have, even when applied to its own results.
 	if got, want := slices.Sorted(maps.Keys(cheapFunctions)), []string{"asFloat", "asInt", "float", "int", "len", "string"}; !slices.Equal(got, want) {
 		t.Errorf("the cheap functions are %v, not %v", got, want)
 	}
@@ -236,7 +236,7 @@ func TestCheapExpressionsKeepToTheirBound(t *testing.T) {
 		source := randomCheap(r, 1+i%5)
 		e, err := CompileExpr(source)
 		if err != nil {
-			continue // operands that do not go together
+			continue // operands whose types do not match
 		}
 		if e.program == nil && len(source) <= cheapSourceMax {
 			t.Fatalf("seed %d: %s is not cheap", seed, source)
@@ -294,8 +294,8 @@ func TestLargeVariablesAreForAChild(t *testing.T) {
 	}
 }
 
-// TestOrdinaryPatternsAndConditionsAreTaken checks that usual patterns, conditions and functions of
-// workflows work as before.
+// TestOrdinaryPatternsAndConditionsAreTaken checks that the usual patterns, conditions and
+// functions of workflows work.
 func TestOrdinaryPatternsAndConditionsAreTaken(t *testing.T) {
 	run, _ := hostilePool(t)
 	scope := Scopes{Map{"out": strings.Repeat("line 17: done in 3.5s\n", 1000), "v": "release-1.20.3"}, Typed{Runner: run, "n": int64(1) << 60, "f": 1.5, "at": time.Unix(5, 7).UTC(), "odd": map[string]any{"time": "x", "float": "y"}}}
@@ -324,7 +324,8 @@ func TestOrdinaryPatternsAndConditionsAreTaken(t *testing.T) {
 	}
 }
 
-// FuzzExpression: no expression or condition makes this process panic or allocate without bound.
+// FuzzExpression checks that no expression or condition makes this process panic or allocate
+// without bound.
 func FuzzExpression(f *testing.F) {
 	run, _ := hostilePool(f)
 	for _, seed := range hostileExpressions {

@@ -16,8 +16,8 @@ type moment struct {
 	random *rand.Rand
 }
 
-// momentOf returns the time and seed of a scope's moment. now is nil if the scope has no time, or
-// if no called function needs one.
+// momentOf returns the time and seed of a scope. now is nil if the scope has no time, or if no
+// called function needs one.
 func momentOf(scope Scope, calls []string) (now *time.Time, seed string) {
 	if !slices.ContainsFunc(calls, func(name string) bool { return momentFuncs[name] != nil }) {
 		return nil, ""
@@ -75,7 +75,8 @@ const (
 // maxRandomText bounds the length of a random text.
 const maxRandomText = 4096
 
-// time converts a function argument to a time: a time, seconds since 1970, or else now.
+// time returns a function argument that is a time or a number of seconds since 1970 as a time. For
+// any other argument it returns now.
 func (m *moment) time(v any) time.Time {
 	switch v := v.(type) {
 	case time.Time:

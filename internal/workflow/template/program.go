@@ -43,7 +43,7 @@ func Compile(value any, skip ...string) (*Program, error) {
 // HasTags reports whether the value contains any tags.
 func (p *Program) HasTags() bool { return len(p.sites) > 0 }
 
-// Names calls yield with the variables of all tags and the fields that contain them. Guarded
+// Names calls yield with each variable of a tag and the field that contains the tag. Guarded
 // variables may be missing.
 func (p *Program) Names(yield func(where, name string, guarded bool)) {
 	for _, s := range p.sites {
@@ -55,7 +55,7 @@ func (p *Program) Names(yield func(where, name string, guarded bool)) {
 	}
 }
 
-// Check compiles the expressions in the tags to find errors. The error names the field.
+// Check returns an error if an expression in a tag does not compile. The error names the field.
 func (p *Program) Check(run Run) error {
 	for _, s := range p.sites {
 		for _, text := range []*Text{s.key, s.text} {
@@ -70,8 +70,8 @@ func (p *Program) Check(run Run) error {
 	return nil
 }
 
-// compiler walks through a value. Most of a value is zero and most of the rest has no tags, so the
-// path is turned into a site only when a tag is found.
+// compiler finds the tags of a value. Most of a value is zero, and most of the rest has no tags, so
+// a site is made from the current path only when a tag is found.
 type compiler struct {
 	program *Program
 	skip    []string
@@ -79,7 +79,7 @@ type compiler struct {
 	names   []string // part of where for each step of path
 }
 
-// down walks one level down.
+// down walks next, which step s below the current path leads to.
 func (c *compiler) down(next reflect.Value, s step, name string) error {
 	c.path, c.names = append(c.path, s), append(c.names, name)
 	err := c.walk(next)
@@ -239,7 +239,7 @@ func (s *site) apply(v reflect.Value, passes []Scope, total *budget, strict []st
 				v.SetMapIndex(reflect.ValueOf(name).Convert(v.Type().Key()), reflect.ValueOf(out).Convert(v.Type().Elem()))
 				return nil
 			}
-			// Values of maps cannot be set in place: the value is copied, changed and put back.
+			// Values of maps cannot be set in place.
 			return s.applyInMap(v, key, st, passes, total, strict)
 		}
 	}

@@ -162,7 +162,8 @@ func BenchmarkResolve(b *testing.B) {
 	}
 }
 
-// TestMoment: functions of time and randomness depend only on the scope, and repeat their results.
+// TestMoment checks that functions of time and randomness depend only on the scope, and repeat
+// their results.
 func TestMoment(t *testing.T) {
 	scope := Typed{Clock: time.Date(2030, 2, 3, 23, 5, 6, 0, time.UTC), Seed: "a", Runner: InProcess()}
 	other := Typed{Clock: scope[Clock], Seed: "b", Runner: InProcess()}

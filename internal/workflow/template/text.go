@@ -24,9 +24,9 @@ func (e *AbsentError) Error() string {
 // errTooLong is returned for a text that exceeds MaxTextBytes.
 var errTooLong = fmt.Errorf("text is longer than %d bytes after substitution", MaxTextBytes)
 
-// Bounds for the texts of one value together. maxWork bounds the cheap expressions: beyond it a Run
-// evaluates them. compileCost is the number of bytes charged for each expression in a substituted
-// text; maxExprs bounds the expressions of one text.
+// maxTogether bounds all texts of one value together, and maxWork the work of their cheap
+// expressions, beyond which a Run evaluates them. compileCost is the number of bytes charged for
+// each expression in a substituted text; maxExprs bounds the expressions of one text.
 const (
 	maxTogether = 32 << 20 // bytes
 	maxWork     = 8 * cheapWorkMax
@@ -36,7 +36,7 @@ const (
 
 var errTogether = fmt.Errorf("the texts have more than %d bytes together after substitution", maxTogether)
 
-// budget is the remaining allowance for the texts of one value.
+// budget is what is left of maxTogether and maxWork for the texts of one value.
 type budget struct{ bytes, work int }
 
 func newBudget() *budget { return &budget{maxTogether, maxWork} }
@@ -57,9 +57,9 @@ type Text struct {
 	nested bool // a tag contains a tag: the text must be resolved pass by pass
 }
 
-// part is a literal, or a tag if it has a name or an expression.
+// part is a tag if it has a name or an expression, and a literal otherwise.
 type part struct {
-	literal string // for a tag: its source, {{ and }} included
+	literal string // for a tag: its source with {{ and }}
 	name    string
 	expr    *Expr
 	inner   *part // the tag inside the tag's source
@@ -83,7 +83,7 @@ func Parse(source string) (*Text, error) {
 		}
 		end := strings.Index(rest[open+2:], "}}")
 		if end < 0 {
-			break // without an end it is no tag
+			break // without an end it is not a tag
 		}
 		end += open + 2
 		if open > 0 {
@@ -104,7 +104,7 @@ func Parse(source string) (*Text, error) {
 	return t, nil
 }
 
-// Check compiles the expressions in the tags to find errors.
+// Check returns an error if an expression in a tag does not compile.
 func (t *Text) Check(run Run) error {
 	for i := range t.parts {
 		if e := t.parts[i].expr; e != nil {
@@ -142,8 +142,9 @@ func parseTag(source string) (part, error) {
 	return p, nil
 }
 
-// Resolve replaces the tags pass by pass, each with the variables of its scope and of those before.
-// Tags in the strict namespaces (prefixes such as "steps.") must be resolved after the last pass.
+// Resolve replaces the tags pass by pass, each pass with the variables of its scope and of the
+// earlier scopes. It returns an error if a tag in the strict namespaces (prefixes such as "steps.")
+// is unresolved after the last pass.
 func (t *Text) Resolve(passes []Scope, strict ...string) (string, error) {
 	return t.resolve(passes, newBudget(), strict)
 }
@@ -184,7 +185,8 @@ func (t *Text) resolve(passes []Scope, total *budget, strict []string) (string, 
 	return text.source, nil
 }
 
-// once replaces the tags that scope knows. again is true if an inserted value contains a tag.
+// once replaces the tags whose variables scope has. again is true if an inserted value contains a
+// tag.
 func (t *Text) once(scope Scope, total *budget, strict []string) (out string, again bool, err error) {
 	if !t.HasTags() {
 		return t.source, false, nil
@@ -212,7 +214,8 @@ func (t *Text) once(scope Scope, total *budget, strict []string) (out string, ag
 	return b.String(), again, nil
 }
 
-// value returns the replacement of a tag: the tag itself if the scope does not know the variable.
+// value returns the replacement of a tag, or the tag itself if the scope does not have the
+// variable.
 func (p *part) value(scope Scope, total *budget, strict []string) (string, error) {
 	if p.expr != nil {
 		value, err := p.expr.evaluate(scope, asText, total)
@@ -227,7 +230,7 @@ func (p *part) value(scope Scope, total *budget, strict []string) (string, error
 		}
 		return value, nil
 	}
-	// Clock, Seed and Runner are not variables
+	// The names that end in "()", which are Clock, Seed and Runner, are not variables.
 	if v, found := scope.Lookup(p.name); found && !strings.HasSuffix(p.name, "()") {
 		if v.Absent != "" {
 			return "", &AbsentError{p.name, v.Absent}
@@ -258,8 +261,7 @@ func inNamespace(name string, namespaces []string) bool {
 	return false
 }
 
-// late reports whether a variable gets its value only where it is used: in a loop, in an attempt,
-// or at the end.
+// late reports whether a variable has a value only in a loop, in an attempt, or at the end.
 func late(name string) bool {
 	switch name {
 	case "item", "retries", "workflow.status", "workflow.failures":

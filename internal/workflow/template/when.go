@@ -9,15 +9,15 @@ import (
 	"github.com/casbin/govaluate"
 )
 
-// Bounds of a cheap condition, and thereby of the parser's recursion. Each part may concatenate all
-// texts before it, but none may be a regular expression.
+// Bounds of a cheap condition, and so of the parser's recursion. Each part may concatenate all
+// texts before it, but no part may be a regular expression.
 const (
 	cheapWhenBytes = 8 << 10
 	cheapWhenParts = 256
 	cheapWhenDepth = 50
 )
 
-// When evaluates a condition whose tags have been resolved; run does so if the condition is not
+// When evaluates a condition whose tags have been resolved. run evaluates a condition that is not
 // cheap. Bare words are strings, so that {{x}} == true can be written without quotes. An empty
 // condition is true.
 func When(condition string, run Run) (proceed bool, err error) {
@@ -80,7 +80,7 @@ func decide(condition string) (proceed bool, err error) {
 	return result, nil
 }
 
-// parts returns a lower bound of the number of parts of a condition. A quoted text is one part.
+// parts returns the approximate number of parts of a condition. A quoted text is one part.
 func parts(condition string) int {
 	n := 0
 	var quote byte

@@ -1,11 +1,10 @@
-// Package schedule computes the times of cron schedules: the next time, and the last one that was
-// due.
+// Package schedule computes the times of cron schedules: the next time and the last due time.
 //
 // Schedules have five fields (minute, hour, day of month, month, day of week) or are @hourly,
 // @daily, @weekly, @monthly, @yearly, or @every DURATION, which counts from the anchor. They refer
-// to the wall clock of their time zone: where the clock is put forward, skipped times do not come
-// that day; where the clock is put back, repeated times come twice. Kubernetes' CronJobs behave the
-// same.
+// to the wall clock of their time zone: skipped times do not come on the day on which the clock is
+// put forward, and repeated times come twice on the day on which it is put back. CronJobs of
+// Kubernetes behave the same.
 //
 // The package is pure except for the time zone database.
 package schedule
@@ -22,7 +21,7 @@ import (
 // maxSchedules bounds the number of schedules of one Schedule.
 const maxSchedules = 100
 
-// Schedule combines one or more schedules: its times are those of all of them.
+// Schedule is the union of one or more schedules.
 type Schedule struct {
 	parts []part
 }
@@ -118,8 +117,8 @@ func (s *Schedule) Next(t time.Time) time.Time {
 	return first
 }
 
-// Due returns the last time after since and not after now, or zero if there is none. Earlier due
-// times were missed, or count as the same: they are not due again.
+// Due returns the last time after since and not after now, or zero if there is none. Earlier times
+// in that range are not due any more.
 func (s *Schedule) Due(since, now time.Time) time.Time {
 	var last time.Time
 	for _, p := range s.parts {
@@ -149,7 +148,7 @@ func (p part) due(since, now time.Time) time.Time {
 		}
 		return d.UTC()
 	}
-	// Schedules can be read forwards only. Looking back in growing steps finds the last time
+	// The library computes only the next time. Steps back of growing size find the last time
 	// without iterating over all times of a year.
 	for back := time.Minute; ; back *= 4 {
 		from := now.Add(-back)

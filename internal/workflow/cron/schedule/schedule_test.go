@@ -124,8 +124,8 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 	}
 }
 
-// TestWalkingIsTheSameAsLookingBack: iterating with Next finds each time once, in steps of any
-// size, and Due after a step is the last time in that step.
+// TestWalkingIsTheSameAsLookingBack checks that iterating with Next finds each time once, in steps
+// of any size, and Due after a step is the last time in that step.
 func TestWalkingIsTheSameAsLookingBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		specs := rapid.SliceOfN(rapid.SampledFrom([]string{"*/7 * * * *", "0 * * * *", "30 1 * * *", "0 2 * * 0", "15 3 1 * *", "@every 13m", "@hourly"}), 1, 3).Draw(t, "specs")

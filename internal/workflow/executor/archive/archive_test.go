@@ -16,8 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
-// tree describes files as a map from path to content; directories end in "/", links have the
-// content "-> TARGET".
+// tree describes files as a map from path to content. Paths of directories end in "/", and the
+// content of a link is "-> TARGET".
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -16,8 +16,8 @@ import (
 )
 
 // Pack packs the file or directory from into the file to or, with ArchiveNone, copies it to to.
-// level is the compression level of gzip or deflate; nil means the default, 0 no compression. to
-// appears only when it is complete.
+// level is the compression level of gzip or deflate; nil means the default, and 0 no compression. A
+// packed file appears at to only when it is complete.
 func Pack(from, to string, kind execapi.Archive, level *int32) error {
 	if kind == execapi.ArchiveNone {
 		return Copy(from, to)
@@ -44,7 +44,7 @@ func Pack(from, to string, kind execapi.Archive, level *int32) error {
 // walk visits a file or directory and everything in it, with names that start with its base name.
 func walk(root string, visit func(path, name string, info fs.FileInfo) error) error {
 	base := filepath.Base(filepath.Clean(root))
-	// root itself may be a link and is followed; links inside stay links.
+	// root itself may be a link, which is followed. Links inside stay links.
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func writeTar(w io.Writer, root string, level *int32) error {
 				return err
 			}
 		case !info.Mode().IsRegular() && !info.IsDir():
-			return nil // sockets and devices are no outputs
+			return nil // sockets and devices are not outputs
 		}
 		h, err := tar.FileInfoHeader(info, target)
 		if err != nil {
@@ -104,7 +104,7 @@ func writeTar(w io.Writer, root string, level *int32) error {
 	return errors.Join(err, t.Close(), z.Close())
 }
 
-// copyInto copies exactly size bytes of a file, because the file may still be growing.
+// copyInto copies exactly size bytes of a file, which may still be growing.
 func copyInto(w io.Writer, path string, size int64) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -149,7 +149,7 @@ func writeZip(w io.Writer, root string, level *int32) error {
 	return errors.Join(err, z.Close())
 }
 
-// Copy copies a file or directory. from may be a link.
+// Copy copies a file or directory. from may be a link, which is followed.
 func Copy(from, to string) error {
 	real, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -163,8 +163,8 @@ func Copy(from, to string) error {
 	return CopyFrom(root, filepath.Base(real), to)
 }
 
-// CopyFrom copies a file or directory of a root. Links stay links, and none is followed out of the
-// root.
+// CopyFrom copies a file or directory of a root. Links in a directory stay links, and no link is
+// followed out of the root.
 func CopyFrom(from *os.Root, name, to string) error {
 	info, err := from.Stat(name)
 	if err != nil {

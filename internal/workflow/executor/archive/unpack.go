@@ -58,7 +58,7 @@ func Unpack(archive, to string) error {
 	return errors.Join(os.Chmod(dir, 0o755), os.Rename(dir, to))
 }
 
-// kindOf returns "tar", "zip" or "".
+// kindOf returns "tar" or "zip", or "" for a file that is not an archive.
 func kindOf(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -88,8 +88,8 @@ func maybeGzip(r *bufio.Reader) (io.Reader, error) {
 	return gzip.NewReader(r)
 }
 
-// dirs are the modes of directories. They are set last, because a read-only directory may contain
-// files.
+// dirs maps directories to their modes. The modes are set last, because a read-only directory may
+// contain files.
 type dirs map[string]fs.FileMode
 
 func (d dirs) apply(root *os.Root) error {
@@ -142,7 +142,8 @@ func readTar(file string, root *os.Root) error {
 	}
 }
 
-// entry creates an entry's parents, then the entry. The root of the archive exists already.
+// entry creates an entry's parent directories and calls make to create the entry. It does nothing
+// for the root of the archive, which exists.
 func entry(root *os.Root, name string, make func(name string) error) error {
 	clean := path.Clean(strings.TrimPrefix(name, "/"))
 	if clean == "." {

@@ -25,7 +25,8 @@ const credentials = "/var/run/secrets/kubernetes.io/serviceaccount"
 const (
 	// patience bounds one request.
 	patience = 30 * time.Second
-	// attempts is how often a request is sent that fails on the way or is refused temporarily.
+	// attempts is the maximum number of attempts at a request that gets no answer or a temporary
+	// refusal.
 	attempts = 5
 	// maxAnswer bounds a response body, in bytes.
 	maxAnswer = 16 << 20
@@ -39,7 +40,7 @@ type Client struct {
 	http      *http.Client
 }
 
-// StatusError is a response that is not a success.
+// StatusError is the error for a response that is not a success.
 type StatusError struct {
 	Code    int
 	Message string
@@ -88,8 +89,9 @@ func NewFor(base, dir string) (*Client, error) {
 	return c, nil
 }
 
-// Do sends body as JSON and decodes the response into out; both may be nil. A request that fails on
-// the way, or because the server is busy, is sent again, so requests must be safe to repeat.
+// Do sends body as JSON and decodes the response into out; both may be nil. A request that gets no
+// answer, or that the server refuses because it is busy, is sent again, so requests must be safe to
+// repeat.
 func (c *Client) Do(ctx context.Context, method, path, contentType string, body, out any) error {
 	var data []byte
 	if body != nil {
@@ -118,7 +120,7 @@ func (c *Client) once(ctx context.Context, method, path, contentType string, dat
 	if err != nil {
 		return false, err
 	}
-	// read each time, because it is renewed
+	// The token is read each time, because the kubelet renews it.
 	token, err := os.ReadFile(filepath.Join(c.dir, "token"))
 	if err != nil {
 		return false, err
