@@ -111,7 +111,7 @@ func classify(a netip.Addr) class {
 	return public
 }
 
-// allowed holds the destinations that are allowed beside public addresses.
+// allowed holds the destinations that are allowed besides public addresses.
 type allowed struct {
 	prefixes  []netip.Prefix
 	addresses map[netip.Addr]bool // single addresses, which also allow metadata addresses
@@ -150,8 +150,8 @@ func parseAllowed(entries []string) (*allowed, error) {
 	return out, nil
 }
 
-// name reports whether all addresses of a host are allowed, except metadata addresses; exact
-// reports whether the name itself is listed.
+// name reports whether the name of a host allows all its addresses except metadata addresses; exact
+// is true if the name itself is listed.
 func (a *allowed) name(host string) (ok, exact bool) {
 	if a.names[host] {
 		return true, true

@@ -174,8 +174,8 @@ func checkScheme(u *url.URL) error {
 
 var errRedirects = fmt.Errorf("more than %d redirects", redirectsMax)
 
-// carried lists the headers that are kept on a redirect to another server than the first. All
-// others may be secrets.
+// carried lists the headers that are kept on a redirect to another server than the first. All other
+// headers may contain secrets.
 var carried = []string{"Accept", "Accept-Encoding", "Content-Type", "User-Agent"}
 
 func redirect(next *http.Request, before []*http.Request) error {
@@ -204,7 +204,7 @@ func (g *Guard) Do(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, &requestError{method: r.Method, url: shown(r.URL), err: explain(err)}
 	}
-	// Not in the server's words.
+	// Replace the server's text.
 	res.Status = fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode))
 	res.Body = &body{res.Body}
 	return res, nil

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// armed is the function that tests have armed.
+// armed is the function that Hit calls, or nil.
 var armed atomic.Pointer[func(part, key string)]
 
 // Hit is called where a part of the manager works on the object under key.

@@ -11,7 +11,7 @@ import (
 func Now() time.Time {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		// Linux has it since 2.6.39
+		// Linux has this clock since 2.6.39.
 		panic("fence: the clock CLOCK_BOOTTIME cannot be read: " + err.Error())
 	}
 	return time.Unix(t.Unix())

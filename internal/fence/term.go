@@ -14,8 +14,8 @@ type Term struct {
 }
 
 // NewTerm returns a term that does not hold before it is extended. A final term ends when it
-// lapses: for its lease, a later renewal does not prove that nobody else acted meanwhile. now is
-// the clock; nil means Now.
+// lapses: for its lease, a later renewal does not prove that no other client acted meanwhile. now
+// is the clock; nil means Now.
 func NewTerm(final bool, now func() time.Time) *Term {
 	if now == nil {
 		now = Now
@@ -23,9 +23,9 @@ func NewTerm(final bool, now func() time.Time) *Term {
 	return &Term{now: now, final: final}
 }
 
-// Extend records that the lease was renewed and that the term holds until a time; an earlier time
-// than before has no effect. It reports whether the term holds now. A term that has ended is not
-// extended.
+// Extend records that the lease was renewed and that the term holds until a time. A time before the
+// present end has no effect. Extend reports whether the term holds now. A term that has ended is
+// not extended.
 func (t *Term) Extend(until time.Time) bool {
 	if t.final && t.until.Load() != 0 && !t.Holds() {
 		return false

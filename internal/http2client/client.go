@@ -63,9 +63,9 @@ var (
 	errUnsent = errors.New("the server closes the connection")
 )
 
-// BodyMax is the maximum size of a request's body, in bytes. A body is sent only when the
-// flow-control window has room for all of it. BodyMax is half of the smallest window that servers
-// grant, 64 KiB, and that much always becomes available.
+// BodyMax is the maximum size of a request's body, in bytes. A body is sent only when all of it
+// fits into the flow-control window. BodyMax is half of the smallest window that servers grant, 64
+// KiB, and that much always becomes available.
 const BodyMax = 32 << 10
 
 const (
@@ -168,7 +168,7 @@ func (h *header) forget() {
 	h.until = time.Time{}
 }
 
-// slot holds one connection at a time.
+// slot has at most one connection at a time.
 type slot struct {
 	mu      sync.Mutex
 	conn    *conn
@@ -182,7 +182,7 @@ type dialing struct {
 	err  error
 }
 
-// get returns the slot's connection. It opens a new one if there is none that takes requests.
+// get returns the slot's connection. It opens a new one if the slot has none that takes requests.
 func (s *slot) get(ctx context.Context, cfg Config) (*conn, error) {
 	s.mu.Lock()
 	if s.conn != nil && s.conn.open() {
@@ -193,7 +193,7 @@ func (s *slot) get(ctx context.Context, cfg Config) (*conn, error) {
 	if d == nil {
 		d = &dialing{done: make(chan struct{})}
 		s.dialing = d
-		// In the background, because one waiting caller may give up while others still wait.
+		// Dial in the background, because one waiting caller may give up while others still wait.
 		go func() {
 			d.conn, d.err = dial(cfg)
 			s.mu.Lock()

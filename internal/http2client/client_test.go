@@ -21,8 +21,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// echo answers with the method, the path, the token and the body of a request. If asked to answer
-// in pieces, it sends no content-length.
+// echo answers with the method, the path, the token and the body of a request. If the query has
+// pieces, it sends no content-length.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Content-Type", "text/x-echo")
@@ -88,7 +88,7 @@ func TestRequestsFollowEachOtherOnOneConnection(t *testing.T) {
 	c, _, made := serve(t, 1, echo)
 	for _, path := range []string{"/a?b=c", "/a?pieces=1", "/", "/" + strings.Repeat("long", 1000)} {
 		for _, size := range []int{0, 1, 126, 127, 128, 16 << 10, 16<<10 + 1, BodyMax} {
-			for range 20 { // more than the server has room for at once
+			for range 20 { // more than the server takes at once
 				ask(t, c, path, strings.Repeat("x", size))
 			}
 		}
@@ -174,7 +174,7 @@ func TestARequestThatIsGivenUp(t *testing.T) {
 		echo(w, r)
 	})
 	defer close(release)
-	for range 300 { // each would hold the room of one if it were not given back
+	for range 300 { // each would keep a stream occupied if it were not freed
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-arrived; cancel() }()
 		if _, err := c.Do(ctx, 1, Request{Method: "POST", Path: "/waits", Body: []byte("x")}); !errors.Is(err, context.Canceled) {
@@ -257,7 +257,7 @@ func framed(t *testing.T, header func(f *http2.Framer, stream uint32, requests i
 }
 
 // TestAServerThatLooksAtNothing ends connections before the server has processed the requests on
-// them: these requests are made again.
+// them: these requests are retried.
 func TestAServerThatLooksAtNothing(t *testing.T) {
 	c, requests := framed(t, func(f *http2.Framer, _ uint32, _ int32) { _ = f.WriteGoAway(0, http2.ErrCodeNo, nil) })
 	if _, err := c.Do(t.Context(), 1, Request{Method: "POST", Path: "/"}); err == nil {

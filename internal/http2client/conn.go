@@ -52,7 +52,7 @@ const (
 // conn is a connection to the server.
 type conn struct {
 	net    net.Conn
-	check  *TermCheck    // before net's socket
+	check  *TermCheck    // checks what net writes to its socket
 	frames *http2.Framer // for reading
 	heard  atomic.Uint64 // number of frames from the server
 	made   time.Time
@@ -70,7 +70,7 @@ type conn struct {
 	settings     bool // the server's first settings have arrived
 	calls        map[uint32]*call
 	next         uint32        // stream number of the next call
-	changed      chan struct{} // closed when there is more room; nil while nobody waits
+	changed      chan struct{} // closed when another call may fit; nil while no caller waits
 	window       int64         // flow-control window of the connection, in bytes
 	streamWindow int64         // initial flow-control window of each call, in bytes
 	callsMax     int
@@ -90,7 +90,7 @@ type conn struct {
 	idle      int
 }
 
-// call is a request without an answer.
+// call is a request whose answer has not arrived yet.
 type call struct {
 	answer   Answer
 	received int // bytes of the body received since the last window update
@@ -321,7 +321,7 @@ func (c *conn) ended(id uint32, x *call, err error) {
 	}
 }
 
-// room wakes callers that wait for room. The caller holds mu.
+// room wakes callers that wait for a free stream or for the window. The caller holds mu.
 func (c *conn) room() {
 	if c.changed != nil {
 		close(c.changed)
@@ -365,7 +365,7 @@ func (c *conn) retire() {
 	c.retires()
 }
 
-// retires is retire. The caller holds mu.
+// retires is retire for a caller that holds mu.
 func (c *conn) retires() {
 	c.retired = true
 	c.room()
@@ -376,7 +376,7 @@ func (c *conn) retires() {
 
 var errDead = errors.New("no sign of life from the server")
 
-// look ends a connection that is dead, idle or old.
+// look ends a connection that is dead, idle or old, and pings one that is silent.
 func (c *conn) look() {
 	c.mu.Lock()
 	if c.err != nil {

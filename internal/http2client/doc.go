@@ -1,6 +1,6 @@
 // Package http2client makes many short concurrent requests to one server over HTTP/2.
 //
-//	Do ──▶ turn among connections ──▶ frames ──▶ one buffer ──▶ written by the first caller that finds no writer
+//	Do ──▶ next connection ──▶ frames ──▶ one buffer ──▶ written by one of the callers
 //	 ◀── the answer's frames, assembled ◀── one goroutine per connection
 //
 // Go's HTTP client hands each request from goroutine to goroutine: it starts one for the request,
@@ -24,7 +24,7 @@
 //     fail.
 //   - A connection is replaced after ageMax, so that the client notices replaced certificates and
 //     added servers.
-//   - A request with a Term is sent only while the term holds, which is checked again before each
-//     system call that sends: after a pause of the process, nothing of the request that was still
-//     in a buffer is sent. The connection is closed then (ErrLapsed).
+//   - A request with a Term is sent only while the term holds. The term is checked before each
+//     system call that sends: if it lapses while the process is paused, nothing of the request that
+//     is still in a buffer is sent, and the connection is closed (ErrLapsed).
 package http2client

@@ -27,7 +27,8 @@ type TermCheck struct {
 	terms []Term
 }
 
-// Add makes the check check t until remove is called, once for each Add. t may be nil.
+// Add adds t to the terms that are checked. remove removes it; a term that was added twice must be
+// removed twice. t may be nil.
 func (g *TermCheck) Add(t Term) (remove func()) {
 	if t == nil {
 		return func() {}
@@ -43,7 +44,7 @@ func (g *TermCheck) Add(t Term) (remove func()) {
 	}
 }
 
-// set makes the check check exactly these terms.
+// set replaces the terms that are checked.
 func (g *TermCheck) set(terms []Term) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,7 +80,7 @@ func (g *TermCheck) Wrap(c net.Conn) net.Conn {
 	return w
 }
 
-// checkedConn is a connection behind a check.
+// checkedConn is a connection whose writes pass a TermCheck.
 type checkedConn struct {
 	net.Conn
 	terms *TermCheck
@@ -111,7 +112,7 @@ func (c *checkedConn) Write(p []byte) (int, error) {
 	return sent, err
 }
 
-// writeSome is called when the socket has room. It reports whether the write has ended.
+// writeSome writes data while the socket takes it. It reports whether the write has ended.
 func (c *checkedConn) writeSome(fd uintptr) bool {
 	for len(c.data) > 0 {
 		if !c.terms.allHold() {

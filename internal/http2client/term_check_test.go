@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// switched is a term that ends when told to.
+// switched is a term that a test ends.
 type switched struct{ over, asked atomic.Bool }
 
 func (s *switched) Holds() bool { s.asked.Store(true); return !s.over.Load() }
@@ -45,7 +45,7 @@ func TestWhatHasLostItsTermIsNotSent(t *testing.T) {
 }
 
 // TestTheTermIsAskedAgainWhenTheSocketHasRoom covers a process that is stopped while data is in the
-// buffer: the term was checked long before the data is sent, and is checked again.
+// buffer: the term was checked long before the data is sent, and must be checked once more.
 func TestTheTermIsAskedAgainWhenTheSocketHasRoom(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestTheTermIsAskedAgainWhenTheSocketHasRoom(t *testing.T) {
 		sent = n
 		wrote <- err
 	}()
-	// Some of the data has been sent, and the rest waits for room.
+	// Some of the data has been sent; the socket does not take the remainder yet.
 	if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}

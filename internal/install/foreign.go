@@ -51,8 +51,8 @@ func ours(live *unstructured.Unstructured) bool {
 	return applied || live.GetLabels()[ManagedByLabel] == ManagedBy
 }
 
-// asWanted reports whether live has everything that object has, apart from the marks of Install:
-// someone may have applied the printed manifests of a version without these marks.
+// asWanted reports whether live has everything that object has, apart from the marks of Install: a
+// user may have applied the printed manifests of a version without these marks.
 func asWanted(live, object *unstructured.Unstructured) bool {
 	want := object.DeepCopy()
 	unstructured.RemoveNestedField(want.Object, "metadata", "labels", ManagedByLabel)
@@ -124,7 +124,7 @@ func (w *installer) foreign(ctx context.Context, live *unstructured.Unstructured
 		"and fields that the new schema does not have are lost when an object is written next", by, what), nil
 }
 
-// makerOf returns who created an object, as far as its metadata shows.
+// makerOf returns who created an object according to its metadata, or "" if that does not show it.
 func makerOf(live *unstructured.Unstructured) string {
 	var parts []string
 	if release := live.GetAnnotations()["meta.helm.sh/release-name"]; release != "" {
@@ -158,7 +158,7 @@ func Count(ctx context.Context, client dynamic.Interface, crd *unstructured.Unst
 	return n, nil
 }
 
-// servedBy returns the resource of a CRD in a served version.
+// servedBy returns the resource of a CRD in its first served version.
 func servedBy(crd *unstructured.Unstructured) (schema.GroupVersionResource, bool) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
@@ -219,7 +219,7 @@ var controllerImages = map[string]bool{
 	"workflow-controller": true, "vela-core": true,
 }
 
-// controllers finds Deployments that run such images.
+// controllers finds Deployments that run controllerImages.
 func (w *installer) controllers(ctx context.Context) ([]Finding, error) {
 	var out []Finding
 	next := ""

@@ -44,8 +44,8 @@ const (
 // Uninstall leaves them in place.
 const TakenOverAnnotation = "lockstep.dev/taken-over"
 
-// AppliedAnnotation is the hash of the object as last applied. It shows a change that a comparison
-// with the live object cannot show: that a part has been removed from the manifest.
+// AppliedAnnotation holds the hash of the object as last applied. It shows that a part has been
+// removed from the manifest, which a comparison with the live object cannot show.
 const AppliedAnnotation = "lockstep.dev/applied"
 
 // resources maps kinds in package config to their resources. Kinds that are not listed have regular
@@ -59,8 +59,7 @@ var resources = map[string]string{
 
 // Options select what is installed besides the APIs, the policies and the manager's rights.
 type Options struct {
-	// ActAsManager lets applications act with the rights of the manager instead of those of their
-	// authors.
+	// ActAsManager lets applications act with the manager's rights instead of their authors'.
 	ActAsManager bool
 	// Image is the image of the manager in the cluster. Empty means that the manager runs
 	// elsewhere.
@@ -278,8 +277,8 @@ func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*uns
 type installer struct {
 	client dynamic.Interface
 	opts   Options
-	// live holds the live objects that look has found under the names of the objects to install;
-	// nil if there is none.
+	// live maps each object to install to the live object that look has found under its name, or to
+	// nil.
 	live map[*unstructured.Unstructured]*unstructured.Unstructured
 }
 
@@ -382,7 +381,7 @@ func (w *installer) createMissing(ctx context.Context, object *unstructured.Unst
 	return Created, err
 }
 
-// retriable reports whether another attempt may succeed because another client was faster.
+// retriable reports whether another client was faster, so that another attempt may succeed.
 func retriable(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }
@@ -409,13 +408,13 @@ func awaitServed(ctx context.Context, client dynamic.Interface, crd *unstructure
 	return err
 }
 
-// AwaitApplications waits until applications are admitted and their authors recorded. That is up to
-// five seconds after Apply, which is the interval at which the API server looks up the types that
-// its policies may change. Before it knows the policies, the API server admits applications without
-// an author. Until it knows the types, it rejects applications with status 503. If it knows the
-// policy that checks authors before the policy that fills them in, it rejects applications as
-// forbidden. cfg must not be the manager's, whose own writes to applications have no author. An API
-// server that cannot record authors (see Install) admits applications as soon as it serves them.
+// AwaitApplications waits until applications are admitted and their authors recorded. This takes up
+// to five seconds after Apply: the interval at which the API server looks up the types that its
+// policies may change. Before it knows the policies, the API server admits applications without an
+// author. Until it knows the types, it rejects applications with status 503. If it knows the policy
+// that checks authors before the policy that fills them in, it rejects applications as forbidden.
+// cfg must not be the manager's, whose own writes to applications have no author. An API server
+// that cannot record authors (see Install) admits applications as soon as it serves them.
 func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {

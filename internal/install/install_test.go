@@ -170,8 +170,8 @@ func TestInstallOnAnAPIServerWithoutMutatingPolicies(t *testing.T) {
 	}
 }
 
-// TestNobodyEditsApplicationsByDefaultWhereTheyActAsTheManager checks the edit role, because
-// whoever writes an application there has the manager's rights.
+// TestNobodyEditsApplicationsByDefaultWhereTheyActAsTheManager checks the edit role, because every
+// user who writes an application there has the manager's rights.
 func TestNobodyEditsApplicationsByDefaultWhereTheyActAsTheManager(t *testing.T) {
 	for _, asManager := range []bool{false, true} {
 		objects, err := install.Objects(install.Options{ActAsManager: asManager})

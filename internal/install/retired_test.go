@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// multiTenant is the right to impersonate everybody, as an earlier version installed it.
+// multiTenant is the right to impersonate all users, as an earlier version installed it.
 const multiTenant = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

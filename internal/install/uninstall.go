@@ -27,7 +27,7 @@ type RemoveOptions struct {
 	// CRDs removes the CRDs that Install created, and with them every object of their kinds.
 	// Otherwise the CRDs stay with all their objects: queues, definitions and objects of users.
 	CRDs bool
-	// Wait makes Uninstall return only when everything is gone.
+	// Wait makes Uninstall return only when everything is deleted.
 	Wait bool
 	// DryRun lets the API server check all writes and store none.
 	DryRun bool
@@ -87,8 +87,8 @@ func newUninstaller(cfg *rest.Config, opts RemoveOptions) (*uninstaller, error) 
 
 // Uninstall removes what Install has created and nothing else. Objects that other parties created
 // stay, even if Install has taken them over, and so do namespaces that contain objects of other
-// parties. Uninstall may be called again. The manager is removed first, so that nobody reacts to
-// the remaining deletions: what applications have deployed keeps running.
+// parties. Uninstall may be repeated. It removes the manager first, so that no controller reacts to
+// the other deletions: what applications have deployed keeps running.
 func Uninstall(ctx context.Context, cfg *rest.Config, opts RemoveOptions, done func(o *unstructured.Unstructured, kept string)) error {
 	u, err := newUninstaller(cfg, opts)
 	if err != nil {
@@ -190,10 +190,10 @@ func (u *uninstaller) delete(ctx context.Context, resource dynamic.ResourceInter
 	return nil
 }
 
-// removePoll is the interval at which the uninstaller checks whether an object is gone.
+// removePoll is the interval at which the uninstaller checks whether an object is deleted.
 const removePoll = 100 * time.Millisecond
 
-// awaitPods waits until the pods of the removed workloads are gone.
+// awaitPods waits until the pods of the removed workloads are deleted.
 func (u *uninstaller) awaitPods(ctx context.Context, workloads []*unstructured.Unstructured) error {
 	if u.opts.DryRun {
 		return nil
@@ -222,8 +222,8 @@ func (u *uninstaller) awaitPods(ctx context.Context, workloads []*unstructured.U
 // finalizers are the finalizers that the manager would remove from deleted objects.
 var finalizers = map[string]bool{oam.ResourceTrackerFinalizer: true, oam.OrphanFinalizer: true, wf.FinalizerArtifactGC: true}
 
-// emptyCRDs removes the manager's finalizers from the objects of deleted CRDs, because the manager
-// that would do so is gone. With Wait it waits until the CRDs are gone.
+// emptyCRDs removes the manager's finalizers from the objects of deleted CRDs, because the manager,
+// which would remove them, no longer runs. With Wait it waits until the CRDs are deleted.
 func (u *uninstaller) emptyCRDs(ctx context.Context) error {
 	if u.opts.DryRun {
 		return nil
@@ -258,7 +258,7 @@ func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
-	// The next poll, which is made only with Wait, gets the rest.
+	// The next poll, which is made only with Wait, gets further objects.
 	list, err := u.client.Resource(served).List(ctx, metav1.ListOptions{Limit: 500})
 	if err != nil {
 		if apierrors.IsNotFound(err) {
@@ -322,8 +322,8 @@ func (u *uninstaller) removeNamespace(ctx context.Context, ns *unstructured.Unst
 	return nil
 }
 
-// holds describes what a namespace contains besides the objects that Install created and those that
-// Kubernetes creates and deletes by itself. It returns "" if there is nothing.
+// holds describes what a namespace contains besides the objects that Install or Kubernetes itself
+// created. It returns "" if there is nothing else.
 func (u *uninstaller) holds(ctx context.Context, namespace string) (string, error) {
 	lists, err := u.discovery.ServerPreferredNamespacedResources()
 	if err != nil {

@@ -59,7 +59,7 @@ func Mark(o metav1.Object, kind, fault string) {
 // panicked while working on it, and where.
 func MarkPanicked(o metav1.Object, kind, where string) { Mark(o, kind, panicked+where) }
 
-// Of returns the reason why an object has only its metadata, or nil for an object that was decoded.
+// Of returns the reason why an object has only its metadata, or nil for an object without a mark.
 func Of(o metav1.Object) *Error {
 	text, marked := o.GetAnnotations()[mark]
 	if !marked {

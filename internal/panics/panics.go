@@ -52,9 +52,9 @@ func Shared() []string { return slices.Clone(shared) }
 type Panic struct {
 	// Where is the function that panicked.
 	Where string
-	// What is the message if the panic is a runtime error, else empty: other values of panics may
-	// contain data that not everybody may read, such as a part of a Secret. They are neither
-	// returned nor logged.
+	// What is the message if the panic is a runtime error, and otherwise empty: other values of
+	// panics may contain confidential data, such as a part of a Secret. They are neither returned
+	// nor logged.
 	What string
 	// Type is the Go type of the panic's value.
 	Type string
@@ -168,7 +168,7 @@ func examine(value any) (*Panic, *unsafe) {
 			}
 		}
 		if !more {
-			// The stack is deeper than the examined part: nothing is known of the rest.
+			// The stack is deeper than the examined part, which may miss a function in shared.
 			return nil, &unsafe{p, "a deep stack"}
 		}
 	}
@@ -189,11 +189,12 @@ type Locker interface {
 	Unlock()
 }
 
-// lockedMax is how long a mutex may be held by others before it counts as left locked by a panic.
+// lockedMax is how long other goroutines may hold a mutex before it counts as left locked by a
+// panic.
 var lockedMax = 10 * time.Second // a variable for tests
 
-// Unlocked panics if one of the mutexes stays locked: then its holder was interrupted by the panic
-// that was recovered from.
+// Unlocked panics if one of the mutexes stays locked, because the recovered panic then interrupted
+// its holder.
 func (p *Panic) Unlocked(mutexes ...Locker) {
 	deadline := time.Now().Add(lockedMax)
 	for _, m := range mutexes {

@@ -55,7 +55,7 @@ type Controller struct {
 	loop *controlloop.Loop[key, unit]
 
 	mu        sync.Mutex                         // guards the records of loop, too
-	binding   map[types.NamespacedName]types.UID // placed, and not yet seen bound
+	binding   map[types.NamespacedName]types.UID // pods that are placed and not yet seen bound
 	reports   map[types.NamespacedName]*podReport
 	templates templates
 }
@@ -187,8 +187,8 @@ func (c *Controller) panicked(k key, p *panics.Panic) {
 	}
 }
 
-// reconcile brings the request to the scheduler, and the statuses, up to date with the informers'
-// caches.
+// reconcile brings the gang submitted to the scheduler, and the statuses, up to date with the
+// informers' caches.
 func (c *Controller) reconcile(k key) {
 	// 1. What exists?
 	pods := c.podsOf(k)
@@ -265,7 +265,7 @@ func (c *Controller) isBinding(p *corev1.Pod) bool {
 	return ok && uid == p.UID
 }
 
-// seeBound ends the binds that the informer shows.
+// seeBound drops the state of the binds that the informer shows.
 func (c *Controller) seeBound(pods []*corev1.Pod) {
 	for _, p := range pods {
 		if p.Spec.NodeName == "" {
@@ -319,7 +319,7 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r re
 	return g
 }
 
-// submit submits a gang unless it equals the last one submitted.
+// submit submits a gang to the scheduler unless it equals the last one submitted.
 func (c *Controller) submit(k key, u *unit, g *scheduler.Gang) {
 	if u.gang != nil && sameGang(u.gang, g) {
 		return
@@ -343,7 +343,7 @@ func (c *Controller) withdraw(k key) {
 	}
 }
 
-// waits records why a key waits; report writes the reason if it still holds after a delay.
+// waits records why a key waits. report writes the reason if it still holds after a delay.
 func (c *Controller) waits(u *unit, w *wait) {
 	if u.since.IsZero() {
 		u.since = c.cfg.Clock.Now()

@@ -209,8 +209,7 @@ func (w *world) group(name string, minMember int32) {
 	}
 }
 
-// bound returns the number of pods with that app label that have a node, and the number of all of
-// them.
+// bound returns how many pods with that app label have a node, and how many there are.
 func (w *world) bound(app string) (bound, all int) {
 	w.t.Helper()
 	list, err := w.client.CoreV1().Pods(w.ns).List(w.t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
@@ -420,8 +419,8 @@ func TestARestartAtRestWritesNothing(t *testing.T) {
 	}
 	w.stopped()
 	w.start()
-	// When the marker is bound, and another pod has been told why it waits, every key has been
-	// reconciled.
+	// When the marker is bound, and the reason why another pod waits is reported, every key has
+	// been reconciled.
 	w.pods("marker", "", 1, nil)
 	w.until("marker", 1)
 	w.pods("big", "", 1, func(p *corev1.Pod) {

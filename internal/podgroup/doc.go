@@ -14,8 +14,8 @@
 // continues after a restart where it stopped: members that have nodes count first.
 //
 // Invariants:
-//   - Of a group either no pods or at least its minimum get nodes. A group that fell below its
-//     minimum, because a node or a bind failed, is completed before anything new starts.
+//   - Either no pods of a group or at least its minimum get nodes. A group that fell below its
+//     minimum, because a node or a bind failed, is completed before any new group starts.
 //   - A PodGroup's status is written at most twice until it is scheduled.
 //   - A status is written only if it says something new.
 package podgroup

@@ -79,8 +79,8 @@ type request struct {
 	missing, reason string
 }
 
-// ask computes what a group with these members still needs. templates returns the shared template
-// of a pod.
+// ask returns what a group with these members must request to reach its minimum. templates returns
+// the shared template of a pod.
 func ask(minMember int, minTask map[string]int32, m members, templates func(*corev1.Pod) *corev1.Pod) request {
 	var r request
 	r.minMember = max(0, minMember-m.total)

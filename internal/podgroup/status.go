@@ -30,8 +30,8 @@ func (w *wait) patience() time.Duration {
 	return 1
 }
 
-// statusOf returns the status that a PodGroup should have. w is nil if there is no reported reason
-// for waiting. The result equals the old status if nothing has changed.
+// statusOf returns the status that a PodGroup should have. w is the reason for waiting to report,
+// or nil. The result equals the old status if nothing has changed.
 func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *wait, now metav1.Time) schedulingv1beta1.PodGroupStatus {
 	s := *pg.Status.DeepCopy()
 	s.Running, s.Succeeded, s.Failed = int32(m.running), int32(m.ended.succeeded), int32(m.ended.failed)

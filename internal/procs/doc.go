@@ -9,6 +9,6 @@
 // processor there is no other to hand the task to: the manager under a load of a tenth to a quarter
 // of a processor used a tenth less CPU time on one processor than on two.
 //
-// The package follows changes of the container's CPU limit: a program that needs more asks for the
-// current limit, and a program that is limited further uses less.
+// The package follows changes of the container's CPU limit: for a program that needs more
+// processors it reads the current limit, and a program that is limited further uses less.
 package procs

@@ -18,8 +18,8 @@ const (
 	more, less = 0.7, 0.25
 	// calm is the number of windows in a row with little use before the number is halved.
 	calm = 20
-	// asked is how long a known maximum is reused: a container's limit changes rarely, and asking
-	// for it pauses the program.
+	// asked is how long a known maximum is reused: a container's limit changes rarely, and reading
+	// it pauses the program.
 	asked = 10 * time.Second
 )
 
@@ -50,8 +50,8 @@ func start(used func() time.Duration, most func() int, window, idle, asked time.
 			case now := <-timer.C:
 				u := used()
 				average := (u - last).Seconds() / now.Sub(at).Seconds()
-				// A program under a lower limit uses less, and gets fewer processors by itself:
-				// only a program that needs more has to ask.
+				// A program under a lower limit uses less, and gets fewer processors anyway: the
+				// limit is read only for a program that needs more.
 				if p.short(average) && now.Sub(known) > asked {
 					p.most, known = most(), now
 					runtime.GOMAXPROCS(p.now)
@@ -76,7 +76,7 @@ type pace struct {
 	calm      int // windows in a row with little use
 }
 
-// short reports whether most of the current processors was used.
+// short reports whether the program used most of its current processors' time.
 func (p *pace) short(used float64) bool { return used > more*float64(p.now) }
 
 // next returns the number of processors after a window with the average number used.
@@ -98,7 +98,7 @@ func (p *pace) next(used float64) int {
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0 // never happens; as if nothing was used
+		return 0 // never happens
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

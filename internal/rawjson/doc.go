@@ -5,6 +5,6 @@
 //	Value     the value of one member
 //	Frames    the objects of a stream, one at a time
 //
-// The package does not check that values are valid JSON: the code that decodes a value finds that
-// out. Returned offsets never lie outside the data.
+// The package does not check that values are valid JSON: the code that decodes a value does.
+// Returned offsets are always within the data.
 package rawjson

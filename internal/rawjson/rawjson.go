@@ -145,11 +145,13 @@ type Frames struct {
 	depth          int
 	quoted         bool // inside a string
 	escaped        bool // the next byte is escaped
-	// end of a complete object that has not been returned completely; 0 if there is none
+	// end is the offset after a complete object that has not been returned completely, or 0.
 	end int
 	err error
 }
 
+// frameRead is the minimum size of the buffer for a read, and frameMax the maximum size of an
+// object, in bytes.
 const (
 	frameRead = 16 << 10
 	frameMax  = 32 << 20
@@ -181,7 +183,7 @@ func (f *Frames) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// more reads more data into buf.
+// more reads from the stream into buf.
 func (f *Frames) more() {
 	if f.start > 0 {
 		f.buf = f.buf[:copy(f.buf, f.buf[f.start:])]

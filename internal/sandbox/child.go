@@ -40,7 +40,8 @@ type child struct {
 	// request.
 	memory int64
 	cpu    time.Duration
-	// Used by the pool: the number of requests answered, and since when the child is idle.
+	// The pool uses these fields: the number of requests answered, and since when the child is
+	// idle.
 	served    int
 	idleSince time.Time
 
@@ -178,7 +179,7 @@ func (c *child) death(said error) error {
 	case strings.Contains(text, "SIGXCPU"), status.Signaled() && status.Signal() == syscall.SIGXCPU:
 		return &Exceeded{CPU, durationText(c.limits.CPU)}
 	case status.Signaled() && status.Signal() == syscall.SIGKILL && text == "":
-		return memory // killed by the kernel for lack of memory: nobody else kills
+		return memory // only the kernel kills without a cause, for lack of memory
 	case text != "":
 		return &Crashed{c.said.line()}
 	}
@@ -278,7 +279,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// resident returns the resident memory of the process, or 0 if the process is gone.
+// resident returns the resident memory of the process in bytes, or 0 if the process has ended.
 func (c *child) resident() int64 {
 	u, err := usageOf(c.cmd.Process.Pid)
 	if errors.Is(err, os.ErrNotExist) {

@@ -45,8 +45,9 @@
 //
 // A child limits itself before it reads its first request: address space (RLIMIT_AS, RLIMIT_DATA,
 // and the Go runtime's own limit below them), stack depth, open files (none can be opened), and
-// system calls (seccomp: those of the Go runtime). A child ends with its parent (PDEATHSIG, and the
-// end of its input), and is the first to be killed when the system lacks memory (oom_score_adj).
+// system calls (seccomp allows what the Go runtime needs). A child ends with its parent (PDEATHSIG,
+// and the end of its input), and is the first to be killed when the system lacks memory
+// (oom_score_adj).
 // The parent checks children every watchEvery while they are busy, and kills those that exceed a
 // limit. If the kernel lacks one of these mechanisms, the others still apply; the pool logs what is
 // missing.

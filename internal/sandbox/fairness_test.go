@@ -133,7 +133,7 @@ func (c *crowd) use(t *testing.T, name string, d time.Duration) {
 }
 
 // TestASlowSlotThatIsFreeTakesAnotherSlowRequest checks that waiting requests get the slot of the
-// first request that ends, whether or not that is in a slow slot.
+// first request that ends, in a slow slot or not.
 func TestASlowSlotThatIsFreeTakesAnotherSlowRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, err := New(Config{Slots: 2, SlowSlots: 1})

@@ -6,7 +6,8 @@ import (
 	"io"
 )
 
-// A frame is a header (size of the payload, 4 bytes; kind, 1 byte) and a payload.
+// headerBytes is the length of a frame's header: the size of the payload (4 bytes) and the kind of
+// the frame (1 byte). The payload follows.
 const headerBytes = 5
 
 // weightBytes is the length of the prefix of each answer's payload: the child's memory in bytes,

@@ -22,8 +22,8 @@ const (
 	// value) that it then gets.
 	slowAfter = 100 * time.Millisecond
 	slowNice  = 10
-	// slowPerTenantMax limits the slow requests of a tenant: with more, the tenant starts no
-	// request; with any, it runs at most one other.
+	// slowPerTenantMax limits the slow requests of a tenant: a tenant with more slow requests
+	// starts no request, and a tenant with any runs at most one other.
 	slowPerTenantMax = 1
 	// queuedPerTenantMax is the maximum number of waiting requests of a tenant, and queuedMax the
 	// maximum time that a request waits.
@@ -35,16 +35,16 @@ const (
 
 // Limits are the limits of one request.
 type Limits struct {
-	// MemoryBytes is the growth of a child's memory, 256 MiB if zero. A child that has grown by
+	// MemoryBytes limits the growth of a child's memory; 256 MiB if zero. A child that has grown by
 	// more than half of this is replaced when its request is done.
 	MemoryBytes int64
-	// CPU is the CPU time of a request, 2 s if zero. Wall is its elapsed time, which matters on a
-	// busy machine, 30 s if zero.
+	// CPU limits the CPU time of a request; 2 s if zero. Wall limits its elapsed time, which
+	// matters on a busy machine; 30 s if zero.
 	CPU, Wall time.Duration
-	// StackBytes is the depth of the stack, 64 MiB if zero.
+	// StackBytes limits the depth of the stack; 64 MiB if zero.
 	StackBytes int64
-	// RequestBytesMax is the size of a request, 32 MiB if zero. OutputBytesMax is the size of its
-	// response, 8 MiB if zero.
+	// RequestBytesMax limits the size of a request; 32 MiB if zero. OutputBytesMax limits the size
+	// of its response; 8 MiB if zero.
 	RequestBytesMax, OutputBytesMax int64
 }
 
@@ -96,8 +96,8 @@ type Pool struct {
 	tenants  map[string]*tenant
 	active   map[*tenant]bool // tenants with running or waiting requests
 	arrived  uint64           // number of requests that have waited
-	// floor is the used time at which tenants begin when they become active: that of the active
-	// tenant that has used the least. It never falls.
+	// floor is the used time with which tenants become active: the least used time among the active
+	// tenants. It never falls.
 	floor time.Duration
 }
 
@@ -105,11 +105,11 @@ type Pool struct {
 type tenant struct {
 	name    string
 	running []*runningRequest
-	slow    int // number of slow ones in running
+	slow    int // number of slow requests in running
 	waiting []*waiter
 	used    time.Duration // time used by ended requests, on the scale of floor
-	// usual is a moving average of the duration of its requests, at most Limits.CPU; before the
-	// first request, it is Limits.CPU.
+	// usual is a moving average of the duration of the tenant's requests, at most Limits.CPU;
+	// before the first request, it is Limits.CPU.
 	usual time.Duration
 }
 
@@ -124,7 +124,7 @@ type runningRequest struct {
 	tenant     *tenant
 	begin      time.Time
 	slow       bool
-	inSlowSlot bool // in a slow slot
+	inSlowSlot bool
 }
 
 // New returns a pool. It starts no process. It fails if the program has not called Main.
@@ -274,7 +274,8 @@ func (p *Pool) evaluate(ctx context.Context, c *child, r *runningRequest, evalua
 	return response, cpu, err
 }
 
-// ofMemory reports whether another child might have answered, depending on the state of its memory.
+// ofMemory reports whether err may be due to the state of the child's memory, so that another child
+// may answer.
 func ofMemory(err error) bool {
 	var exceeded *Exceeded
 	var crashed *Crashed
@@ -327,7 +328,7 @@ func (p *Pool) acquireSlot(ctx context.Context, name string) (*runningRequest, e
 	return w.turn, err
 }
 
-// activate returns the tenant of that name, which is about to have a request.
+// activate returns the tenant of that name, and makes it active.
 func (p *Pool) activate(name string) *tenant {
 	t := p.tenants[name]
 	if t == nil {
@@ -352,8 +353,7 @@ func (p *Pool) activate(name string) *tenant {
 	return t
 }
 
-// deactivate updates the pool after a request of a tenant ended: the tenant may have no more
-// requests.
+// deactivate makes a tenant inactive if it has no requests left.
 func (p *Pool) deactivate(t *tenant) {
 	if len(t.running) > 0 || len(t.waiting) > 0 {
 		return
@@ -381,8 +381,7 @@ func (p *Pool) begin(t *tenant) *runningRequest {
 	return r
 }
 
-// slowed is called when a request turns out to be slow: it frees the slot for others if a slow slot
-// is free.
+// slowed records that a request is slow, and moves it out of its slot if a slow slot is free.
 func (p *Pool) slowed(r *runningRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -396,7 +395,7 @@ func (p *Pool) slowed(r *runningRequest) {
 	p.dispatch()
 }
 
-// moveAside moves slow requests to free slow slots.
+// moveAside moves slow requests from slots to free slow slots.
 func (p *Pool) moveAside() {
 	for p.slow < p.cfg.SlowSlots && len(p.stuck) > 0 {
 		r := p.stuck[0]
@@ -445,8 +444,8 @@ func (t *tenant) rank(now time.Time) time.Duration {
 	return t.usedBy(now) + t.usual*time.Duration(len(t.running)+1)
 }
 
-// dispatch starts waiting requests: those of the tenant with the lowest rank first, and for equal
-// ranks that of the tenant whose first request has waited longest.
+// dispatch starts waiting requests while slots are free. It takes the tenant with the lowest rank
+// first, and among equal ranks the tenant whose first request has waited longest.
 func (p *Pool) dispatch() {
 	now := time.Now()
 	for p.running < p.cfg.Slots {
@@ -470,8 +469,8 @@ func (p *Pool) dispatch() {
 	}
 }
 
-// tenantsMax is the number of known tenants from which those are forgotten that have no requests
-// and have used no more than floor.
+// tenantsMax is the number of known tenants at which the pool forgets inactive tenants that have
+// used no more than floor.
 const tenantsMax = 1024
 
 func (p *Pool) forget() {
@@ -517,7 +516,7 @@ func (p *Pool) takeChild() (*child, error) {
 	return c, nil
 }
 
-// returnChild returns a child to the idle ones.
+// returnChild makes a child idle, for later requests.
 func (p *Pool) returnChild(c *child) {
 	p.mu.Lock()
 	if p.closed {

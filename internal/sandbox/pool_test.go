@@ -256,8 +256,8 @@ func TestARequestIsNotBlamedForOthers(t *testing.T) {
 	}
 }
 
-// TestATenantsSlowRequestsLeaveRoom checks that a tenant's slow requests leave room for others,
-// which end while most of the slow ones have not begun.
+// TestATenantsSlowRequestsLeaveRoom checks that a tenant's slow requests leave slots for other
+// tenants' requests, which end while most of the slow requests have not begun.
 func TestATenantsSlowRequestsLeaveRoom(t *testing.T) {
 	p := newPool(t, Config{Slots: 2, SlowSlots: 1, Limits: Limits{CPU: 300 * time.Millisecond}})
 	ctx, stop := context.WithCancel(t.Context())

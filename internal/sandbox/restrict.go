@@ -47,7 +47,7 @@ func restrict(limits *Limits) (missing string) {
 			problems = append(problems, what+": "+err.Error())
 		}
 	}
-	// The first process to be killed when memory is short, whatever the limits.
+	// The child is the first process to be killed when memory is short, whatever the limits.
 	try("oom_score_adj", os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0))
 	softMemory(limits)
 	// RLIMIT_DATA does not count memory mapped over a reserved address range, as the heap is;

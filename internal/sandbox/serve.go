@@ -66,7 +66,7 @@ func serve(table Table, settings string) error {
 	for {
 		kind, payload, err := readFrame(in, limits.RequestBytesMax+256)
 		if err != nil || kind != frameRequest || len(payload) == 0 || len(payload) < 1+int(payload[0]) {
-			return nil // the parent is gone
+			return nil // the parent has ended
 		}
 		began := limitCPU(limits.CPU)
 		name := string(payload[1 : 1+payload[0]])

@@ -39,7 +39,7 @@ func (p *Paths) Check(address, pattern string, check func() error) {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintln(w, "ok") // an error means that the client is gone
+		_, _ = fmt.Fprintln(w, "ok") // an error means that the client has disconnected
 	}))
 }
 

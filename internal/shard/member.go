@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/fence"
 )
 
-// Label is the label of members' leases.
+// Label is the label by which members' leases are found.
 const Label = "lockstep.dev/shard"
 
 // viewAnnotation holds the members that a member acts upon, separated by spaces.
@@ -42,16 +42,16 @@ type Config struct {
 	Name, Namespace string
 	Leases          Leases
 	Times           Times // zero: DefaultTimes
-	// Lapsed is called, before Changing, when the lease was renewed after it had lapsed: work that
-	// began before was cut off by Term, and must be started again. It must not block.
+	// Lapsed is called, before Changing, when the lease was renewed after it had lapsed: the end of
+	// Term has cut off earlier work, which must be repeated. It must not block.
 	Lapsed func()
-	// Changing is called before this member owns other keys than before, or owns its keys again
-	// after its lease had lapsed. The previous owners have stopped by then: reads from now on
-	// return all that they wrote, except writes still in flight. It must not block.
+	// Changing is called before this member owns different keys, or regains its keys after its
+	// lease had lapsed. The previous owners have stopped by then: reads from now on return all that
+	// they wrote, except writes still in flight. It must not block.
 	Changing func()
-	// Changed is called after the change; it must not block.
+	// Changed is called after the change. It must not block.
 	Changed func()
-	// Clock is the real clock by default. Then times are those of package fence, which include the
+	// Clock defaults to the real clock. By default, times come from fence.Now, which includes the
 	// time while the machine is suspended.
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -64,7 +64,7 @@ type Member struct {
 
 	mu       sync.RWMutex
 	division Division
-	term     *fence.Term // begins when the lease was last renewed late
+	term     *fence.Term // replaced when the lease is renewed late
 }
 
 // New returns a member that owns nothing before Run.
@@ -186,7 +186,8 @@ func (m *Member) list(ctx context.Context, dead []string) (l list) {
 	return l
 }
 
-// listed handles the result of a list. It reports whether the view has to be written again.
+// listed handles the result of a list. It reports whether the lease must be renewed at once: to
+// write a changed view, or because the list does not count and another is needed.
 func (m *Member) listed(ctx context.Context, t *Table, l list) (again bool) {
 	if l.err != nil {
 		t.Listed()

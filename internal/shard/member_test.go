@@ -41,9 +41,9 @@ func (m *memory) Delete(_ context.Context, name string) error {
 	return nil
 }
 
-// TestALeaseThatIsRenewedLate checks that, after a late renewal, nothing is worked on until the
-// others' leases have been listed again, and that work left alone meanwhile is then looked at
-// again, although the division is the same.
+// TestALeaseThatIsRenewedLate checks that, after a late renewal, the member owns no key until it
+// has listed the others' leases, and that it then reports a change although the division is the
+// same.
 func TestALeaseThatIsRenewedLate(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	leases := &memory{leases: map[string]coordinationv1.Lease{}}
@@ -123,7 +123,7 @@ func TestTheFirstListIsActedUponAtOnce(t *testing.T) {
 	}
 }
 
-// slow stores leases and answers lists when told to.
+// slow stores leases, and answers a list when the test lets it.
 type slow struct {
 	memory
 	lists, puts chan struct{}

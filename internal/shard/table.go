@@ -12,7 +12,8 @@ import (
 type Times struct {
 	Period time.Duration // interval between two renewals of a lease
 	Fence  time.Duration // how long after its last renewal a member stops acting
-	// Expiry: a lease unchanged for this long belongs to a dead member; more than Fence.
+	// Expiry is how long a lease stays unchanged before its member counts as dead; it is longer
+	// than Fence.
 	Expiry time.Duration
 }
 
@@ -39,8 +40,8 @@ type Table struct {
 	live    []string // including self, sorted
 	view    []string // as last written
 	written time.Time
-	listing bool // a list is in progress,
-	stale   bool // and the lease lapsed since the list began: others may have acted since then
+	listing bool // a list is in progress
+	stale   bool // the lease lapsed since the list began: others may have acted since then
 }
 
 // other is another member's lease.
@@ -67,8 +68,8 @@ func (t *Table) Own() []string {
 	return t.live
 }
 
-// Written records that the own lease was renewed with a view, by a request sent at one time and
-// answered at another.
+// Written records that the own lease was renewed with a view, and when the request was sent and
+// answered.
 func (t *Table) Written(view []string, sent, answered time.Time) {
 	t.stale = t.stale || t.listing && t.lapsed(answered)
 	t.view, t.written = view, sent
@@ -149,9 +150,9 @@ func (t *Table) Division() Division {
 	return d
 }
 
-// Extended returns d, kept in force by a renewal with an unchanged view while no list has shown a
-// change. New members wait until this member has recorded them. A division that has lapsed is not
-// extended, because others may have acted in between, which only a list shows.
+// Extended returns d with the end that the last renewal gives it, if the renewal did not change the
+// view. New members wait until this member has written a view that contains them. A division that
+// has lapsed is not extended, because others may have acted in between, which only a list shows.
 func (t *Table) Extended(d Division, now time.Time) Division {
 	if renewed := t.Division(); !d.lapsed(now) && slices.Equal(renewed.view, d.view) {
 		d.until = renewed.until

@@ -214,7 +214,7 @@ func TestOnlyTheDeadAreTakenForDead(t *testing.T) {
 		a.Listing()
 		a.Observe(now, s.list())
 	}
-	// Each other member's lease is renewed at its interval; nobody renews the last one's.
+	// Each other member's lease is renewed at its interval; the last one's is never renewed.
 	every := map[string]time.Duration{"quick": time.Second, "slow": DefaultTimes.Expiry - time.Second, "dead": time.Hour}
 	start := now
 	for second := 0; second < 120; second++ {

@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// Topologies sends requests to NodeTopologies.
+// Topologies is a client for the repack requests of NodeTopologies.
 type Topologies struct{ client rest.Interface }
 
 const nodeTopologies = "nodetopologies"
@@ -40,8 +40,8 @@ func (t *Topologies) Repack(ctx context.Context, node string, ask topologyv1alph
 	return t.client.Patch(types.MergePatchType).Resource(nodeTopologies).Name(node).Body(data).Do(ctx).Error()
 }
 
-// Repacked waits until the repack with an ID has ended, or ctx is done. It is an error if the node
-// is deleted meanwhile, or another repack is requested.
+// Repacked waits until the repack with an ID has ended, and returns its status. It returns an error
+// if ctx is done, the node is deleted, or another repack is requested meanwhile.
 func (t *Topologies) Repacked(ctx context.Context, node, id string) (*topologyv1alpha1.RepackStatus, error) {
 	var out *topologyv1alpha1.RepackStatus
 	gone := fmt.Errorf("NodeTopology %s was deleted", node)

@@ -11,8 +11,8 @@ import (
 )
 
 // Until watches one object. It calls done with the object's present state and after every change,
-// and returns when done returns true or an error, or when ctx is done. gone is the error if the
-// object does not exist, or is deleted meanwhile.
+// and returns when done returns true or an error, or when ctx is done. It returns gone if the
+// object does not exist or is deleted meanwhile.
 func Until[T any, P interface {
 	*T
 	runtime.Object

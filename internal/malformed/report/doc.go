@@ -1,7 +1,8 @@
 // Package report tells users about their objects that cannot be decoded: once for each fault,
 // whichever manager leads and however often it restarts.
 //
-//	informer.Informer ──Tell──▶ queue ──▶ already reported? ──no──▶ a condition, or an event for kinds without one
+//	informer.Informer ──Tell──▶ queue ──▶ already reported? ──no──▶ a condition, or an event for
+//	                                                                kinds without one
 //
 // A condition is written only if the object still has the inspected version, and nothing else of
 // the object is sent. The controller of the kind removes the condition when the object is repaired.

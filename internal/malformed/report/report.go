@@ -83,7 +83,7 @@ var conditions = map[schema.GroupKind]condition{
 	{Group: wf.GroupVersion.Group, Kind: "CronWorkflow"}:     {kind: string(wf.ConditionSpecError), status: metav1.ConditionTrue, subtle: true},
 }
 
-// New prepares a Reporter.
+// New returns a Reporter, which reports nothing before Run.
 func New(cfg Config) (*Reporter, error) {
 	if cfg.REST == nil || cfg.Scheme == nil || cfg.Writer == nil {
 		return nil, errors.New("report: a cluster, a scheme and a writer are required")
@@ -140,8 +140,8 @@ func (r *Reporter) turn(k key) {
 	}
 }
 
-// say writes a complaint to the API server, unless it is there already. It returns only errors of
-// reading; errors of writing are logged.
+// say writes a complaint to the API server, unless the server already has it. It returns only
+// errors of reading; errors of writing are logged.
 func (r *Reporter) say(ctx context.Context, k key, c complaint) error {
 	how, found := conditions[k.gvk.GroupKind()]
 	if !found || c.asEvent {
@@ -240,8 +240,9 @@ type op struct {
 	Value any    `json:"value"`
 }
 
-// patch reports whether a status already has the condition with this text, and otherwise returns
-// the operations that add the condition; nil if the status cannot have conditions.
+// patch returns the operations that add the condition to a status. said is true if the status
+// already has the condition with this text. ops is nil in that case, and if the status cannot have
+// conditions.
 func (c condition) patch(status json.RawMessage, reason, text string, now metav1.Time) (said bool, ops []op) {
 	wanted := map[string]any{"type": c.kind, "status": c.status, "message": text}
 	if !c.subtle {
@@ -256,7 +257,7 @@ func (c condition) patch(status json.RawMessage, reason, text string, now metav1
 	if json.Unmarshal(status, &has) != nil {
 		return false, nil
 	}
-	// First, because some clients use the last condition of a Job as its phase.
+	// The condition comes first, because some clients use the last condition of a Job as its phase.
 	list := []any{wanted}
 	for _, there := range has.Conditions {
 		switch {

@@ -1,5 +1,5 @@
-// Package applications is a client for users of applications: what the command line reads, changes
-// and deletes.
+// Package applications is a client for users of applications: it reads, changes and deletes them
+// for the command line.
 package applications
 
 import (

@@ -23,7 +23,7 @@ import (
 )
 
 // Pods returns the pods of an application's workloads in this cluster, or of one component if
-// component is not empty. They are in the order of components and then of names.
+// component is not empty. They are in the order of the recorded objects, and then of names.
 func (c *Client) Pods(ctx context.Context, app *oam.Application, component string) ([]corev1.Pod, error) {
 	rt, err := c.Tracker(ctx, app.Namespace, app.Name)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *Client) Pods(ctx context.Context, app *oam.Application, component strin
 	return out, nil
 }
 
-// podsOf returns the pods of one object. It returns none if the object has been deleted.
+// podsOf returns the pods of one object. It returns nil if the object has been deleted.
 func (c *Client) podsOf(ctx context.Context, m *oam.ManagedResource) ([]corev1.Pod, error) {
 	var selector *metav1.LabelSelector
 	var err error

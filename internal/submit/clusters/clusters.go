@@ -38,8 +38,8 @@ func New(hub *rest.Config, dryRun kubeclient.DryRun) (*Client, error) {
 	return &Client{hub: hub, core: core, dryRun: dryRun}, nil
 }
 
-// Join registers a cluster, or replaces the credentials of a registered one. Existing labels stay
-// unless they are given again.
+// Join registers a cluster, or replaces the credentials of a registered one. It keeps existing
+// labels that cred does not have.
 func (c *Client) Join(ctx context.Context, cred *clusters.Credential) (replaced bool, _ error) {
 	secrets := c.core.CoreV1().Secrets(oam.SystemNamespace)
 	secret := cred.Secret()
@@ -103,7 +103,7 @@ func (c *Client) secret(ctx context.Context, name string) (*corev1.Secret, error
 	return secret, err
 }
 
-// Label sets labels, and removes those whose value is nil.
+// Label sets labels, and removes the labels whose value is nil.
 func (c *Client) Label(ctx context.Context, name string, labels map[string]*string) error {
 	if _, err := c.secret(ctx, name); err != nil {
 		return err

@@ -252,8 +252,8 @@ func (c *Client) ListOf(ctx context.Context, resource, namespace, labels string,
 }
 
 // Watch calls each with a workflow, its nodes unpacked: first in its present state, then after
-// every change. It returns when each returns true, when the workflow is deleted, which is an error,
-// or when ctx is done.
+// every change. It returns nil when each returns true, and an error when the workflow is deleted
+// or ctx is done.
 func (c *Client) Watch(ctx context.Context, namespace, name string, each func(*wf.Workflow) (done bool)) error {
 	// An informer would retry forever if there is no server.
 	if err := c.Read(ctx, Workflows, namespace, name, &wf.Workflow{}); err != nil {

@@ -16,13 +16,13 @@ import (
 
 const (
 	inputsVolume = "input-artifacts"
-	// uploadGraceSeconds bounds the uploads after main has ended; commandGraceSeconds is the time a
-	// command then has to end after a signal.
+	// uploadGraceSeconds bounds the uploads after main has ended. commandGraceSeconds is the time
+	// that a command of a pod with uploads has to end after a signal.
 	uploadGraceSeconds  = 600
 	commandGraceSeconds = 30
 )
 
-// moves collects the artifacts that containers other than main transfer.
+// moves collects the artifacts and logs of a pod, by how they are transferred.
 type moves struct {
 	load   []execapi.Load
 	upload []execapi.Upload
@@ -156,7 +156,7 @@ func (b *builder) saveArtifact(a *wf.Artifact) error {
 	return b.save(MainContainer, a, save, a.Name+suffix)
 }
 
-// save adds an artifact that container leaves behind, and an upload unless its store is a volume.
+// save adds an artifact that container produces, and an upload unless its store is a volume.
 func (b *builder) save(container string, a *wf.Artifact, save execapi.Save, file string) error {
 	whole, short, err := b.output(a, file)
 	if err != nil {

@@ -39,7 +39,7 @@ type Collected struct {
 }
 
 // CollectsArtifacts reports whether a workflow wants any of its artifacts deleted. spec is the spec
-// that the workflow runs, stored its stored templates.
+// that the workflow runs; stored are its stored templates.
 func CollectsArtifacts(spec *wf.WorkflowSpec, stored map[string]wf.Template) bool {
 	collected := func(s string) bool { return s != "" && s != wf.ArtifactGCNever }
 	if spec.ArtifactGC != nil && collected(spec.ArtifactGC.Strategy) {
@@ -61,8 +61,8 @@ func CollectsArtifacts(spec *wf.WorkflowSpec, stored map[string]wf.Template) boo
 	return false
 }
 
-// Collections returns the pods that delete those artifacts of a workflow's nodes whose strategy is
-// one of due. That is one pod, unless artifacts name different service accounts or metadata, or
+// Collections returns the pods that delete the artifacts of a workflow's nodes whose strategy is
+// one of due. There is one pod, unless artifacts name different service accounts or metadata, or
 // there are more than collectedMax. options.Repository is the workflow's.
 func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) ([]Collection, error) {
 	spec := &w.Spec
@@ -183,13 +183,13 @@ func (g *collector) build(list []Collected, patch string) (Collection, error) {
 	pod.Name = prefix + "-artgc-" + wf.Hash(text+" of "+string(g.workflow.UID))
 	pod.OwnerReferences[0].Controller = nil // the pod belongs to no node of the workflow
 	if slices.Contains(g.workflow.Finalizers, metav1.FinalizerDeleteDependents) {
-		pod.OwnerReferences = nil // with it the pod would be deleted before it could do anything
+		pod.OwnerReferences = nil // with an owner the pod would be deleted before it could do anything
 	}
 	return Collection{Pod: pod, Artifacts: list}, nil
 }
 
-// ownDirectories is how many directories around a key are the workflow's alone: those from the one
-// that has its name.
+// ownDirectories returns how many directories around a key belong to the workflow alone: the
+// directory with the workflow's name and the ones below it.
 func ownDirectories(key, workflow string) int {
 	parts := strings.Split(path.Dir(key), "/")
 	if i := slices.Index(parts, workflow); i >= 0 {

@@ -18,7 +18,8 @@ import (
 // server's limit.
 const maxAnnotations = 250 << 10
 
-// containers adds the user's main containers, or ours for a resource or HTTP template.
+// containers adds the user's main containers, or one that runs lockstep-exec-io for a resource or
+// HTTP template.
 func (b *builder) containers() error {
 	t := b.t
 	switch {
@@ -127,7 +128,7 @@ func (b *builder) request() error {
 	return nil
 }
 
-// ours reports whether main runs our program instead of a user's command.
+// ours reports whether main runs lockstep-exec-io instead of a user's command.
 func (b *builder) ours() bool { return b.t.Resource != nil || b.t.HTTP != nil }
 
 // manifestArtifact is the name of the artifact that holds the manifest of a resource template.
@@ -151,7 +152,7 @@ func (b *builder) addMain(c corev1.Container) {
 	b.mains = append(b.mains, c)
 }
 
-// around returns an init container or sidecar.
+// around returns the container for an init container or sidecar of the template.
 func (b *builder) around(u *wf.UserContainer) corev1.Container {
 	c := *u.Container.DeepCopy()
 	if u.MirrorVolumeMounts != nil && *u.MirrorVolumeMounts {

@@ -14,8 +14,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// keyed returns the key of an artifact's location, and whether the location names its store. The
-// key of a location that names no store is a key in the artifact repository.
+// keyed returns the key of an artifact's location; whole is true if the location names its store.
+// If it does not, the key is a key in the artifact repository.
 func keyed(l *wf.ArtifactLocation) (key string, whole bool) {
 	switch {
 	case l.S3 != nil:
@@ -34,8 +34,8 @@ func keyed(l *wf.ArtifactLocation) (key string, whole bool) {
 	return "", false
 }
 
-// withKey returns a repository's location with a key: whole is complete, short, as kept in the
-// status, omits the fields that come from the repository. key must not be empty.
+// withKey returns a repository's location with a key. whole is complete; short, which the status
+// keeps, omits the fields that come from the repository. key must not be empty.
 func withKey(repository *wf.ArtifactLocation, key string) (whole, short wf.ArtifactLocation, err error) {
 	whole = *repository.DeepCopy()
 	whole.ArchiveLogs = nil
@@ -162,7 +162,7 @@ func (b *builder) input(a *wf.Artifact) (wf.ArtifactLocation, error) {
 }
 
 // output returns the complete location of an output artifact, and the short form for the status.
-// file is the artifact's file name, used if the location has no key.
+// file is the artifact's file name, which ends the key if the location has none.
 func (b *builder) output(a *wf.Artifact, file string) (whole, short wf.ArtifactLocation, err error) {
 	key, complete := keyed(&a.ArtifactLocation)
 	if complete && (key != "" || a.HTTP != nil || a.Artifactory != nil) {
@@ -193,7 +193,7 @@ func (b *builder) output(a *wf.Artifact, file string) (whole, short wf.ArtifactL
 	return whole, short, err
 }
 
-// carrier is a container under construction that moves artifacts.
+// carrier collects the mounts and volumes of a container that moves artifacts.
 type carrier struct {
 	mounts  []corev1.VolumeMount
 	volumes []corev1.Volume
@@ -231,7 +231,8 @@ func (c *carrier) secret(s *corev1.SecretKeySelector) string {
 	return path.Join(execapi.SecretDir, s.Name, s.Key)
 }
 
-// headers returns the headers of a request; secret values are replaced by the paths of their files.
+// headers returns the headers of an HTTP request. It replaces secret values by the paths of their
+// files.
 func (c *carrier) headers(list []wf.HTTPHeader) []execapi.Header {
 	var out []execapi.Header
 	for _, h := range list {

@@ -93,7 +93,8 @@ func read(s *engine.PodState, out *wf.Outputs, container string, r *execapi.Repo
 	}
 }
 
-// blame names the container that failed, where others of its set did not run because of that.
+// blame sets the message to that of the failed container if other containers of its set were
+// omitted because of it.
 func blame(s *engine.PodState, pod *corev1.Pod) {
 	omitted, failed := false, ""
 	for i := range pod.Status.ContainerStatuses {
@@ -110,7 +111,7 @@ func blame(s *engine.PodState, pod *corev1.Pod) {
 	}
 }
 
-// merge adds the outputs of a WorkflowTaskResult.
+// merge adds the outputs of a WorkflowTaskResult to out.
 func merge(out, more *wf.Outputs) {
 	if more.Result != nil {
 		out.Result = more.Result

@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// patch applies the podSpecPatch of the workflow and then that of the template to the pod's spec.
+// patch applies the podSpecPatch of the workflow, and then the template's, to the pod's spec.
 func (b *builder) patch() error {
 	for _, p := range []struct{ field, patch string }{{"spec.podSpecPatch", b.spec.PodSpecPatch}, {"podSpecPatch", b.t.PodSpecPatch}} {
 		if p.patch == "" {

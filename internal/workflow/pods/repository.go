@@ -70,10 +70,10 @@ func ParseRepository(text string) (*Repository, error) {
 	return r, nil
 }
 
-// FindRepository finds a workflow's artifact repository: the one that its spec refers to, else the
-// default of the first namespace that has a ConfigMap of repositories. If there is none the result
-// is nil, which is an error only if the spec refers to one. get returns nil if there is no such
-// ConfigMap.
+// FindRepository returns a workflow's artifact repository: the one that its spec refers to, or the
+// default of the first namespace that has a ConfigMap of repositories. If no repository is found,
+// it returns nil, with an error only if the spec refers to one. get returns nil if the ConfigMap
+// does not exist.
 func FindRepository(ref *wf.ArtifactRepositoryRef, namespaces []string, get func(namespace, name string) *corev1.ConfigMap) (*Repository, *wf.ArtifactRepositoryRefStatus, error) {
 	if ref == nil {
 		ref = &wf.ArtifactRepositoryRef{}

@@ -33,7 +33,8 @@ func Claims(w *wf.Workflow, spec *wf.WorkflowSpec) []*corev1.PersistentVolumeCla
 	return claims
 }
 
-// volumes adds the template's volumes, and those of the workflow that some container mounts.
+// volumes adds the template's volumes and the workflow's volumes that a container mounts. It
+// returns an error if a container mounts a volume that neither has.
 func (b *builder) volumes() error {
 	p := &b.pod.Spec
 	if len(b.files) > 0 {

@@ -25,7 +25,7 @@ const (
 	progressEnv = "ARGO_PROGRESS_FILE"
 )
 
-// wrap wraps commands in lockstep-exec: those that need it, and those that benefit from it.
+// wrap wraps in lockstep-exec the commands that need it and those that benefit from it.
 func (b *builder) wrap() error {
 	for i := range b.mains {
 		c := &b.mains[i]
@@ -102,8 +102,8 @@ func (b *builder) task() *execapi.Task {
 	return &execapi.Task{Name: b.create.NodeID, Workflow: b.workflow.Name, WorkflowUID: string(b.workflow.UID)}
 }
 
-// order sets the container's place in its set. It reports whether the container needs lockstep-exec
-// for that.
+// order sets the container's dependencies and retries in p. It reports whether the container needs
+// lockstep-exec for them.
 func (b *builder) order(p *execapi.Plan, set *wf.ContainerSetTemplate) (bool, error) {
 	for _, n := range set.Containers {
 		if n.Name == p.Container {

@@ -169,8 +169,8 @@ func judge(plan *execapi.RequestPlan, request *http.Request, response *http.Resp
 	return nil
 }
 
-// listed returns headers as expressions see them. Secret ones have no values, because messages may
-// show what a condition reads.
+// listed returns headers as expressions see them. The values of secret headers are empty, because
+// messages may show what a condition reads.
 func listed(headers http.Header, given []execapi.Header) map[string]any {
 	out := map[string]any{}
 	for name, values := range headers {

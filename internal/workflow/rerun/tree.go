@@ -7,8 +7,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// tree indexes the nodes of a workflow. The names of the nodes inside a node begin with the node's
-// name.
+// tree indexes the nodes of a workflow, and collects which of them to remove and reopen. The names
+// of the nodes inside a node begin with the node's name.
 type tree struct {
 	w         *wf.Workflow
 	sorted    []*wf.NodeStatus // by name
@@ -74,7 +74,7 @@ func (t *tree) restartIn(n *wf.NodeStatus) {
 	}
 }
 
-// absorbed reports whether a step's group went on although the step failed.
+// absorbed reports whether a step's group succeeded although the step failed.
 func (t *tree) absorbed(frame, m *wf.NodeStatus) bool {
 	if frame.Type != wf.NodeSteps {
 		return false
@@ -83,7 +83,7 @@ func (t *tree) absorbed(frame, m *wf.NodeStatus) bool {
 	return g != nil && g.Phase == wf.PhaseSucceeded && !t.isDaemon(m)
 }
 
-// groupOf returns the step group of a step.
+// groupOf returns the step group of a step, or nil if it has none.
 func (t *tree) groupOf(frame, m *wf.NodeStatus) *wf.NodeStatus {
 	end := strings.Index(m.Name[len(frame.Name):], "]")
 	if end < 0 {

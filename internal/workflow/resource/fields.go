@@ -19,7 +19,7 @@ import (
 // filterTime bounds the running time of a jq filter.
 const filterTime = 10 * time.Second
 
-// conditions are the conditions on which an object is waited for.
+// conditions are the conditions that end the wait for an object.
 type conditions struct {
 	success, failure         labels.Selector
 	successText, failureText string
@@ -44,8 +44,8 @@ func parseConditions(success, failure string) (*conditions, error) {
 	return c, nil
 }
 
-// hold reports whether the success condition holds. It returns an error if the failure condition
-// holds. Without a success condition it returns true.
+// hold reports whether the success condition holds or is absent. It returns an error if the
+// failure condition holds.
 func (c *conditions) hold(o object) (bool, error) {
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -73,7 +73,8 @@ func (f fields) Lookup(name string) (string, bool) {
 	return r.String(), r.Exists()
 }
 
-// parameters reads the output parameters from an object, which is nil if the object was deleted.
+// parameters reads the output parameters from o, which is nil if the object was deleted. A
+// parameter that is empty or cannot be read has its default, if there is one.
 func parameters(wanted []execapi.Field, o object) (map[string]string, error) {
 	out := map[string]string{}
 	for _, p := range wanted {

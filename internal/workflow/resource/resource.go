@@ -78,7 +78,8 @@ func Act(ctx context.Context, client *incluster.Client, plan *execapi.ResourcePl
 	return parameters(plan.Parameters, last)
 }
 
-// act carries out the action on all objects of the manifest. It returns the last object.
+// act carries out the action on all objects of the manifest. It returns their targets and the last
+// object.
 func (a *actor) act(ctx context.Context) ([]target, object, error) {
 	text := []byte(a.plan.Manifest)
 	if a.plan.ManifestFile != "" {
@@ -264,7 +265,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// await reads an object until a condition holds, and returns the object.
+// await reads an object until a condition holds, and returns the object. o is its present state.
+// If c is nil, await returns o at once.
 func (a *actor) await(ctx context.Context, t target, c *conditions, o object) (object, error) {
 	if c == nil {
 		return o, nil
