@@ -26,8 +26,8 @@ var passThrough = []string{
 // JobKind is the kind of the owner that controls the pods.
 var JobKind = batch.GroupVersion.WithKind("Job")
 
-// Set makes the pods of one job. It is immutable, except for Task.Rest, and otherwise
-// safe for concurrent use.
+// Set makes the pods of one job. Only Task.Rest modifies it; all other methods are safe for
+// concurrent use.
 type Set struct {
 	tasks   []Task
 	objects []Object
