@@ -172,7 +172,8 @@ func classKey(c *place.Class) string {
 	if !c.Rare {
 		return c.Key()
 	}
-	// Filters outside the fast path also depend on the pod's namespace, labels and affinity.
+	// Filters outside the fast path also depend on the pod's namespace, labels, affinity, spread
+	// constraints and volumes.
 	t := c.Template
 	more, err := json.Marshal([]any{t.Namespace, t.Labels, t.Spec.Affinity, t.Spec.TopologySpreadConstraints,
 		t.Spec.Volumes, t.Spec.ResourceClaims})
