@@ -1,4 +1,4 @@
-// Package reservation determines who holds which CPUs of a node, from API objects: the
+// Package reservation determines which pod holds which CPUs of a node, from API objects: the
 // NodeTopology, and the annotations of the pods on the node. The scheduler and the agent use the
 // same function, so that they cannot disagree:
 //
