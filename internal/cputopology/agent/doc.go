@@ -8,7 +8,7 @@
 //	cgroups ─▶ (inotify) ──┐            ▲
 //	a clock ───────────────┴── wake ────┘
 //
-//	desire    the wanted state of all containers: pure
+//	desired   the wanted state of all containers: pure
 //	apply     the order of writes, and rollback when a write is refused
 //	enforce   one pass over the node's cgroups
 //	cgroup    finds, reads and writes cgroups
@@ -23,7 +23,7 @@
 // agent's cgroup namespace. All files are also read once a second. A pod's own cgroup is narrowed
 // as soon as it appears, which is before its containers are created: they start on the right CPUs.
 //
-// # When the agent is not there
+// # When the agent does not run
 //
 // CPU sets that the agent has applied stay. It stores nothing on disk: a new agent finds everything
 // in the API and in the cgroup files, and repairs what was left half-way. Release removes all CPU
