@@ -28,7 +28,8 @@ import (
 type Cluster struct {
 	Nodes []Node // by name
 	Pods  []Pod  // by creation, then namespace and name
-	// Problems describe objects that could not be read, or that do not hold what they say.
+	// Problems describe objects that could not be read, and pods that do not hold the CPUs in their
+	// annotations.
 	Problems []string
 }
 
