@@ -23,7 +23,7 @@ import (
 // Commands carries out Command objects. Each Command takes effect exactly once, even if the manager
 // is killed in between:
 //
-//	hand over ──▶ target acts ──▶ target's status is written with the Command's UID ──▶ delete the Command
+//	hand over ─▶ target acts ─▶ its status is written with the Command's UID ─▶ delete the Command
 //
 // If a Command exists and its UID is in the status of its job, it has been carried out and only
 // needs to be deleted. The state of a queue needs no such record: opening or closing a queue twice
