@@ -3,10 +3,10 @@
 //
 //	template ──Compile──▶ Pins, part of the class
 //	                        │
-//	place.Placer ──Take, GiveBack──▶ Pinner ──▶ allocate: cost of every node from its summaries, exact choice on one
+//	place.Placer ──Take, GiveBack──▶ Pinner ──▶ allocate: chooses the node and the CPUs
 //	                                   ▲  │
-//	cluster.View ─────────Refresh──────┘  └─Grant─▶ the pod's result annotations, for the owner to write with the pod,
-//	  NodeTopologies, CPUs that pods have           and the same for the model to assume
+//	cluster.View ─────────Refresh──────┘  └─Grant─▶ the pod's result annotations, which the owner
+//	  NodeTopologies, CPUs that pods have           writes and the model assumes
 //
 // The state of the nodes follows from the model alone: from NodeTopologies and from the CPUs that
 // pods record in their annotations. A change costs one pass over the pods of the nodes that
