@@ -16,9 +16,9 @@ import (
 // form one shape queue, because a reason that keeps one of them waiting keeps all of them waiting.
 // Only the head of a shape queue is ever offered to the ledger, never the 10,000 gangs behind it.
 //
-//	queue "a" ─▶ shape queue of shape 1, open      head ▷ gang ▷ gang ▷ ...     head: ready in the ledger; the others: parked
-//	          ├▶ shape queue of shape 2, blocked   head ▷ gang ▷ ...            all parked, until a change that may help
-//	queue "b" ─▶ shape queue of shape 1, open      head ▷ ...
+//	queue "a" ─▶ shape 1, open     head ▷ gang ▷ gang ▷ ...   head ready, the others parked
+//	          ├▶ shape 2, blocked  head ▷ gang ▷ ...          all parked, until a change may help
+//	queue "b" ─▶ shape 1, open     head ▷ ...
 type pendingGangs struct {
 	ledger *share.Ledger
 	gangs  map[string]*pendingGang

@@ -32,9 +32,9 @@ type Config struct {
 	// rare filter that keeps state of its own. The argument rare reports whether waiting gangs need
 	// that filter.
 	Refresh func(nodes *place.Snapshot, rare bool)
-	// CPUsRepacked means that pinned pods may be moved within their nodes, to any NUMA node,
-	// without having asked for it. Nodes for pinned pods are then chosen by what repacking could
-	// make of them (allocate.Allocator.Repacks).
+	// CPUsRepacked means that pinned pods may be moved within their nodes, to any NUMA node, even
+	// if they do not request it. Nodes for pinned pods are then chosen by what repacking could make
+	// of them (allocate.Allocator.Repacks).
 	CPUsRepacked bool
 	// RetryEvery is the interval at which gangs that wait for room are retried even if nothing
 	// seems to have changed, in case a helpful change was not recognised. The default is 30 s and
