@@ -1,12 +1,14 @@
 // Package agent is the part of Lockstep that runs on each node: it reports the node's processors to
 // the cluster, and gives each container the CPUs that were chosen for it.
 //
-//	sysfs ────────────▶ machine ──────────┬─────────────────▶ NodeTopology.spec    (written when the machine changes)
+//	sysfs ────────────▶ machine ──────────┬─────────────────▶ NodeTopology.spec
 //	pods of this node ─▶ (watch) ────┐    │
 //	kubelet's checkpoint ────────────┤    ▼
-//	                                 └▶ enforce.Pass ─▶ cgroups ─▶ NodeTopology.status  (written when it changes)
+//	                                 └▶ enforce.Pass ─▶ cgroups ─▶ NodeTopology.status
 //	cgroups ─▶ (inotify) ──┐            ▲
 //	a clock ───────────────┴── wake ────┘
+//
+// The spec is written when the machine changes, and the status when a pass changes it.
 //
 //	desired   the wanted state of all containers: pure
 //	apply     the order of writes, and rollback when a write is refused

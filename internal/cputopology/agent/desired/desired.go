@@ -2,7 +2,7 @@
 // of the machine, the pods' annotations and the kubelet's own pins.
 //
 //	pods' results ──┐
-//	                ├─▶ reservation.Replay ─▶ Effective ─▶ Compute ─▶ State: CPUs of each container, and of each pod's cgroup
+//	                ├─▶ reservation.Replay ─▶ Effective ─▶ Compute ─▶ State: CPUs of each cgroup
 //	kubelet's pins ─┘                                         ▲
 //	                        CPUs of the kubelet's cgroup ─────┘
 //

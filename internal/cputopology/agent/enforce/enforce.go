@@ -280,8 +280,8 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 	return targets, pinned
 }
 
-// name returns a container's name. The runtime is asked only if ask is set, which is when the name
-// makes a difference.
+// name returns a container's name. It asks the runtime only if ask is set, which the caller sets if
+// the name makes a difference.
 func (e *Enforcer) name(id string, known map[string]string, ask bool) (string, bool) {
 	if name, found := known[id]; found {
 		return name, true
