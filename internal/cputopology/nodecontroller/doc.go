@@ -29,9 +29,10 @@
 //
 // # Which pods are moved
 //
-// A repack moves pods of Lockstep's schedulers that were given their CPUs exclusively, and on the
-// machine as it is now, unless they have the annotation cpu.lockstep.dev/move: "false". Everything
-// else on the node stays: the kubelet's own pins, shared CPUs, and pods that are being deleted.
+// A repack moves pods of Lockstep's schedulers that were given their CPUs exclusively and for the
+// machine's present topology, unless they have the annotation cpu.lockstep.dev/move: "false".
+// Everything else on the node stays: the kubelet's own pins, shared CPUs, and pods that are being
+// deleted.
 //
 // # When idle
 //
