@@ -1,12 +1,14 @@
 // Package cputopology models the processors of a machine: sockets, dies, NUMA nodes, L3 domains,
 // cores and hardware threads.
 //
-//	sysfs root ──sysfs.Read──▶ Parts ──New──▶ Topology ──Encode──▶ spec of a NodeTopology (1 to 2 kB for 256 CPUs)
-//	                                            │                      └──Decode──▶ the same Topology
-//	                                            ▼
-//	pod annotations ──request.Parse──▶ Request ─▶ allocate.Node / allocate.Choose ──▶ CPUs per container
-//	                                            ▲
-//	                                        simulate: whole clusters under load, policies side by side
+//	sysfs ──sysfs.Read──▶ Parts ──New──▶ Topology ◀──Encode, Decode──▶ spec of a NodeTopology
+//	                                        │
+//	                                        ▼
+//	annotations ──request.Parse──▶ Pod ─▶ allocate ──▶ CPUs of each container
+//	                                        ▲
+//	                                     simulate: clusters under load, policies side by side
+//
+// The spec of a NodeTopology takes 1 to 2 kB for 256 CPUs.
 //
 // The packages below it:
 //

@@ -1,6 +1,6 @@
 // Package dump reads a cluster's machines and pinned pods from the objects that kubectl prints:
 //
-//	kubectl get nodetopologies,nodes,pods -A -o json ──▶ Parse ──▶ nodes with the holders of their CPUs, and the pods
+//	kubectl get nodetopologies,nodes,pods -A -o json ──▶ Parse ──▶ Cluster
 //
 // NodeTopology objects describe the machines. Nodes without a NodeTopology are omitted, unless a
 // machine is assumed for them, for clusters whose nodes have no agent yet. Pods that ask for their
