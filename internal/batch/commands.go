@@ -20,9 +20,10 @@ import (
 	"lockstep.dev/lockstep/internal/panics"
 )
 
-// Commands carries out Command objects. Each Command takes effect once, whenever the manager ends:
+// Commands carries out Command objects. Each Command takes effect exactly once, even if the manager
+// is killed in between:
 //
-//	hand over ──▶ target acts ──▶ target's status is written with the Command's UID ──▶ delete the Command
+//	hand over ─▶ target acts ─▶ its status is written with the Command's UID ─▶ delete the Command
 //
 // If a Command exists and its UID is in the status of its job, it has been carried out and only
 // needs to be deleted. The state of a queue needs no such record: opening or closing a queue twice
@@ -39,10 +40,10 @@ type Commands struct {
 	loop     *controlloop.Loop[informer.CommandTarget, commandQueue]
 }
 
-// commandQueue is the state of the first Command to one target.
+// commandQueue is the state of the oldest Command to one target.
 type commandQueue struct {
 	uid      types.UID // of the Command
-	since    time.Time // when it became the first
+	since    time.Time // when it became the oldest
 	handed   bool      // the target has the Command
 	done     bool      // the target no longer needs the Command
 	deleting bool
@@ -50,7 +51,7 @@ type commandQueue struct {
 }
 
 const (
-	// handRetry is the interval at which a Command is retried whose target does not exist yet.
+	// handRetry is the interval at which a Command whose target does not exist yet is retried.
 	handRetry = 200 * time.Millisecond
 	// targetWait is how long a Command waits for its target. A job and a Command created right
 	// after it arrive through two different watches.
@@ -82,7 +83,7 @@ func NewCommands(i *informer.Set, jobs *Controller, queues *Queues, w apiwriter.
 // Run runs the worker until ctx is done.
 func (c *Commands) Run(ctx context.Context) { c.loop.Run(ctx) }
 
-// turn brings the first Command to a target forward.
+// turn advances the oldest Command to a target.
 func (c *Commands) turn(target informer.CommandTarget) {
 	cmd := c.first(target)
 	if cmd == nil {
@@ -172,7 +173,7 @@ func (c *Commands) handToJob(target informer.CommandTarget, q *commandQueue, cmd
 		}}
 		q.handed = c.jobs.loop.Post(informer.KeyOf(job), controlloop.Anyone, func(r *record) { c.jobs.takeOrder(r, order) })
 		if !q.handed {
-			c.loop.WakeAfter(target, handRetry) // the controller is about to take up the job
+			c.loop.WakeAfter(target, handRetry) // the controller is about to load the job
 		}
 	}
 }
@@ -223,7 +224,7 @@ type order struct {
 // eventRefused is the reason of events about Commands and policy actions that are not carried out.
 const eventRefused = "CommandRefused"
 
-// takeOrder takes a Command into the record of its job.
+// takeOrder stores a Command in the record of its job.
 func (c *Controller) takeOrder(r *record, o *order) {
 	if r.uid != o.job {
 		o.ended(false)

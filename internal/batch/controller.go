@@ -99,9 +99,9 @@ func (c *Controller) watch() {
 	c.Informers.Nodes.Handle(informer.Handler[*corev1.Node]{Deleted: gone})
 }
 
-// Resume takes up every existing job. Jobs that hold pods come first, so that a gang that was left
-// incomplete asks for nodes before any gang that holds nothing. Call Resume once, after the
-// informers have synced and before the scheduler runs.
+// Resume loads every existing job. Jobs that have pods come first, so that an incomplete gang asks
+// for nodes before any gang without pods. Call Resume once, after the informers have synced and
+// before the scheduler runs.
 func (c *Controller) Resume() {
 	var rest []types.NamespacedName
 	for _, j := range c.Informers.Jobs.List() {
@@ -186,8 +186,8 @@ func (c *Controller) limitsChanged(namespace string) {
 	})
 }
 
-// nodeGone speeds up what the control plane would do after a minute: pods whose node is gone are
-// deleted and replaced.
+// nodeGone posts the pods of a deleted node to their jobs, which delete and replace them. The
+// control plane would do so only a minute later.
 func (c *Controller) nodeGone(node string) {
 	for _, p := range c.Informers.Pods.ByIndex(informer.PodsByNode, node) {
 		c.podSeen(p)

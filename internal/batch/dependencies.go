@@ -7,8 +7,8 @@ import (
 	"lockstep.dev/lockstep/internal/podset"
 )
 
-// heldBack reports whether a task waits for other tasks before it gets its first pod. Once it has
-// had a pod it no longer waits, so that lost pods are replaced whatever has become of the other
+// heldBack reports whether a task waits for other tasks before it gets its first pod. A task that
+// has a pod does not wait, so that its lost pods are replaced whatever the state of the other
 // tasks.
 func (r *record) heldBack(ti int) bool {
 	d := r.job.Spec.Tasks[ti].DependsOn
@@ -71,7 +71,7 @@ func dependent(job *api.Job) bool {
 }
 
 // least returns the number of pods that the gang needs now: tasks that are held back are not part
-// of it yet.
+// of the gang yet.
 func (r *record) least() int32 {
 	n := r.minAvailable()
 	if !r.dependent {
@@ -88,8 +88,8 @@ func (r *record) least() int32 {
 	return min(max(n, 1), there)
 }
 
-// leastFirst returns the same number if all tasks with dependencies are held back. A gang of the
-// other tasks, once complete, is not rolled back for lack of room for the dependent ones.
+// leastFirst returns what least returns while all tasks with dependencies are held back. A gang of
+// the other tasks, once complete, is not rolled back for lack of room for the dependent ones.
 func (r *record) leastFirst() int32 {
 	n := r.minAvailable()
 	there := int32(0)

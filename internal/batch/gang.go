@@ -6,7 +6,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// happened handles what the scheduler or the writer said about the job's pods.
+// happened handles an answer of the scheduler or the writer about the job's pods.
 func (c *Controller) happened(r *record, e podset.Event) {
 	switch e.Kind {
 	case podset.Placed:
@@ -161,9 +161,9 @@ func (c *Controller) withdraw(r *record) {
 	r.why, r.stale = nil, false
 }
 
-// pump passes placed pods to the writer. Tasks all of whose pods are written release their pod
-// templates until one is replaced: ten thousand jobs at rest would otherwise hold ten thousand pods
-// that nobody needs.
+// pump passes placed pods to the writer. A task whose pods are all written releases its pod
+// template until a pod is replaced: otherwise ten thousand idle jobs would keep ten thousand unused
+// templates in memory.
 func (c *Controller) pump(r *record) {
 	for _, t := range r.tasks {
 		if t.pods.Resting() && !t.Written() {

@@ -21,7 +21,7 @@ import (
 	"lockstep.dev/lockstep/internal/podset/podsettest"
 )
 
-// world is one job and its controller, in a world without an API server.
+// world is one job and its controller, without an API server.
 type world struct {
 	*podsettest.World
 	t     *rapid.T
@@ -51,7 +51,7 @@ func newWorld(t *rapid.T, tasks []int32, least int32) *world {
 	return w
 }
 
-// begin starts a controller that knows what the server has.
+// begin starts a controller whose caches contain the server's objects.
 func (w *world) begin() {
 	informers, err := informer.NewSet(&rest.Config{Host: "http://none"})
 	if err != nil {
@@ -122,7 +122,7 @@ func (w *world) settle() {
 	}
 }
 
-// all gives all pods a phase.
+// all sets the phase of all pods.
 func (w *world) all(phase corev1.PodPhase) {
 	for name := range w.Server {
 		w.Change(name, func(p *corev1.Pod) { p.Status.Phase = phase })
@@ -133,8 +133,8 @@ func quota(*corev1.Pod) error {
 	return apierrors.NewForbidden(podsettest.Pods, "", errors.New("exceeded quota"))
 }
 
-// TestAJobGetsItsPods has events, faults, refusals and crashes in random order, and then none: the
-// job runs with all its pods, and completes.
+// TestAJobGetsItsPods applies events, faults, refusals and crashes in random order, and then none.
+// The job must run with all its pods, and complete.
 func TestAJobGetsItsPods(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tasks := rapid.SliceOfN(rapid.Int32Range(1, 3), 1, 2).Draw(t, "tasks")

@@ -13,14 +13,15 @@ import (
 	"lockstep.dev/lockstep/internal/batch/pods"
 )
 
-// ensured is a plugin's object that exists or is being written.
+// ensured is an object of a plugin or volume that exists or is being written.
 type ensured struct {
 	writing bool
 	// object is the object as last written.
 	object apiwriter.Object
 }
 
-// ensureObjects writes the objects that the job's plugins need, and reports whether they all exist.
+// ensureObjects writes the objects that the job's plugins and volumes need, and reports whether
+// they all exist.
 func (c *Controller) ensureObjects(r *record) bool {
 	ready := true
 	for _, o := range r.set.Objects() {
@@ -96,8 +97,8 @@ func (c *Controller) objectWritten(r *record, key string, o pods.Object) func(ap
 	}
 }
 
-// remembered returns the part of a written object that is kept: for a Secret, only what is
-// compared.
+// remembered returns the part of a written object that the record keeps: for a Secret, only what
+// sameContent compares.
 func remembered(o apiwriter.Object) apiwriter.Object {
 	secret, ok := o.(*corev1.Secret)
 	if !ok {

@@ -43,8 +43,8 @@ type policies struct {
 	seen     []occurrence // since the last turn
 	deferred []deferred
 	// waiting means that some policy reacts to pods that wait. In that case since is when the job
-	// began to wait, gone is when each lost pod went, and look is when the next pod may have waited
-	// for long enough.
+	// began to wait, gone is when each lost pod was deleted, by task and index, and look is when
+	// the next pod may have waited for long enough.
 	waiting bool
 	since   time.Time
 	gone    map[[2]int32]time.Time
@@ -83,9 +83,9 @@ func (r *record) occurred(o occurrence) {
 	}
 }
 
-// evicted records that a pod was removed by another party. If the pod failed because of the
-// eviction and no policy covers evictions, it counts as failed. A pod that a node refused before it
-// started is simply replaced, without an occurrence.
+// evicted records that another client removed a pod. If the pod failed because of the eviction and
+// no policy covers evictions, it counts as failed. A pod that a node refused before it started is
+// simply replaced, without an occurrence.
 func (r *record) evicted(ti int, i int32, p *corev1.Pod, was podset.State) {
 	if r.policies == nil || i >= r.tasks[ti].Replicas || was != podset.Running && cluster.RefusedByNode(p) {
 		return
@@ -98,7 +98,7 @@ func (r *record) evicted(ti int, i int32, p *corev1.Pod, was podset.State) {
 }
 
 // react returns the action of the policy that applies now, if any. It ignores policies while a
-// Command is to be carried out.
+// Command waits to be carried out.
 func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 	p := r.policies
 	if p == nil {
@@ -289,7 +289,7 @@ func (c *Controller) waitedTooLong(r *record, now time.Time) []occurrence {
 	return nil
 }
 
-// describe describes the occurrence for people.
+// describe returns a description of the occurrence for users.
 func (r *record) describe(o occurrence) string {
 	name := ""
 	if o.task != wholeJob {
@@ -345,7 +345,7 @@ func partOf(action bus.Action, t *api.TaskSpec) int32 {
 	return 0
 }
 
-// codeOf returns the number of a pod that policies look at: the restart count of its containers or,
+// codeOf returns the number by which policies judge a pod: the restart count of its containers or,
 // once the pod has failed, the exit code of its first container.
 func codeOf(p *corev1.Pod) int32 {
 	if p.Status.Phase == corev1.PodFailed {

@@ -24,9 +24,9 @@ import (
 	"lockstep.dev/lockstep/internal/panics"
 )
 
-// QueueUse provides the amounts that queues hold, from the cluster model.
+// QueueUse provides the resources that queues use, from the cluster model.
 type QueueUse interface {
-	// Use returns the sum of requests of each queue's pods.
+	// Use returns the sum of the requests of each queue's pods, by the queue's name.
 	Use() map[string]corev1.ResourceList
 }
 
@@ -37,7 +37,7 @@ type QueuesConfig struct {
 	Writer    apiwriter.Writer
 	// Guard recovers from panics caused by one queue. With a nil Guard such panics end the process.
 	Guard *panics.Guard
-	// Interval is the interval at which changed amounts of queues are written. Default 15 s.
+	// Interval is the interval at which changed amounts that queues use are written. Default 15 s.
 	Interval time.Duration
 	Clock    clock.WithTicker
 	Log      *slog.Logger
@@ -49,8 +49,8 @@ type QueuesConfig struct {
 //	         ▲                     │                              │
 //	         └─────────────────OpenQueue◀─────────────────────────┘
 //
-// The queues below a closed queue are closed with it, which an annotation records, and opened with
-// it again. A queue below a closed queue cannot be opened.
+// The queues below a closed queue are closed and opened together with it; an annotation records
+// this. A queue below a closed queue cannot be opened.
 type Queues struct {
 	QueuesConfig
 	// loop has one worker: the turn of a queue reads the record of its parent.
@@ -68,9 +68,10 @@ type queueRecord struct {
 	// conflict is the resource version from which the last status was made, if its write met a
 	// conflict.
 	conflict string
-	// mark is the annotation being written: whether the queue is closed by its parent.
+	// mark is the value of the annotation being written: true if the queue is closed because its
+	// parent is. It is nil if none is being written.
 	mark *bool
-	// used is the amount that the queue holds, if it is to be compared with the status.
+	// used is the amount that the queue uses, if it is to be compared with the status, else nil.
 	used     *corev1.ResourceList
 	commands []queueCommand
 	failures controlloop.Backoff
@@ -106,7 +107,7 @@ func NewQueues(cfg QueuesConfig) (*Queues, error) {
 	return q, nil
 }
 
-// changed wakes a queue and those whose state depends on it.
+// changed wakes a queue, and its parent and children, whose states depend on it.
 func (q *Queues) changed(queue *scheduling.Queue) {
 	q.loop.Wake(informer.KeyOf(queue))
 	if queue.Spec.Parent != "" {
@@ -141,7 +142,7 @@ func (q *Queues) Run(ctx context.Context) {
 	q.loop.Run(ctx)
 }
 
-// wakeRequired wakes the root and the default queue, which other objects refer to implicitly: their
+// wakeRequired wakes the root and the default queue, to which other objects refer implicitly. Their
 // turns create them.
 func (q *Queues) wakeRequired() {
 	for _, name := range []string{scheduling.RootQueue, scheduling.DefaultQueue} {
@@ -149,7 +150,8 @@ func (q *Queues) wakeRequired() {
 	}
 }
 
-// sweep has the amounts of all queues compared with their statuses.
+// sweep posts to every queue the amount that it uses, to be compared with its status, and wakes the
+// queues that must exist.
 func (q *Queues) sweep() {
 	use := q.Use.Use()
 	for _, queue := range q.Informers.Queues.List() {
@@ -192,7 +194,7 @@ func (q *Queues) turn(key types.NamespacedName) {
 	q.update(key, queue, r)
 }
 
-// answer ends the Commands to a queue.
+// answer ends the Commands to a queue with err.
 func (r *queueRecord) answer(err error) {
 	commands := r.commands
 	r.commands = nil
@@ -201,7 +203,7 @@ func (r *queueRecord) answer(err error) {
 	}
 }
 
-// ensure creates a queue that must exist.
+// ensure creates the queue if it is the root or the default queue.
 func (q *Queues) ensure(name string) {
 	if name != scheduling.RootQueue && name != scheduling.DefaultQueue || q.Informers.Queues.Malformed("", name) != nil {
 		return
@@ -298,7 +300,7 @@ func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *qu
 	}
 }
 
-// answered takes in the result of a status write.
+// answered handles the result of a status write.
 func (q *Queues) answered(r *queueRecord, sent *scheduling.Queue, err error) {
 	switch {
 	case err == nil:
@@ -327,7 +329,7 @@ func (q *Queues) ordered(queue *scheduling.Queue, action bus.Action, state sched
 	return state
 }
 
-// settled applies the transitions that need no Command.
+// settled returns the state after the transitions that need no Command.
 func (q *Queues) settled(name string, state scheduling.QueueState) scheduling.QueueState {
 	switch {
 	case state == "":

@@ -40,7 +40,7 @@ type noUse struct{}
 func (noUse) Use() map[string]corev1.ResourceList { return nil }
 
 // TestACommandToAQueueOutlivesAConflict checks that a Command that comes while the status of its
-// queue waits for the queue's present version is neither lost nor taken for carried out.
+// queue waits for the queue's present version is neither lost nor counted as carried out.
 func TestACommandToAQueueOutlivesAConflict(t *testing.T) {
 	versions := make(chan string, 2)
 	versions <- "1"

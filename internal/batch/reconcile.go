@@ -29,7 +29,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	if r == nil {
 		return
 	}
-	// 1. Take in the job and its events.
+	// 1. Load the job and apply its events.
 	if !exists || job.UID != r.uid {
 		c.abandon(r)
 		if !exists {
@@ -99,7 +99,8 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	}
 }
 
-// record returns the job's record. It creates a record if the job exists and has none.
+// record returns the job's record. If there is none, it creates one for a job that exists, and
+// returns nil for a job that does not.
 func (c *Controller) record(key types.NamespacedName, exists bool) *record {
 	r := c.loop.Get(key)
 	if r == nil && exists {
@@ -109,7 +110,7 @@ func (c *Controller) record(key types.NamespacedName, exists bool) *record {
 	return r
 }
 
-// abandon releases the resources of a job that is gone. Pods whose create is still on its way have
+// abandon releases the resources of a job that was deleted. Pods whose creation is in flight have
 // an owner that no longer exists, so the garbage collector deletes them.
 func (c *Controller) abandon(r *record) {
 	c.withdraw(r)
@@ -121,7 +122,7 @@ func (c *Controller) abandon(r *record) {
 	r.endOrder(false)
 }
 
-// adopt takes in the spec of a new or changed job and, for a new job, all existing pods. It reports
+// adopt loads the spec of a new or changed job and, for a new job, all existing pods. It reports
 // whether this controller works on the job.
 func (c *Controller) adopt(r *record, job *api.Job) bool {
 	fresh := r.uid != job.UID

@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
-// task is the in-memory state of one task: its pod slots, and what makes their pods. The plan of
+// task is the in-memory state of one task: its pod slots, and the maker of their pods. The plan of
 // the group is shared with equal tasks of other jobs.
 type task struct {
 	podset.Group
@@ -42,7 +42,7 @@ func (t *task) seen() lifecycle.Counts {
 type record struct {
 	key        types.NamespacedName
 	uid        types.UID
-	resumed    bool     // an earlier manager has worked on the job
+	resumed    bool     // an earlier manager may have worked on the job
 	job        *api.Job // the job with the spec in force
 	generation int64
 	tasks      []*task
@@ -50,7 +50,8 @@ type record struct {
 	set        *pods.Set
 	ranges     string // versions of the LimitRanges from which the plans were made
 	// invalid says why no pods can be made. unsupported names the fields that are ignored; holding
-	// names those of them that prevent the job from starting. All three are empty for most jobs.
+	// names the ignored fields that prevent the job from starting. All three are empty for most
+	// jobs.
 	invalid, unsupported, holding string
 	// ignored lists plugin arguments that the plugins do not know.
 	ignored string

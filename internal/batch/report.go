@@ -38,8 +38,8 @@ const (
 	settleLags   = 4
 	settleMax    = 5 * time.Second
 	settleMoving = 5
-	// quietSettles times the delay is how long a job may have pods that do not run yet before its
-	// first status says so. Most jobs run sooner.
+	// quietSettles times the delay for counts is how long a job may have pods that do not run yet
+	// before its first status says so. Most jobs run sooner.
 	quietSettles = 60
 )
 
@@ -92,7 +92,7 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 		}
 		if restarts {
 			c.loop.Post(r.key, uid, func(r *record) {
-				// Otherwise another restart has followed.
+				// If they differ, another restart has followed.
 				if r.status.RetryCount == next.RetryCount && r.status.Version == next.Version {
 					r.recording = false
 					r.pods.ReleaseDeletions()
@@ -189,7 +189,7 @@ func (r *record) countInto(s *api.JobStatus) {
 	}
 }
 
-// conditions sets the conditions besides the phase, and removes those that no longer hold.
+// conditions sets the conditions that are not phases, and removes conditions that no longer hold.
 func (r *record) conditions(s *api.JobStatus, now metav1.Time) {
 	set := func(t api.JobConditionType, reason, message string) {
 		if message == "" {

@@ -39,7 +39,7 @@ func (c *Controller) statusEnded(r *record, t *told, o apiwriter.Object) {
 }
 
 // takeStatus compares the job's status with the last one written, if another client has written the
-// job.
+// job. If they differ, the status is written again.
 func (c *Controller) takeStatus(r *record, job *api.Job) {
 	t := r.told.Load()
 	if job.ResourceVersion == r.compared || t != nil && !t.newer(job) {

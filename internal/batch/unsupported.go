@@ -34,8 +34,8 @@ var notSupported = []struct {
 	{false, "spec.networkTopology", func(s *api.JobSpec) bool { return s.NetworkTopology != nil && !hard(s.NetworkTopology) }},
 }
 
-// unsupportedFields returns the ignored fields that the spec uses, and those of them that prevent
-// the job from starting. Both are empty for most jobs.
+// unsupportedFields returns the ignored fields that the spec uses (all), and the ones among them
+// that prevent the job from starting (holding). Both are empty for most jobs.
 func unsupportedFields(s *api.JobSpec) (all, holding string) {
 	var names, holders []string
 	for _, f := range notSupported {

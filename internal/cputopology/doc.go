@@ -1,29 +1,32 @@
 // Package cputopology models the processors of a machine: sockets, dies, NUMA nodes, L3 domains,
 // cores and hardware threads.
 //
-//	sysfs root ──sysfs.Read──▶ Parts ──New──▶ Topology ──Encode──▶ spec of a NodeTopology (1 to 2 kB for 256 CPUs)
-//	                                            │                      └──Decode──▶ the same Topology
-//	                                            ▼
-//	pod annotations ──request.Parse──▶ Request ─▶ allocate.Node / allocate.Choose ──▶ CPUs per container
-//	                                            ▲
-//	                                        simulate: whole clusters under load, policies side by side
+//	sysfs ──sysfs.Read──▶ Parts ──New──▶ Topology ◀──Encode, Decode──▶ spec of a NodeTopology
+//	                                        │
+//	                                        ▼
+//	annotations ──request.Parse──▶ Pod ─▶ allocate ──▶ CPUs of each container
+//	                                        ▲
+//	                                     simulate: clusters under load, policies side by side
+//
+// The spec of a NodeTopology takes 1 to 2 kB for 256 CPUs.
 //
 // The packages below it:
 //
-//	cpuset    sets of CPU numbers in the kernel's list format
-//	sysfs     reads a Topology from any sysfs root
-//	machines  describes machines and writes their sysfs trees, for tests and simulations
-//	request   parses a pod's request, in three annotation languages, and writes the result annotations
-//	allocate  chooses CPUs on a node, and the node among many
-//	held      determines who holds which CPUs of a node, from API objects
-//	agent     runs on each node: reports the machine and applies CPU sets; not pure
-//	repack    plans moves within a node that free whole L3 domains or NUMA nodes
-//	simulate  measures allocation policies on simulated clusters
-//	dump      reads a cluster's machines and pinned pods from a list of objects
-//	draw      draws a machine and the holders of its CPUs, for a terminal and as a page
+//	cpuset          sets of CPU numbers in the kernel's list format
+//	sysfs           reads a Topology from any sysfs root
+//	machines        describes machines and writes their sysfs trees, for tests and simulations
+//	request         parses a pod's request, and writes the result annotations
+//	allocate        chooses CPUs on a node, and the node among many
+//	reservation     determines which pod holds which CPUs of a node, from API objects
+//	agent           runs on each node: reports the machine and applies CPU sets
+//	repack          plans moves within a node that free whole L3 domains or NUMA nodes
+//	nodecontroller  moves running pods by these plans, and watches the agents
+//	simulate        measures allocation policies on simulated clusters
+//	dump            reads a cluster's machines and pinned pods from a list of objects
+//	draw            draws a machine and the pods on its CPUs, for a terminal and as a page
 //
-// All of these except agent are pure: they use no clock, goroutine, API client or log. Files are
-// read through an fs.FS. Package nodecontroller, which moves running pods, is not pure either.
+// All of these except agent and nodecontroller are pure: they use no clock, goroutine, API client
+// or log. Files are read through an fs.FS.
 //
 // # Invariants of a Topology
 //

@@ -31,7 +31,7 @@ type Parts struct {
 	// other machines.
 	Efficient cpuset.Set
 	// Offline CPUs are present but switched off. Isolated CPUs are online and excluded from the
-	// kernel's load balancing (isolcpus=); they belong to whoever isolated them.
+	// kernel's load balancing (isolcpus=); they belong to the administrator who isolated them.
 	Offline, Isolated cpuset.Set
 }
 
@@ -65,7 +65,7 @@ type CPU struct {
 	Efficient              bool
 }
 
-// Topology is a validated Parts with an index by CPU. It is immutable.
+// Topology is a valid set of Parts with an index by CPU. It is immutable.
 type Topology struct {
 	// Parts is in canonical order: sockets and NUMA nodes by id, the others by lowest CPU.
 	Parts

@@ -1,8 +1,8 @@
 // Package scheduler turns waiting gangs into placements.
 //
-//	Submit(gang) ─▶ queue ─▶ share: whose turn ─▶ place: all-or-nothing on a snapshot ─▶ assume in cluster ─▶ Owner.Commit
-//	                  ▲                                                                                          │
-//	                  └── cluster changes wake gangs they may help ◀─ cluster.Forget / pod deleted / node added ─┘
+//	Submit ─▶ queue ─▶ share: whose turn ─▶ place: all or nothing ─▶ assume ─▶ Owner.Commit
+//	            ▲                                                                   │
+//	            └── helpful changes wake gangs ◀── Forget, pod deleted, node added ─┘
 //
 // A cycle runs when there is work; there is no scheduling period. The decisions are pure functions
 // (packages place and share). This package is the shell around them: it owns the queue, takes

@@ -12,13 +12,13 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// pendingGangs holds the waiting gangs. Gangs of one queue that ask for the same (their shape) form
-// one shape queue, because a reason that keeps one of them waiting keeps all of them waiting. Only
-// the head of a shape queue is ever offered to the ledger, never the 10,000 gangs behind it.
+// pendingGangs holds the waiting gangs. Gangs of one queue with the same requests (the same shape)
+// form one shape queue, because a reason that keeps one of them waiting keeps all of them waiting.
+// Only the head of a shape queue is ever offered to the ledger, never the 10,000 gangs behind it.
 //
-//	queue "a" ─▶ shape queue of shape 1, open      head ▷ gang ▷ gang ▷ ...     head: ready in the ledger; the others: parked
-//	          ├▶ shape queue of shape 2, blocked   head ▷ gang ▷ ...            all parked, until a change that may help
-//	queue "b" ─▶ shape queue of shape 1, open      head ▷ ...
+//	queue "a" ─▶ shape 1, open     head ▷ gang ▷ gang ▷ ...   head ready, the others parked
+//	          ├▶ shape 2, blocked  head ▷ gang ▷ ...          all parked, until a change may help
+//	queue "b" ─▶ shape 1, open     head ▷ ...
 type pendingGangs struct {
 	ledger *share.Ledger
 	gangs  map[string]*pendingGang
@@ -34,7 +34,7 @@ type pendingGang struct {
 	gang        *Gang
 	classes     []*place.Class // one per demand
 	left        [][]int        // per demand, the indices of the units that have no node
-	mins        []int          // per demand
+	mins        []int          // per demand, the minimum
 	minMember   int
 	fault       string    // why the gang can never be placed, or empty
 	submitted   time.Time // for the wait-time metric
@@ -86,7 +86,7 @@ func (r *pendingGangs) add(e *pendingGang) {
 	case l.blocked != nil:
 		r.ledger.Park(e.gang.Key)
 	case e.at == 0 && len(l.gangs) > 1:
-		// The former head is a child of the new one.
+		// The previous head is a child of the new one.
 		for _, second := range l.gangs[1:min(3, len(l.gangs))] {
 			r.ledger.Park(second.gang.Key)
 		}
@@ -95,7 +95,7 @@ func (r *pendingGangs) add(e *pendingGang) {
 	}
 }
 
-// remove takes a pending gang out of pendingGangs.
+// remove removes a pending gang, and offers the next gang of its shape queue.
 func (r *pendingGangs) remove(e *pendingGang) {
 	l := e.queue
 	heap.Remove(&l.gangs, e.at)
@@ -172,8 +172,8 @@ func classKey(c *place.Class) string {
 	if !c.Rare {
 		return c.Key()
 	}
-	// Filters outside the fast path also look at the pod's identity and at the pods it wants to be
-	// near.
+	// Filters outside the fast path also depend on the pod's namespace, labels, affinity, spread
+	// constraints and volumes.
 	t := c.Template
 	more, err := json.Marshal([]any{t.Namespace, t.Labels, t.Spec.Affinity, t.Spec.TopologySpreadConstraints,
 		t.Spec.Volumes, t.Spec.ResourceClaims})
@@ -200,7 +200,7 @@ func (e *pendingGang) request() place.Vector {
 	return v
 }
 
-// asPlaced converts the pending gang into the form that package place uses.
+// asPlaced converts the pending gang to a place.Gang.
 func (e *pendingGang) asPlaced() place.Gang {
 	g := place.Gang{
 		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, MinMember: e.minMember,

@@ -32,16 +32,16 @@ type Config struct {
 	// rare filter that keeps state of its own. The argument rare reports whether waiting gangs need
 	// that filter.
 	Refresh func(nodes *place.Snapshot, rare bool)
-	// CPUsRepacked means that pinned pods may be moved within their nodes, to any NUMA node,
-	// without having asked for it. Nodes for pinned pods are then chosen by what repacking could
-	// make of them (allocate.Allocator.Repacks).
+	// CPUsRepacked means that pinned pods may be moved within their nodes, to any NUMA node, even
+	// if they do not request it. Nodes for pinned pods are then chosen by what repacking could make
+	// of them (allocate.Allocator.Repacks).
 	CPUsRepacked bool
 	// RetryEvery is the interval at which gangs that wait for room are retried even if nothing
-	// seems to have changed, in case a helpful change was not recognised. Default 30 s, minimum 1
-	// s.
+	// seems to have changed, in case a helpful change was not recognised. The default is 30 s and
+	// the minimum 1 s.
 	RetryEvery time.Duration
-	// CyclePods is the number of pods that a cycle places before it looks at new events. Default
-	// 2000.
+	// CyclePods is the number of pods that a cycle places before the next cycle handles new events.
+	// Default 2000.
 	CyclePods int
 	// Guard recovers from panics caused by one gang. With a nil Guard such panics end the process.
 	Guard *panics.Guard
@@ -55,9 +55,9 @@ type Config struct {
 // Scheduler places gangs. All methods are safe for concurrent use.
 //
 // Placement does not wait for earlier placements to be written. The writer takes turns among
-// owners, so a one-pod job planned behind a 10,000-pod gang is written long before the gang is; a
-// bound on unwritten pods would prevent that. If a plan becomes stale in the meantime (its node
-// vanished), its owner must give it back.
+// owners, so a one-pod job placed behind a 10,000-pod gang is written long before the gang is; a
+// bound on unwritten pods would prevent that. If a placement becomes stale in the meantime (its
+// node was deleted), its owner must forget it.
 type Scheduler struct {
 	cfg     Config
 	cluster *cluster.Cluster
@@ -214,10 +214,10 @@ func (s *Scheduler) Run(ctx context.Context) {
 func (s *Scheduler) cycle() (more bool) {
 	start := s.clock.Now()
 
-	// 1. What was submitted or withdrawn?
+	// 1. Process what was submitted or withdrawn.
 	s.takeInbox()
 
-	// 2. What changed in the cluster, and which shape queues may the changes help?
+	// 2. Apply changes of the cluster, and reopen the shape queues that they may help.
 	changes := s.cluster.TakeChanges()
 	s.updateQueues()
 	s.reopenHelped(&changes)
@@ -229,7 +229,7 @@ func (s *Scheduler) cycle() (more bool) {
 		}
 	}
 
-	// 3. Whose turn is it, does the gang fit, and on which nodes?
+	// 3. Place gangs in the order that the ledger gives.
 	pods := 0
 	for pods < s.cfg.CyclePods {
 		next, ok := s.ledger.Next()
@@ -239,7 +239,7 @@ func (s *Scheduler) cycle() (more bool) {
 		pods += s.attempt(s.pending.gangs[next.Key])
 	}
 
-	// 4. Who waits and has not been told why? Which changes may help?
+	// 4. Report why gangs wait, and listen for changes that may help them.
 	s.reportWaiting()
 	s.listen()
 
@@ -254,14 +254,14 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		s.pending.block(l, &blockReason{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
 		return 0
 	}
-	// 1. How much may its queue hold?
+	// 1. Cut the gang down to what its queue may use.
 	gang, refused := s.ledger.Admit(e.asPlaced())
 	if refused != nil {
 		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
 		s.pending.block(l, &blockReason{reason: refusalReason(refused, e), byQueue: true, at: s.clock.Now()})
 		return 0
 	}
-	// 2. Does it fit?
+	// 2. Find nodes.
 	decision, ok := s.place(e, gang)
 	if !ok {
 		return 0
@@ -272,13 +272,13 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 			at: s.clock.Now()})
 		return 0
 	}
-	// 3. Is the gang still wanted?
+	// 3. Revert the placement if the gang was replaced or withdrawn meanwhile.
 	if s.isSuperseded(e.gang.Key) {
 		s.placer.Undo(gang, decision)
 		s.pending.remove(e)
 		return 0
 	}
-	// 4. Take pendingGangs, then let the owner write.
+	// 4. Assume the pods in the model, then let the owner write.
 	placed := e.take(decision.Placed, func(i int32) string { return s.view.Node(i).Name })
 	s.grant(e, placed, decision.Pins)
 	held := place.Vector(nil)
@@ -375,7 +375,7 @@ func (s *Scheduler) takeInbox() {
 	}
 }
 
-// updateQueues brings the ledger up to date with the queues and the amounts that they hold.
+// updateQueues updates the ledger with the queues and the amounts that they use.
 func (s *Scheduler) updateQueues() {
 	s.ledger.SetTotal(s.cluster.Total())
 	seen := map[string]bool{}
@@ -411,7 +411,7 @@ func (s *Scheduler) updateQueues() {
 	}
 }
 
-// hold updates the ledger with the amounts that a queue holds.
+// hold updates the ledger with the amounts that a queue uses.
 func (s *Scheduler) hold(queue string, used place.Vector) {
 	before := s.held[queue]
 	if delta := used.Plus(before, -1); slices.ContainsFunc(delta, func(a int64) bool { return a != 0 }) {
@@ -478,7 +478,7 @@ func roomFor(n *place.Node, c *place.Class) bool {
 	return true
 }
 
-// dependsOnPods reports whether other pods may be what keeps a gang from its nodes.
+// dependsOnPods reports whether other pods may be the reason why a gang does not fit.
 func (s *Scheduler) dependsOnPods(e *pendingGang) bool {
 	return slices.ContainsFunc(e.classes, func(c *place.Class) bool {
 		return c.Rare || s.cfg.Place.Rare != nil && s.cfg.Place.Rare.Concerns(c)
@@ -493,7 +493,8 @@ func (s *Scheduler) reportWaiting() {
 		}
 		key := l.blocked.reason.key()
 		for _, e := range l.unreported {
-			// The gang may have left, or been told as a member of another shape queue.
+			// The gang may have left the shape queue, or its owner may know the reason from another
+			// shape queue.
 			if e.queue == l && e.reportedKey != key {
 				e.reportedKey = key
 				e.gang.Owner.Waiting(e.gang, l.blocked.reason)
@@ -520,7 +521,8 @@ func (s *Scheduler) isSuperseded(key string) bool {
 	return ok
 }
 
-// compile finds the classes of a gang and checks its figures. The caller holds the lock.
+// compile sets the classes of a pending gang, or its fault if the gang can never be placed. The
+// caller holds the lock.
 func (s *Scheduler) compile(e *pendingGang) {
 	g := e.gang
 	e.minMember = g.MinMember

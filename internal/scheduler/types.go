@@ -22,12 +22,11 @@ type Gang struct {
 	// Priority orders gangs inside a queue, higher first; Created breaks ties.
 	Priority int32
 	Created  time.Time
-	// Resume means that part of this gang already holds nodes, but fewer than its minimum (after a
-	// crash or the loss of a node). A gang with Resume is placed before every gang that holds
-	// nothing.
+	// Resume means that some pods of this gang have nodes, but fewer than its minimum (after a
+	// crash or the loss of a node). A gang with Resume is placed before every gang without.
 	Resume bool
 	// MinMember is the number of units, over all Demands, that must be placed at once; if fewer
-	// fit, none is placed. Units that already hold a node are not in Demands and are already
+	// fit, none is placed. Units that already have a node are not in Demands and are already
 	// subtracted from MinMember.
 	MinMember int
 	Demands   []Demand
@@ -35,7 +34,7 @@ type Gang struct {
 	Owner Owner
 }
 
-// Demand is a set of units that share one pod template.
+// Demand is a set of pods, called units, that share one pod template.
 type Demand struct {
 	// Template represents all pods of the demand as they will be at the API server, including the
 	// defaults of a LimitRange. It is immutable and shared: equal demands should share the pointer,
@@ -48,12 +47,12 @@ type Demand struct {
 	Min int
 }
 
-// Assignment gives one unit its node.
+// Assignment is the node chosen for one unit.
 type Assignment struct {
 	Demand, Unit int
 	Node         string
-	// Annotations record the CPUs that the pod was given, if it asked for CPUs. The owner writes
-	// them with the pod's create or binding.
+	// Annotations record the CPUs that the pod was given, if it requests pinned CPUs. The owner
+	// writes them with the pod's create or binding.
 	Annotations map[string]string
 	// Assumption is the unit's assumption in the cluster model, which the owner confirms or forgets.
 	Assumption cluster.Assumption
@@ -78,8 +77,8 @@ type Reason struct {
 	// Code is a CamelCase word for conditions: NotEnoughResources, Unschedulable, QueueNotFound,
 	// QueueNotLeaf, QueueClosed or QueueOverCapability.
 	Code string
-	// Message is a sentence for people. It contains no figures that change while the cause stays
-	// the same.
+	// Message is a sentence for users. It contains no figures that change while the cause stays the
+	// same.
 	Message string
 	// Detail gives the current figures.
 	Detail string

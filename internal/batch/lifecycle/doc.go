@@ -2,13 +2,13 @@
 // action in, a step out. React selects the policy of the job, if any, that turns an event into an
 // action.
 //
-//	     ┌──────────── RestartJob, ResumeJob ◀───────────────┐
-//	     ▼                                                   │
-//	Restarting ─drained─▶ Pending ──enough pods run──▶ Running ──every pod ended──▶ Completed | Failed
-//	     │                   ▲                           │ │
-//	     │ no retry left     └──── fewer than the ───────┘ ├─AbortJob─────▶ Aborting ────drained──▶ Aborted
-//	     ▼                         minimum, and no room    ├─CompleteJob──▶ Completing ──drained──▶ Completed
-//	   Failed                                              └─TerminateJob─▶ Terminating ─drained──▶ Terminated
+//	     ┌───── RestartJob, ResumeJob ◀───────────┐
+//	     ▼                                        │
+//	Restarting ─drained─▶ Pending ─enough run─▶ Running ─every pod ended─▶ Completed | Failed
+//	     │                   ▲                  │ │
+//	     │ no retry left     └── too few and ───┘ ├─AbortJob─────▶ Aborting ────drained─▶ Aborted
+//	     ▼                       no room          ├─CompleteJob──▶ Completing ──drained─▶ Completed
+//	   Failed                                     └─TerminateJob─▶ Terminating ─drained─▶ Terminated
 //
 // The transitions out of Running also apply to Pending. Completed, Failed and Terminated are final:
 // no transition leaves them. "Drained" means that no pod is pending, running, unknown or

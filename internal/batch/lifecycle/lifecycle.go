@@ -36,7 +36,7 @@ type Task struct {
 	Pods Counts
 }
 
-// Job is the input of the next step.
+// Job is the input of Next.
 type Job struct {
 	Phase        batch.JobPhase
 	MinAvailable int32
@@ -57,7 +57,7 @@ type Job struct {
 // Cause is the reason of a policy's action.
 type Cause struct {
 	Event bus.Event
-	// Message is a sentence for people.
+	// Message is a sentence for users.
 	Message string
 }
 
@@ -74,7 +74,7 @@ const (
 	Clear
 )
 
-// Step is the decision.
+// Step is the decision that Next returns.
 type Step struct {
 	Phase   batch.JobPhase
 	Pods    Pods

@@ -7,9 +7,10 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 )
 
-// React returns the policy that applies to an event: the first match among those of the task, then
-// among those of the job. exit is the exit code of a failed pod, else 0. A policy on pending pods
-// needs a timeout, because a pod that merely waits is no reason to act at once.
+// React returns the policy that applies to an event: the first match among the task's policies,
+// else among the job's. It returns nil if no policy matches. exit is the exit code of a failed pod,
+// else 0. A policy on pending pods needs a timeout, because a pod that merely waits is no reason to
+// act at once.
 func React(task, job []batch.LifecyclePolicy, event bus.Event, exit int32) *batch.LifecyclePolicy {
 	for _, list := range [...][]batch.LifecyclePolicy{task, job} {
 		for i := range list {

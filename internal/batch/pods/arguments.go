@@ -10,7 +10,7 @@ import (
 )
 
 // parse parses a plugin's arguments into the flags that define defines. Unknown arguments are
-// skipped and added to the ignored ones, as Volcano's plugins also run in spite of them.
+// skipped and added to the ignored ones, because Volcano's plugins run in spite of them too.
 func (s *Set) parse(plugin string, args batch.PluginArguments, define func(*flag.FlagSet)) error {
 	f := flag.NewFlagSet(plugin, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -20,7 +20,7 @@ func (s *Set) parse(plugin string, args batch.PluginArguments, define func(*flag
 		name, _, whole := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
 		if strings.HasPrefix(args[i], "-") && f.Lookup(name) != nil {
 			known = append(known, args[i])
-			// Its value is the next argument.
+			// The flag's value is the next argument.
 			if !whole && !isBool(f.Lookup(name)) && i+1 < len(args) {
 				i++
 				known = append(known, args[i])

@@ -2,8 +2,9 @@
 // It is pure.
 //
 //	Job ──New──▶ Set ──Task(i).Pod(index, node)──▶ pod to create
-//	              ├────Task(i).Plan──────────────▶ pod as the API server will store it, for the scheduler
-//	              └────Objects───────────────────▶ what plugins and volumes need: ConfigMap, Secret, Service, NetworkPolicy,
+//	              ├────Task(i).Plan──────────────▶ pod as the server will store it, for placement
+//	              └────Objects───────────────────▶ objects that plugins and volumes need:
+//	                                                ConfigMap, Secret, Service, NetworkPolicy,
 //	                                                PersistentVolumeClaim
 //
 // The parts that all pods of a task share are built once per job. A pod costs two small maps and,

@@ -26,8 +26,8 @@ var passThrough = []string{
 // JobKind is the kind of the owner that controls the pods.
 var JobKind = batch.GroupVersion.WithKind("Job")
 
-// Set makes the pods of one job. It is immutable, except for Task.Rest, and otherwise
-// safe for concurrent use.
+// Set makes the pods of one job. Only Task.Rest modifies it; all other methods are safe for
+// concurrent use.
 type Set struct {
 	tasks   []Task
 	objects []Object
@@ -39,7 +39,7 @@ type Task struct {
 	Name          string
 	Replicas, Min int32
 
-	base     *corev1.Pod // nil at rest
+	base     *corev1.Pod // nil after Rest
 	prefix   string      // of pod names
 	envIndex bool
 	hostname bool
@@ -126,11 +126,11 @@ func (t *Task) Plan(ranges []*corev1.LimitRange) *corev1.Pod {
 	return plan.Of(t.base, ranges, batch.JobNameKey)
 }
 
-// Rest releases the memory of the pod template. A task at rest can make no more pods; a new Set
-// can.
+// Rest releases the memory of the pod template. After Rest the task can make no more pods; a new
+// Set can.
 func (t *Task) Rest() { t.base, t.each = nil, nil }
 
-// Resting reports whether the task is at rest.
+// Resting reports whether Rest was called.
 func (t *Task) Resting() bool { return t.base == nil }
 
 // Pod returns the pod with this index, with the annotations that placement adds. The pod is bound

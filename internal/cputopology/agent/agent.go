@@ -31,8 +31,8 @@ import (
 	"lockstep.dev/lockstep/internal/panics"
 )
 
-// DefaultInterval is the interval at which all files are read. Foreign writes to a cgroup are
-// usually undone sooner.
+// DefaultInterval is the interval at which all files are read. Writes of other programs to a cgroup
+// are usually undone sooner.
 const DefaultInterval = time.Second
 
 // Config configures an agent. Node and REST are required. New fills in the defaults, which suit a
@@ -65,8 +65,8 @@ type Config struct {
 	// NRISocket is the socket of the runtime's Node Resource Interface. Empty means that NRI is not
 	// used.
 	NRISocket string
-	// Reserved are CPUs for the system, which are not given out. Default: those that the kubelet's
-	// configuration reserves.
+	// Reserved are CPUs for the system, which are not given out. Default: the CPUs that the
+	// kubelet's configuration reserves.
 	Reserved *cpuset.Set
 
 	// Observe makes the agent report, and write no CPU sets.

@@ -70,7 +70,7 @@ func newHarness(t *testing.T, m machines.Machine) *harness {
 	return h
 }
 
-// freeAddress returns an address on which nobody listens.
+// freeAddress returns an address on which no process listens.
 func freeAddress(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,14 +1,16 @@
 // Package agent is the part of Lockstep that runs on each node: it reports the node's processors to
 // the cluster, and gives each container the CPUs that were chosen for it.
 //
-//	sysfs ────────────▶ machine ──────────┬─────────────────▶ NodeTopology.spec    (written when the machine changes)
+//	sysfs ────────────▶ machine ──────────┬─────────────────▶ NodeTopology.spec
 //	pods of this node ─▶ (watch) ────┐    │
 //	kubelet's checkpoint ────────────┤    ▼
-//	                                 └▶ enforce.Pass ─▶ cgroups ─▶ NodeTopology.status  (written when it changes)
+//	                                 └▶ enforce.Pass ─▶ cgroups ─▶ NodeTopology.status
 //	cgroups ─▶ (inotify) ──┐            ▲
 //	a clock ───────────────┴── wake ────┘
 //
-//	desire    the wanted state of all containers: pure
+// The spec is written when the machine changes, and the status when a pass changes it.
+//
+//	desired   the wanted state of all containers: pure
 //	apply     the order of writes, and rollback when a write is refused
 //	enforce   one pass over the node's cgroups
 //	cgroup    finds, reads and writes cgroups
@@ -23,7 +25,7 @@
 // agent's cgroup namespace. All files are also read once a second. A pod's own cgroup is narrowed
 // as soon as it appears, which is before its containers are created: they start on the right CPUs.
 //
-// # When the agent is not there
+// # When the agent does not run
 //
 // CPU sets that the agent has applied stay. It stores nothing on disk: a new agent finds everything
 // in the API and in the cgroup files, and repairs what was left half-way. Release removes all CPU

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/serve"
 )
 
-// metrics are the metrics of the agent. apiwriter has those of its writes.
+// metrics are the metrics of the agent. The metrics of its writes are in apiwriter.
 type metrics struct {
 	passes                             *prometheus.CounterVec
 	duration                           prometheus.Histogram

@@ -198,8 +198,8 @@ func (v *view) pod(key string) *corev1.Pod {
 	return pod
 }
 
-// topology returns the node's NodeTopology, or nil. One that cannot be decoded counts as empty: the
-// agent writes it anew.
+// topology returns the node's NodeTopology, or nil. A NodeTopology that cannot be decoded counts as
+// empty, so the agent writes it anew.
 func (v *view) topology() *topologyv1alpha1.NodeTopology {
 	if t, found := v.topologies.Get("", v.node); found {
 		return t

@@ -35,8 +35,8 @@ type Allocator struct {
 }
 
 // knownCost is the cached cost of an ask on a node, or its bound, for the state of the node at
-// version. Few nodes change between two decisions, so the cache makes a decision cost little more
-// than a look at each node.
+// version. Few nodes change between two decisions, so with the cache a decision costs little more
+// than one pass over the nodes.
 type knownCost struct {
 	node    *Node
 	version uint64

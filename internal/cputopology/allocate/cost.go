@@ -74,7 +74,7 @@ func newFitScale(domains int) fitScale {
 // overflows into the next field.
 type cost struct{ hi, lo uint64 }
 
-// Widths in bits. The last four are those of the fields of order: numbers of CPUs, of cores with
+// Widths in bits. The last four are the widths of order's fields: numbers of CPUs, of cores with
 // more than one thread, the Fit, and the number of CPUs left over.
 const (
 	// Hi, below 4 bits of violations.

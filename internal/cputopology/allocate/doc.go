@@ -1,10 +1,12 @@
 // Package allocate chooses CPUs for pods: the node among many, and the CPUs on it, in one decision.
 //
 //	request.Pod ──NewRequest──▶ Request ─┐
-//	                                     ├─▶ Allocator.Choose: cost of every node from its summaries, exact where they tie
+//	                                     ├─▶ Allocator.Choose: cost of every node from its summaries
 //	Topology ──NewLayout──▶ Layout ──▶ Node ─▶ Allocator.Plan: the exact choice of CPUs on one node
 //	                                     │         │
-//	                                     ◀─Allocate─┘   Node.Result ──▶ the pod's annotation ──▶ FromResult, Node.Restore
+//	                                     ◀─Allocate─┘
+//
+//	Node.Result ──▶ the pod's annotation ──▶ FromResult, Node.Restore
 //
 // # The cost
 //

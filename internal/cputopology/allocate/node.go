@@ -22,9 +22,9 @@ type Node struct {
 
 	refs      []uint16 // number of containers on each CPU
 	limit     []uint16 // lowest share limit of the containers on each CPU; 0: none
-	exclusive []uint64 // CPUs held by one container alone, or kept free for its isolation
+	exclusive []uint64 // CPUs that one container holds alone, or that are kept free for its isolation
 	// Counters that summarise the fields above; check recomputes them.
-	idle       []uint64 // usable CPUs that nobody holds
+	idle       []uint64 // usable CPUs that no container holds
 	cellIdle   []uint16 // idle CPUs by L3 domain
 	cellWhole  []uint16 // entirely idle cores by L3 domain
 	numaIdle   []uint16
@@ -244,8 +244,8 @@ func (n *Node) Result(a *Allocation) request.Result {
 }
 
 // Restore gives a pod CPUs that were chosen earlier: read back from its annotation after a restart,
-// or pinned by another party (a kubelet's static policy). It fails, changing nothing, if the CPUs
-// do not exist or collide with exclusive ones.
+// or pinned by the kubelet's static policy. It fails, changing nothing, if the CPUs do not exist or
+// collide with exclusive ones.
 func (n *Node) Restore(a *Allocation) error {
 	if n.pods[a.Key] != nil {
 		return fmt.Errorf("allocate: pod %s already holds CPUs on node %s", a.Key, n.Name)
@@ -478,9 +478,9 @@ func (n *Node) IdlePerL3() []int {
 	return out
 }
 
-// Company returns the number of cores that the pod's CPUs share with other pods, as far as the pod
-// minds. A pod that binds by threads does not mind at all. In an L3 domain that gives an odd number
-// of CPUs, the odd CPU may share its core if oddShares.
+// Company returns the number of cores that the pod's CPUs share with other pods, as the cost counts
+// them. It is 0 for a pod that binds by threads. In an L3 domain that gives an odd number of CPUs,
+// the odd CPU may share its core if oddShares.
 func (n *Node) Company(r *Request, cpus cpuset.Set) int {
 	l := n.layout
 	a := &r.groups[0].asks[0]

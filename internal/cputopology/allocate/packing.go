@@ -83,7 +83,7 @@ type packings struct {
 // packingWorth is the value of being the only node that can take a rest.
 const packingWorth = 600
 
-// see brings the packings up to date with the nodes.
+// see updates the packings of nodes that have changed.
 func (p *packings) see(nodes []*Node) {
 	if len(p.nodes) < len(nodes) {
 		p.nodes = make([]packed, len(nodes))
@@ -146,7 +146,7 @@ func (p *packings) with(i, cpus int) added {
 	return added{int8(need - k.need), int8(room(rests, need))}
 }
 
-// later converts the effect into a number to compare nodes by, lower is better: first the
+// later converts the effect into a number by which nodes are compared, lower is better: first the
 // additional domains, then the rests that the node can no longer take (or can take now), which
 // count more the fewer nodes can take them.
 func (p *packings) later(i int, a added) uint32 {

@@ -63,8 +63,8 @@ func TestL3NeededIsABound(t *testing.T) {
 	}
 }
 
-// TestChooseForRepackedNodes: if pods are moved later, a pod goes to a node that needs no
-// additional L3 domain once its pods are moved: not to the node whose gap is the tightest at
+// TestChooseForRepackedNodes checks that, if pods are moved later, a pod goes to a node that needs
+// no additional L3 domain once its pods are moved: not to the node whose gap is the tightest at
 // present, but to a node whose remaining gaps stay useful.
 func TestChooseForRepackedNodes(t *testing.T) {
 	l, err := NewLayout(machines.AMD256NPS1.MustTopology(), cpuset.Set{})

@@ -65,7 +65,7 @@ type take struct{ cell, cpus int }
 type solver struct {
 	n *Node
 	a *ask
-	// idleOnly restricts the choice to CPUs that nobody uses. It is always set for exclusive
+	// idleOnly restricts the choice to CPUs that no container uses. It is always set for exclusive
 	// requests. For shared requests it is set as long as idle CPUs suffice, which cost no
 	// references and so win over all others.
 	idleOnly bool

@@ -114,8 +114,8 @@ func (p *printer) cores(t *cputopology.Topology, label string, cpus cpuset.Set) 
 	p.printf("%s\n", strings.TrimRight(line, " "))
 }
 
-// sitting returns who holds how many of the given CPUs. It returns nothing if no CPU of the whole
-// machine is held.
+// sitting returns each holder of the given CPUs with the number that it holds, and the number of
+// idle ones. It returns nil if no CPU of the whole machine is held.
 func (p *printer) sitting(cpus cpuset.Set) []string {
 	if len(p.view.Holders) == 0 {
 		return nil

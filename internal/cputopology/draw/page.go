@@ -15,7 +15,7 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// The page as its template sees it: plain text, which the template escapes.
+// The input of the page's template: plain text, which the template escapes.
 type (
 	pageData struct {
 		Title, Machine  string
@@ -187,8 +187,8 @@ func Page(w io.Writer, v View) error {
 	return page.Execute(w, d)
 }
 
-// colour returns the hue of the i-th holder, chosen far from those before. The page's style sheet
-// sets the lightness.
+// colour returns the hue of the i-th holder, chosen far from the hues of the holders before it. The
+// page's style sheet sets the lightness.
 func colour(i int) template.CSS {
 	return template.CSS(fmt.Sprintf("--h:%d", i*137508/1000%360))
 }

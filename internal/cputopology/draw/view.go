@@ -21,7 +21,7 @@ type View struct {
 	Notes    []string // additional remarks, for example about contradictory objects
 }
 
-// Holder is a pod, or another party that holds CPUs.
+// Holder is a pod that holds CPUs, or a container that the kubelet has pinned.
 type Holder struct {
 	Name string
 	CPUs cpuset.Set

@@ -1,6 +1,6 @@
 // Package dump reads a cluster's machines and pinned pods from the objects that kubectl prints:
 //
-//	kubectl get nodetopologies,nodes,pods -A -o json ──▶ Parse ──▶ nodes with the holders of their CPUs, and the pods
+//	kubectl get nodetopologies,nodes,pods -A -o json ──▶ Parse ──▶ Cluster
 //
 // NodeTopology objects describe the machines. Nodes without a NodeTopology are omitted, unless a
 // machine is assumed for them, for clusters whose nodes have no agent yet. Pods that ask for their
@@ -28,7 +28,8 @@ import (
 type Cluster struct {
 	Nodes []Node // by name
 	Pods  []Pod  // by creation, then namespace and name
-	// Problems describe objects that could not be read, or that do not hold what they say.
+	// Problems describe objects that could not be read, and pods that do not hold the CPUs in their
+	// annotations.
 	Problems []string
 }
 

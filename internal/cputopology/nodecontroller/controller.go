@@ -47,9 +47,9 @@ type Policy struct {
 	// Quiet is the time for which the pinned pods of a node must not have changed before a plan.
 	// The interval between two plans for a node is at least twice that. Default: 30 s.
 	Quiet time.Duration
-	// Patience is the time that an agent may take for a move, whoever requested it, before the move
-	// is reversed. It is a sixth of that if the agent reports that it cannot make the move, or is
-	// not working. Default: a minute.
+	// Patience is how long an agent may take for a move, requested or not, before the move is
+	// reversed. If the agent reports that it cannot make the move, or does not work, the limit is a
+	// sixth of Patience. Default: a minute.
 	Patience time.Duration
 }
 
@@ -63,7 +63,7 @@ type Config struct {
 	Writer    apiwriter.Writer
 	// Ours reports whether a pod is scheduled by this manager.
 	Ours func(*corev1.Pod) bool
-	// Policy configures moves that nobody requested.
+	// Policy configures the moves that no user requested.
 	Policy Policy
 	// LeaseNamespace is the namespace of the agents' leases. Default: lockstep-system.
 	LeaseNamespace string
@@ -97,9 +97,9 @@ type node struct {
 	// shown is the state of a repack that the watch may not show yet.
 	shown  *topologyv1alpha1.RepackStatus
 	policy policyState
-	// pendingMoves are the moves that are not known to be complete, by the pod's UID. rewriting means
-	// that pods are being given other CPUs; conflicts can prolong it. stuck are pods whose move was
-	// reversed.
+	// pendingMoves are the moves that are not known to be complete, by the pod's UID. rewriting
+	// means that annotations of pods are being rewritten, which takes longer after a conflict.
+	// stuck are the pods whose move was reversed.
 	pendingMoves    map[types.UID]pendingMove
 	rewriting       bool
 	conflictedMoves []conflictedMove
@@ -200,7 +200,7 @@ func (c *Controller) turn(name string) {
 		t = w // the cache has not caught up with this manager's own write
 	}
 	now := c.clock.Now()
-	// 1. Is the agent alive?
+	// 1. Judge whether the agent is alive.
 	v := n.monitor.judge(t, c.signs(t), now)
 	c.count(name, !v.alive)
 	if !v.next.IsZero() {
@@ -208,10 +208,10 @@ func (c *Controller) turn(name string) {
 	}
 	status := t.Status
 	status.Conditions = v.conditions(t, now)
-	// 2. Which moves are incomplete, and do they make progress?
+	// 2. Follow the incomplete moves, and reverse those that take too long.
 	on := c.cfg.Model.CPUsOn(name)
 	underWay := c.followMoves(n, t, on, now)
-	// 3. Are there pods to move?
+	// 3. Begin or advance a repack.
 	c.repack(n, t, on, underWay, &status, now)
 	// 4. Write the status.
 	c.write(n, t, status, now)
@@ -303,7 +303,7 @@ func (c *Controller) write(n *node, t *topologyv1alpha1.NodeTopology, status top
 		})
 }
 
-// goneSince returns the message of a write that says that an agent is gone, or "".
+// goneSince returns the message of a status write that reports the agent as gone, or "".
 func goneSince(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus) string {
 	for _, c := range status.Conditions {
 		if c.Type == topologyv1alpha1.AgentAlive && c.Status == "False" && !equality.Semantic.DeepEqual(t.Status.Conditions, status.Conditions) {

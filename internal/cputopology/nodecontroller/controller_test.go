@@ -407,8 +407,8 @@ func TestRepackOnRequest(t *testing.T) {
 	}
 }
 
-// TestAStatusThatTheServerRefusesIsWrittenLater: the write is neither retried at once nor
-// forgotten.
+// TestAStatusThatTheServerRefusesIsWrittenLater checks that a refused write is retried, but not at
+// once.
 func TestAStatusThatTheServerRefusesIsWrittenLater(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 6)
 	refused, release := managertest.Refuse(t, func(r *http.Request) bool {

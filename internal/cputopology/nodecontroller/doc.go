@@ -1,4 +1,4 @@
-// Package nodecontroller is the manager's part in maintaining NodeTopologies: it detects agents
+// Package nodecontroller is the manager's part of maintaining NodeTopologies: it detects agents
 // that are gone, and moves pinned pods within their nodes.
 //
 //	agents' pods, leases ─▶ alive ───────────────┐
@@ -27,13 +27,15 @@
 // After each wave a new plan is made from the current state. A pod is moved at most once in one
 // repack, which bounds the repack.
 //
-// # Whose pods
+// # Which pods are moved
 //
-// A repack moves pods of Lockstep's schedulers that were given their CPUs exclusively, and on the
-// machine as it is now, unless they have the annotation cpu.lockstep.dev/move: "false". Everything
-// else on the node stays: the kubelet's own pins, shared CPUs, and pods that are being deleted.
+// A repack moves pods of Lockstep's schedulers that were given their CPUs exclusively and for the
+// machine's present topology, unless they have the annotation cpu.lockstep.dev/move: "false".
+// Everything else on the node stays: the kubelet's own pins, shared CPUs, and pods that are being
+// deleted.
 //
-// # At rest
+// # When idle
 //
-// At rest nothing is written. An agent that goes causes one write, and its return another.
+// Nothing is written while nothing changes. An agent that stops causes one write, and its return
+// another.
 package nodecontroller

@@ -36,8 +36,9 @@ func (e *env) held(there <-chan struct{}) {
 	}
 }
 
-// TestALateMoveOverwritesNothing: a move of a paused manager reaches the server after another
-// manager has moved the pod. The other manager's write stays, and the repack continues from there.
+// TestALateMoveOverwritesNothing checks a move of a paused manager that reaches the server after
+// another manager has moved the pod. The other manager's write stays, and the repack continues from
+// there.
 func TestALateMoveOverwritesNothing(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 7)
 	e.startManager(nodecontroller.Policy{})
@@ -97,8 +98,8 @@ func (e *env) moved(name string, r request.Result) {
 	e.check(err)
 }
 
-// TestAMoveWhoseAnswerIsLostIsMade: the manager retries the write and gets a conflict, because its
-// own first attempt has changed the pod.
+// TestAMoveWhoseAnswerIsLostIsMade checks that a move counts as made if the manager retries the
+// write and gets a conflict, because its own first attempt has changed the pod.
 func TestAMoveWhoseAnswerIsLostIsMade(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 8)
 	e.startManager(nodecontroller.Policy{})

@@ -52,7 +52,7 @@ func requests(pods map[string]*movable) func(string) *allocate.Request {
 	}
 }
 
-// to returns the move to a result.
+// to returns the move of the pod to the CPUs of a result; serial is the number of the move.
 func (m *movable) to(result request.Result, serial int64, topo *cputopology.Topology) (pin.Move, error) {
 	result.Move = serial
 	for name, c := range result.Containers {

@@ -24,12 +24,12 @@ import (
 //
 //	written ──▶ the agent reports the number: complete
 //	   │
-//	   ├─ no agent at work, or it reports a problem: after patience/refusedShare ───┐
-//	   └─ nothing: after patience ──────────────────────────────────────────────────┴▶ back, without a time limit
+//	   ├─ no agent, or it reports a problem: after patience/refusedShare ─┐
+//	   └─ no report: after patience ──────────────────────────────────────┴▶ back, without a limit
 //
 // The write of a move carries the resource version of the pod on which the move was planned, so
 // that a late write overwrites nothing. After a conflict everything is planned again from the state
-// that the watch then shows; apiwriter has made sure that the version is really another.
+// that the watch then shows; apiwriter reports a conflict only if the version differs.
 
 // movePoll is the interval of checks while moves are incomplete: the model may learn of a pod's end
 // later than this package.
@@ -116,7 +116,7 @@ func (c *Controller) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on c
 	return underWay
 }
 
-// keepStuck forgets pods that are gone.
+// keepStuck removes the pods that no longer exist from stuck.
 func (n *node) keepStuck(on cluster.NodeCPUs) {
 	there := map[types.UID]bool{}
 	for _, pod := range on.Pods {
@@ -245,7 +245,7 @@ type conflictedMove struct {
 	answer func(*node, error)
 }
 
-// resolveConflicts answers the moves in doubt whose outcome the watch has shown.
+// resolveConflicts answers the conflicted moves whose outcome the watch has shown.
 func (c *Controller) resolveConflicts(n *node) {
 	doubts := n.conflictedMoves
 	n.conflictedMoves = nil
@@ -271,7 +271,7 @@ type writeError struct{ error }
 
 func (e writeError) Unwrap() error { return e.error }
 
-// gone reports whether the pod, and with it its CPUs, is gone.
+// gone reports whether the pod no longer exists.
 func (e writeError) gone() bool { return apierrors.IsNotFound(e.error) }
 
 // overtaken reports whether the pod was changed between the plan and the write.

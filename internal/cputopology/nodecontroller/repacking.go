@@ -47,9 +47,9 @@ type policyState struct {
 //
 //	begin ──▶ plan ──▶ reserve ──▶ write ──▶ the agent moves ──▶ plan ...
 //	           │          │                       │
-//	           │          │ given to others        ▼
-//	           ▼          ▼ meanwhile: again  moves it cannot make are reversed (pending_moves.go), no more is planned: Failed
-//	       nothing left: Done
+//	           │          │ CPUs were taken        ▼
+//	           ▼          ▼ meanwhile: plan  a move is reversed (pending_moves.go): Failed
+//	     no move left: Done
 type repacking struct {
 	id      string
 	policy  bool
@@ -58,9 +58,9 @@ type repacking struct {
 	moves   int32
 	moved   map[types.UID]bool
 	freed   []cpuset.Set
-	busy    int // consecutive waves of which no move was made because others were faster
+	busy    int // consecutive waves without a move, because the CPUs or pods changed first
 	failure string
-	left    string // a pod that was not moved because it has a problem
+	left    string // says which pod was not moved because it has a problem
 }
 
 // repack advances the repack of a node, and puts its state into status. underWay means that moves
@@ -80,19 +80,19 @@ func (c *Controller) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluste
 		return // the answer wakes the node
 	}
 	r := n.repack
-	// 1. Is there an obstacle?
+	// 1. Check for a reason to stop.
 	if !r.policy && (t.Repack == nil || t.Repack.ID != r.id) {
 		n.failed("the request was withdrawn")
 	}
 	n.failed(hindrance(t, on))
-	// 2. Started moves are completed or reversed first.
+	// 2. Wait until the moves that have started are completed or reversed.
 	if underWay {
 		return
 	}
 	if pod := unsettled(on); pod != "" {
 		n.failed("pod " + pod + " has not got back to the CPUs that it had before an earlier move" + problemOf(t, pod))
 	}
-	// 3. Which pods are moved next?
+	// 3. Move the next pods.
 	if r.failure == "" {
 		if moves := c.plan(n, t, on); len(moves) > 0 {
 			c.rewrite(n, moves, func(n *node, errs []error) { c.written(n, r, moves, errs) })
@@ -100,7 +100,7 @@ func (c *Controller) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluste
 			return
 		}
 	}
-	// 4. No moves are left: the repack ends.
+	// 4. End the repack, because no moves are left.
 	c.finish(n, on, now)
 }
 
@@ -143,7 +143,7 @@ func (c *Controller) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.T
 	return true
 }
 
-// ended is called once for each repacking.
+// ended updates the number of running repacks of the policy. It is called once for each repacking.
 func (c *Controller) ended(r *repacking) {
 	if r.policy {
 		c.mu.Lock()
@@ -339,7 +339,7 @@ func (c *Controller) finish(n *node, on cluster.NodeCPUs, now time.Time) {
 	c.metrics.freed.Add(float64(len(r.freed)))
 }
 
-// idle reports whether none of the CPUs has been given to a pod.
+// idle reports whether no pod has any of the CPUs.
 func idle(on cluster.NodeCPUs, cpus cpuset.Set) bool {
 	for _, pod := range on.Pods {
 		for _, c := range pod.Result.Containers {
@@ -351,7 +351,7 @@ func idle(on cluster.NodeCPUs, cpus cpuset.Set) bool {
 	return true
 }
 
-// messageMax is the API's limit, in bytes.
+// messageMax is the API's limit for the message of a repack, in bytes.
 const messageMax = 512
 
 // show sets the state of the repack that the status will show.

@@ -1,16 +1,16 @@
 // Package repack plans moves of pods within a node that free whole L3 domains, or whole NUMA nodes,
 // for large pods. A move rewrites the CPU set of running containers; no pod is evicted.
 //
-//	Node ──▶ domains with few CPUs in use ──search──▶ new domains of their pods ──allocate──▶ moves, in order
-//	          (a NUMA node, or an L3 domain)           │
+//	Node ─▶ domains with few CPUs in use ─search─▶ new domains of their pods ─allocate─▶ moves
+//	         (a NUMA node, or an L3 domain)         │
 //	                     into other domains in use, if necessary in place of smaller
 //	                     pieces that fit elsewhere; pods over several domains as a
 //	                     whole, if necessary in exchange for the pods of another domain
 //
 // Each move goes to CPUs that are idle after the moves before it. So no two pods ever share a CPU
-// that they would not share at rest, provided that the moves are made in order and each is complete
-// before the next begins. A plan may be abandoned after any move: every intermediate state is
-// valid.
+// that they do not share before or after the plan, provided that the moves are made in order and
+// each is complete before the next begins. A plan may be abandoned after any move: every
+// intermediate state is valid.
 //
 // The gain of a plan is the freed domains. Its cost is the number of CPUs moved, counted twice if a
 // pod leaves its NUMA node, because its memory has to follow. No pod becomes worse off: it does not

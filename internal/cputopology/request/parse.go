@@ -126,7 +126,7 @@ type koordinatorNUMASpec struct {
 	Exclusive string `json:"singleNUMANodeExclusive"`
 }
 
-// koordinator parses an LSE or LSR pod: exclusive CPUs, one set for the whole pod.
+// koordinator parses an LSE or LSR pod, which gets exclusive CPUs, one set for the whole pod.
 func (p *parser) koordinator(pod *corev1.Pod, qos string) {
 	p.out.Language, p.out.PodWide = Koordinator, true
 	if !koordinatorProd(pod) {

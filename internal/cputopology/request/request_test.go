@@ -190,8 +190,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzResults feeds arbitrary result annotations, as anyone might have written them on a pod: they
-// must be rejected, or survive being written and parsed again.
+// FuzzResults checks that arbitrary result annotations, which any user may write on a pod, are
+// rejected, or survive being written and parsed again.
 func FuzzResults(f *testing.F) {
 	f.Add(`{"v":1,"node":"n","topology":"h","containers":{"a":{"cpus":"0-3","held":"0-7","mems":"0","share":1},"b":{"cpus":"8","init":true,"shadow":true}},"memory":{"0":1024}}`)
 	f.Add(`{"nginx":{"0":{"elems":{"0":{},"1":{}}},"1":{"elems":{"64":{}}}}}`)

@@ -31,15 +31,16 @@ type Result struct {
 	// The move is complete when the NodeTopology's status.moved is at least Move. Until then the
 	// containers also hold their previous CPUs (From).
 	Move int64 `json:"move,omitempty"`
-	// Back means that this move reverses a move that could not be made. A reversing move is not
-	// itself reversed.
+	// Back means that this move reverses a move that could not be made. Such a move is never
+	// reversed.
 	Back bool `json:"back,omitempty"`
 }
 
 // ContainerResult records the CPUs of one container.
 type ContainerResult struct {
 	CPUs cpuset.Set `json:"cpus"`
-	// Mems are the NUMA nodes to bind memory to; nil means those of the container's parent.
+	// Mems are the NUMA nodes to bind memory to; nil means the NUMA nodes of the container's parent
+	// cgroup.
 	Mems *cpuset.Set `json:"mems,omitempty"`
 	// Share is the number of containers that may use each CPU. 1 excludes all others (the
 	// container's CFS quota then has no purpose and may be lifted); 0 means no limit.

@@ -1,11 +1,10 @@
-// Package reservation determines who holds which CPUs of a node, from API objects: the
+// Package reservation determines which pod holds which CPUs of a node, from API objects: the
 // NodeTopology, and the annotations of the pods on the node. The scheduler and the agent use the
 // same function, so that they cannot disagree:
 //
-//	NodeTopology ──Layout──▶ Layout ─┐              ┌─▶ Node ──────▶ the scheduler gives out what is left
+//	NodeTopology ──Layout──▶ Layout ─┐              ┌─▶ Node ──────▶ the scheduler assigns idle CPUs
 //	                                 ├─Replay─▶ State
-//	pods' result annotations ────────┘              └─Effective()──▶ the agent writes CPU sets: the containers' own,
-//	                                                                 the widened ones of burst containers, the shared pool
+//	pods' result annotations ────────┘              └─Effective()──▶ the agent writes CPU sets
 //
 // No state is kept between calls: the same objects give the same result, whatever happened before.
 //

@@ -33,7 +33,7 @@ type Problem struct {
 	Message string
 }
 
-// State says who holds which CPUs.
+// State says which pods and kubelet pins hold which CPUs.
 type State struct {
 	// Node has the pods that hold CPUs, by key, and the kubelet's pins, by KubeletKey.
 	Node     *allocate.Node
@@ -63,8 +63,8 @@ func Moved(t *topologyv1alpha1.NodeTopology) int64 {
 	return t.Status.Moved
 }
 
-// Closed reports whether no further pods may be given CPUs of the node, because its agent does not
-// apply them although it was not told to observe only.
+// Closed reports whether no further pods may be given CPUs of the node, because its agent is not
+// ready or not alive. An agent that is configured to observe only does not close its node.
 func Closed(t *topologyv1alpha1.NodeTopology) bool {
 	ready := meta.FindStatusCondition(t.Status.Conditions, topologyv1alpha1.NodeReady)
 	return ready != nil && ready.Status != metav1.ConditionTrue && ready.Reason != topologyv1alpha1.ReasonObserving ||

@@ -11,8 +11,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// Own is the policy of Lockstep as it is installed: pods are moved within their nodes.
-// OwnWithoutMoves is the same policy if moves are forbidden.
+// Own is the policy of an installed Lockstep: pods are moved within their nodes. OwnWithoutMoves is
+// the same policy if moves are forbidden.
 const (
 	Own             = "lockstep"
 	OwnWithoutMoves = "lockstep-without-moves"

@@ -323,8 +323,8 @@ func (s *simulation) maintain(node int) {
 	}
 }
 
-// judge counts the placement's splits. To find out what was possible before, it takes the pod out
-// again temporarily.
+// judge counts the placement's splits. To find out what was possible before the placement, it
+// removes the pod temporarily.
 func (s *simulation) judge(node int, key string, size int) {
 	n := s.nodes[node]
 	held := n.Pod(key)

@@ -45,8 +45,7 @@ func compactSize(t *testing.T, topo *cputopology.Topology) int {
 	return len(data)
 }
 
-// FuzzDecode feeds arbitrary JSON, which must be rejected or give a topology that survives a round
-// trip.
+// FuzzDecode checks that arbitrary JSON is rejected or gives a topology that survives a round trip.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"cores":[["0-3","4-7"]],"sockets":[{"id":0,"cpus":"0-7"}],"numa":[{"id":0,"cpus":"0-7","memory":1,"distances":[10]}],"l3":[{"bytes":1,"domains":["0-7"]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -8,7 +8,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/reservation"
 )
 
-// Idle returns the CPUs of a node that nobody holds; ok is false if the node is unknown.
+// Idle returns the CPUs of a node that no pod holds; ok is false if the node is unknown.
 func (p *Pinner) Idle(node string) (cpuset.Set, bool) {
 	slot, known := p.slots[node]
 	if !known {

@@ -3,13 +3,13 @@
 //
 //	template ──Compile──▶ Pins, part of the class
 //	                        │
-//	place.Placer ──Take, GiveBack──▶ Pinner ──▶ allocate: cost of every node from its summaries, exact choice on one
+//	place.Placer ──Take, GiveBack──▶ Pinner ──▶ allocate: chooses the node and the CPUs
 //	                                   ▲  │
-//	cluster.CPUsSince ────Refresh──────┘  └─Grant─▶ the pod's result annotations, for the owner to write with the pod,
-//	  NodeTopologies, who holds what                and the same for the model to assume
+//	cluster.View ─────────Refresh──────┘  └─Grant─▶ the pod's result annotations, which the owner
+//	  NodeTopologies, CPUs that pods have           writes and the model assumes
 //
 // The state of the nodes follows from the model alone: from NodeTopologies and from the CPUs that
-// pods record in their annotations. Taking over a change costs a look at the pods of the nodes that
+// pods record in their annotations. A change costs one pass over the pods of the nodes that
 // changed. The result is the same after a restart, and when a NodeTopology arrives after pods that
 // were placed by it.
 //

@@ -96,11 +96,12 @@ type Pinner struct {
 // machine is the Pinner's state of a node in addition to the allocate.Node.
 type machine struct {
 	*cluster.Machine
-	index int32 // of the node in the snapshot; -1 if the node is not there
+	index int32 // of the node in the snapshot, or -1
 	// given is the result annotation of each pod on the node.
 	given map[string]string
-	// contested means that pods contradict each other. The state is then rebuilt with every change,
-	// so that a pod that lost gets its CPUs once they are free.
+	// contested means that the CPUs of some pods could not be restored, for example because two
+	// pods claim the same ones. The state is then rebuilt with every change, so that such a pod
+	// gets its CPUs once they are free.
 	contested bool
 }
 
@@ -125,7 +126,7 @@ func New(view *cluster.View, repacked bool, log *slog.Logger) *Pinner {
 	return p
 }
 
-// follow takes over the state of one node from the model.
+// follow updates the state of one node from the model.
 func (p *Pinner) follow(n cluster.NodeCPUs) {
 	if n.Machine == nil || n.Machine.Fault != nil {
 		p.drop(n.Node)
@@ -184,7 +185,7 @@ func (p *Pinner) vacate(index int32, slot int) {
 }
 
 // update releases the CPUs of pods that are gone or changed, and restores those of new pods. It
-// returns false if pods contradict each other.
+// returns false if the CPUs of a pod cannot be restored.
 func (p *Pinner) update(n *allocate.Node, m *machine, pods map[string]cluster.PodCPUs) bool {
 	for name, given := range m.given {
 		if pod, there := pods[name]; !there || pod.Annotation != given {
@@ -322,7 +323,7 @@ func (p *Pinner) Refused(class *place.Class, open []bool) place.NoCPUs {
 }
 
 // MayTake reports whether a changed node may now be able to give a pod of the class its CPUs. The
-// test is cheap and necessary, not sufficient.
+// test is cheap, and may report true for a node that cannot.
 func (p *Pinner) MayTake(class *place.Class, node int32) bool {
 	if int(node) >= len(p.slotOf) || p.slotOf[node] == 0 {
 		return false
@@ -396,7 +397,7 @@ type Move struct {
 func (p *Pinner) Grant(pin place.Pin, name types.NamespacedName) (*cluster.CPUs, map[string]string) {
 	t := pin.(*taken)
 	key := name.String()
-	t.node.Release(key) // these CPUs leave the model with the new assumption
+	t.node.Release(key) // the pod's earlier CPUs, which the new assumption replaces in the model
 	t.node.Rename(t.given.Key, key)
 	result := t.node.Result(t.given)
 	annotations, err := result.Annotations(t.pins.language, t.node.Layout().Topology())

@@ -86,7 +86,7 @@ func nodeAffinity(pod *corev1.Pod) corev1.NodeAffinity {
 	return *pod.Spec.Affinity.NodeAffinity
 }
 
-// PodPorts returns the host ports that a pod holds while it runs: those of its containers and
+// PodPorts returns the host ports that a pod uses while it runs: the ports of its containers and
 // restartable init containers.
 func PodPorts(pod *corev1.Pod) []HostPort {
 	var ports []HostPort
@@ -161,7 +161,7 @@ func rare(pod *corev1.Pod) bool {
 }
 
 // staticKey returns a string that is equal for pods that get the same answers from the filters and
-// scores that look only at the node's object.
+// scores that depend only on the node's object.
 func staticKey(pod *corev1.Pod, affinity corev1.NodeAffinity) (string, error) {
 	s := &pod.Spec
 	if s.NodeName == "" && len(s.NodeSelector) == 0 && s.Affinity == nil && len(s.Tolerations) == 0 {

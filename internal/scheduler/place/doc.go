@@ -1,10 +1,10 @@
 // Package place decides which node each pod of a gang gets. Placement is a pure function of a
 // snapshot and gangs: it has no client, clock, goroutine or log.
 //
-//	cluster model ──Set, Remove──▶ Snapshot ──changes──▶ static   filters and scores by the node's object, per kind of template
+//	cluster model ──Set, Remove──▶ Snapshot ──changes──▶ static   answers by the node's object
 //	                                  ▲                    │
 //	                                  │                    ▼
-//	Gang ──▶ Placer ──────────────────┼─────────────▶ index    per class: how many pods each node takes, best node first
+//	Gang ──▶ Placer ──────────────────┼─────────────▶ index    per class: pods per node, best first
 //	           │  minimum, or roll back; then the rest     │
 //	           │                      └──── apply ◀────────┘
 //	           ▼

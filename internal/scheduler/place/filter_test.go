@@ -78,8 +78,7 @@ func TestDimsNumberResources(t *testing.T) {
 	}
 }
 
-// TestFilters checks one pod against one node: does the pod go there, and if not, which filter
-// refuses it?
+// TestFilters checks whether one pod goes to one node and, if not, which filter refuses it.
 func TestFilters(t *testing.T) {
 	taint := func(effect corev1.TaintEffect) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: effect}} }

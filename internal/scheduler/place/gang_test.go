@@ -315,8 +315,8 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestIndexesSurviveEvictionAndALongHistory: indexes are dropped when there are too many, and
-// rebuilt when the log of changes has been truncated.
+// TestIndexesSurviveEvictionAndALongHistory checks placement after an index was dropped because
+// there were too many, and after one was rebuilt because the log of changes was truncated.
 func TestIndexesSurviveEvictionAndALongHistory(t *testing.T) {
 	c := newCluster().uniform(3, "cpu", "400", "memory", "400Gi", "pods", "10000")
 	placer := NewPlacer(c.Snapshot, Options{})

@@ -197,8 +197,8 @@ func (x *index) size() float64 {
 	return size
 }
 
-// before orders the heap. The order is total, so that ties are broken in the same way whatever the
-// history.
+// before orders the heap. The order is total, so that the order in which nodes were added and
+// changed does not decide ties.
 func (x *index) before(a, b entry) bool {
 	if a.key != b.key {
 		return a.key > b.key
@@ -311,7 +311,8 @@ func (c *indexes) get(class *Class, strategy Strategy) *index {
 	return x
 }
 
-// recycle returns room for one more index: a new index, or the least recently used one.
+// recycle returns an index to overwrite: a new one or, if there are enough, the least recently used
+// one.
 func (c *indexes) recycle() *index {
 	if len(c.byClass) < max(indexesMin, indexBytes/bytesPerNode/(len(c.s.nodes)+1)) {
 		return &index{}

@@ -1,7 +1,6 @@
 package place
 
-// Pins is the request of a class for CPUs of its node. A Pinner creates it, and is the only one
-// that understands its content.
+// Pins is the request of a class for CPUs of its node. Only the Pinner interprets its content.
 type Pins interface {
 	// Key is equal for requests that the same nodes can serve.
 	Key() string
@@ -38,7 +37,7 @@ type NoCPUs struct {
 // RefusedUnpinned counts nodes when a class asks for CPUs and there is no Pinner.
 const RefusedUnpinned = "node(s) cannot pin CPUs"
 
-// pinned is the CPUs that a step of the log was given.
+// pinned is the Pin of one step of the log.
 type pinned struct {
 	demand int32
 	pin    Pin
@@ -48,7 +47,7 @@ type pinned struct {
 // returns -1.
 //
 // Nodes that the pod prefers, and nodes without a taint against the pod, come before nodes whose
-// CPUs suit the pod better, because the user or the administrator has said so. Among equals the
+// CPUs suit the pod better, because the user or the administrator asks for that. Among equals the
 // CPUs alone decide.
 func (p *Placer) pickPinned(x *index, d *demand) int32 {
 	d.refused, d.cpus = nil, nil

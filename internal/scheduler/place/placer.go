@@ -135,11 +135,11 @@ type attempt struct {
 // Greedy filling is exact for gangs of one class on the fast path. With several classes it may miss
 // a placement, so other orders are tried before giving up.
 func (p *Placer) Place(g Gang) Decision {
-	// 1. Does each demand fit if it is alone?
+	// 1. Check that the minimum of each demand fits alone.
 	if short := p.prepare(g); short != nil {
 		return Decision{Shortage: short}
 	}
-	// 2. The minimum, in up to four orders.
+	// 2. Place the minimum, in up to four orders.
 	var short *Shortage
 	attempts := [...]attempt{
 		{p.o.Strategy, scarceFirst},
@@ -159,7 +159,7 @@ func (p *Placer) Place(g Gang) Decision {
 	if short != nil {
 		return Decision{Shortage: short}
 	}
-	// 3. The remaining pods, as far as they fit.
+	// 3. Place as many of the remaining pods as fit.
 	p.sort(byNumber)
 	for i := range p.demands {
 		d := &p.demands[i]
@@ -402,8 +402,8 @@ func smallFirst(a, b *demand) int {
 	return cmp.Or(cmp.Compare(a.size, b.size), byNumber(a, b))
 }
 
-// Candidates yields the nodes that would take one more pod of a class by the filters of the fast
-// path, with their scores, in no particular order. It serves to explain and to compare decisions.
+// Candidates yields the nodes that pass the filters of the fast path for one more pod of a class,
+// with their scores, in no particular order. It is for explaining and comparing decisions.
 func (p *Placer) Candidates(c *Class) iter.Seq2[*Node, int64] {
 	x := p.indexes.get(c, p.o.Strategy)
 	return func(yield func(*Node, int64) bool) {

@@ -287,10 +287,10 @@ func TestOneClassFitsWheneverItCan(t *testing.T) {
 	})
 }
 
-// TestSeveralClassesFitAlmostWheneverTheyCan: with several classes, greedy filling may miss a
-// placement that an exhaustive search finds, but never the reverse. The test limits the rate of
-// misses to about what was measured, on gangs that barely fit or barely do not: 1.3 % of 9,162
-// possible gangs.
+// TestSeveralClassesFitAlmostWheneverTheyCan checks that greedy filling with several classes seldom
+// misses a placement that an exhaustive search finds, and finds none that the search misses. The
+// test limits the rate of misses to about what was measured, on gangs that barely fit or barely do
+// not: 1.3 % of 9,162 possible gangs.
 func TestSeveralClassesFitAlmostWheneverTheyCan(t *testing.T) {
 	possible, missed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

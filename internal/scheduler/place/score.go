@@ -89,8 +89,8 @@ func fraction(part, all int64) float64 {
 }
 
 // quotient returns a/b for a ≥ 0 and b > 0, given inverse = 1/b. It is exact, and several times
-// faster than the processor's integer division, which used to take most of the time of an index's
-// rebuild.
+// faster than the processor's integer division, which otherwise takes most of the time of an
+// index's rebuild.
 func quotient(a, b int64, inverse float64) int64 {
 	if a >= 1<<53 { // a float64 does not represent a exactly
 		return a / b

@@ -89,8 +89,7 @@ func (s *Snapshot) All() iter.Seq2[int32, *Node] {
 
 // Set adds a node, or replaces the node of the same name, and returns its index. Vectors and ports
 // are copied; the other fields are shared. Setting a node to its present state costs next to
-// nothing. This happens often, because the snapshot is ahead of the model: it placed the pods that
-// the model has now taken over.
+// nothing. This happens often, because the snapshot contains placed pods before the model does.
 func (s *Snapshot) Set(n Node) int32 {
 	if n.Name == "" {
 		panic("place: a node needs a name")
@@ -252,8 +251,8 @@ func (s *Snapshot) changed(i int32, static bool) {
 // changeEnd returns the number that the next change will have.
 func (s *Snapshot) changeEnd() int64 { return s.changeBase + int64(len(s.changes)) }
 
-// sameStatic reports whether the filters and scores that look only at the node's object see no
-// difference between a and b. A heartbeat brings a new object with equal contents; comparing the
+// sameStatic reports whether the filters and scores that depend only on the node's object give the
+// same answers for a and b. A heartbeat brings a new object with equal contents; comparing the
 // pointers first makes an unchanged object cheap.
 func sameStatic(a, b *Node) bool {
 	return a.Unschedulable == b.Unschedulable && (a.Object == b.Object ||

@@ -2,7 +2,7 @@ package place
 
 import corev1 "k8s.io/api/core/v1"
 
-// Reasons why a node refuses a pod, in the kube-scheduler's words, which people and tools know. A
+// Reasons why a node refuses a pod, in the kube-scheduler's words, which users and tools know. A
 // node short of a resource counts for RefusedInsufficient followed by the resource's name.
 const (
 	RefusedUnschedulable = "node(s) were unschedulable"
@@ -16,8 +16,8 @@ const (
 	RefusedUnsupported = "node(s) could not be checked for pod affinity, topology spread or volumes"
 )
 
-// refusal identifies the first filter that refuses a node, among the filters that look only at the
-// node's object.
+// refusal identifies the first filter that refuses a node, among the filters that depend only on
+// the node's object.
 type refusal uint8
 
 const (
@@ -36,7 +36,7 @@ var refusedText = [...]string{
 	noAffinity:       RefusedAffinity,
 }
 
-// static holds the answers of the filters and scores that look only at the node's object, for all
+// static holds the answers of the filters and scores that depend only on the node's object, for all
 // classes with the same staticKey. Like index, it follows the snapshot's changes.
 //
 // Scores are normalised among the nodes that pass these filters. The kube-scheduler also excludes

@@ -49,8 +49,8 @@ type HostPort struct {
 	Port     int32
 }
 
-// PortSet is the set of host ports occupied on a node; the value is the number of pods that hold
-// the port.
+// PortSet is the set of host ports occupied on a node; the value is the number of pods that use the
+// port.
 type PortSet map[HostPort]int
 
 // Class is an equivalence class of pods: all pods of a class pass the same filters and get the same
@@ -76,9 +76,9 @@ type Class struct {
 	needs      []need
 	selective  bool // has a node selector or required node affinity
 	bestEffort bool // requests neither cpu nor memory
-	// Classes with equal staticKey get the same answers from the filters and scores that look only
-	// at the node's object. Classes with equal key get the same nodes altogether (unless they are
-	// Rare).
+	// Classes with equal staticKey get the same answers from the filters and scores that depend
+	// only on the node's object. Classes with equal key get the same nodes altogether (unless they
+	// are Rare).
 	staticKey, key string
 }
 
@@ -91,7 +91,7 @@ type Demand struct {
 }
 
 // Gang is placed as one transaction: at least MinMember pods in all and at least Min pods of each
-// demand, or none. Pods above the minimum are placed as far as they fit. Pods that already hold a
+// demand, or none. Pods above the minimum are placed as far as they fit. Pods that already have a
 // node are already subtracted from every figure.
 type Gang struct {
 	Key       string

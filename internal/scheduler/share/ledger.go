@@ -46,7 +46,7 @@ type queue struct {
 	offers   int // number of queues, in this subtree, with a gang to offer
 }
 
-// amounts are the amounts held, and the amounts that waiting gangs ask for.
+// amounts are the amounts held by pods, and the amounts that waiting gangs ask for.
 type amounts struct{ held, pending place.Vector }
 
 // item is a gang in one of the two heaps of its queue.
@@ -142,7 +142,7 @@ func (l *Ledger) Wake(key string) {
 }
 
 // Charge adds amount, which may be negative, to what a queue holds: pods of the queue have been
-// placed, were found on nodes, or are gone.
+// placed, were found on nodes, or have ended.
 func (l *Ledger) Charge(queue string, amount place.Vector) {
 	l.add(l.queue(queue), amounts{held: amount}, 1)
 }
@@ -234,7 +234,7 @@ func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 	if q == nil {
 		return g, &Refusal{Code: QueueNotFound, Queue: g.Queue}
 	}
-	// 1. Usually the whole gang is within the limits.
+	// 1. Take the whole gang if it is within the limits, as it usually is.
 	all, minimum := place.Vector(nil), place.Vector(nil)
 	for _, d := range g.Demands {
 		all = all.Plus(d.Class.Request, int64(d.Count))
@@ -243,7 +243,7 @@ func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 	if l.over(q, all) == nil {
 		return g, nil
 	}
-	// 2. Each demand's minimum.
+	// 2. Take each demand's minimum.
 	if refusal := l.over(q, minimum); refusal != nil {
 		return g, refusal
 	}
@@ -255,7 +255,7 @@ func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 		members += demands[i].Min
 		order[i] = i
 	}
-	// 3. The gang's minimum: small pods first, so that as many as possible fit.
+	// 3. Take pods up to the gang's minimum, small pods first, so that as many as possible fit.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(l.portion(demands[a].Class.Request), l.portion(demands[b].Class.Request))
 	})
@@ -279,7 +279,7 @@ func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 			}
 		}
 	}
-	// 4. The rest.
+	// 4. Take as many of the remaining pods as the limits allow.
 	for i := range demands {
 		take(i, g.Demands[i].Count)
 	}

@@ -51,7 +51,7 @@ type Queue struct {
 	// share.
 	Priority   int32
 	Capability Limits
-	// Closed queues start no new gangs. Gangs that already hold a part (Resume) are completed.
+	// Closed queues start no new gangs. Gangs some of whose pods have nodes (Resume) are completed.
 	Closed bool
 	// FIFO queues start no gang before a gang that sorts before it. Other queues skip gangs that do
 	// not fit.
@@ -64,8 +64,8 @@ type Gang struct {
 	Queue    string
 	Priority int32
 	Created  time.Time
-	// Resume means that the gang holds part of what it needs. Such gangs come before all others, in
-	// every queue.
+	// Resume means that some pods of the gang have nodes, but fewer than its minimum. Such gangs
+	// come before all others, in every queue.
 	Resume bool
 	// Request is the sum of the requests of all the gang's waiting pods.
 	Request place.Vector

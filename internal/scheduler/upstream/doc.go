@@ -1,9 +1,12 @@
 // Package upstream answers, with the kube-scheduler's own plugins, what the fast path of placement
 // does not know: inter-pod affinity, topology spread, and volumes.
 //
-//	place.Placer ──RareFilter──▶ Filter ──▶ kube-scheduler framework: PreFilter once per class and cycle, then AddPod and
-//	                               │        RemovePod as pods are placed and taken back; Filter and Score per pod
+//	place.Placer ──RareFilter──▶ Filter ──▶ the kube-scheduler's framework
+//	                               │
 //	cluster.Cluster ──PodsOn──▶ node infos, only those whose generation differs
+//
+// PreFilter runs once per class and cycle, AddPod and RemovePod as pods are placed and taken back,
+// and Filter and Score for each pod.
 //
 // The filter costs nothing while no gang needs it and no pod on a node has a required
 // anti-affinity.

@@ -32,7 +32,7 @@ import (
 // differences are intended. First, the scores of the kube-scheduler 1.36 ignore pod-level requests
 // of the pod to be placed (but not of pods on nodes), and place does not; the test draws no such
 // pods. Second, place normalises preferences among all nodes that pass the filters on the node's
-// object; the kube-scheduler normalises among those of them that also have room. So the nodes drawn
+// object; the kube-scheduler normalises among the nodes that also have room. So the nodes drawn
 // here have room, or are refused by a filter on their object, or are drawn without preferences.
 func TestFastPathAgreesWithTheKubeScheduler(t *testing.T) {
 	metrics.Register() // the plugins record metrics

@@ -74,7 +74,8 @@ type added struct {
 	pod   fwk.PodInfo
 }
 
-// New returns a Filter that lives until ctx is done. It reads nothing before Start.
+// New returns a Filter that is valid until ctx is done. It reads nothing from the API server before
+// Start.
 func New(ctx context.Context, cfg Config) (*Filter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -104,7 +105,8 @@ func New(ctx context.Context, cfg Config) (*Filter, error) {
 // plugins read. They run until ctx is done.
 func (f *Filter) Start(ctx context.Context) { f.factory.Start(ctx.Done()) }
 
-// WaitForSync returns when these informers have synced, or with an error if ctx is done first.
+// WaitForSync waits until the informers that Start started have synced. It returns an error if ctx
+// is done first.
 func (f *Filter) WaitForSync(ctx context.Context) error {
 	for kind, ok := range f.factory.WaitForCacheSync(ctx.Done()) {
 		if !ok {
@@ -316,7 +318,7 @@ func (f *Filter) Add(class *place.Class, node *place.Node) {
 	}
 	for c, st := range f.states {
 		if keepsAway && st.cycle.GetSkipFilterPlugins().Has(interpodaffinity.Name) || st.refused != "" {
-			delete(f.states, c) // a plugin that could be skipped may have something to say now
+			delete(f.states, c) // a plugin that was skipped may refuse nodes now
 		} else if s := f.frame.RunPreFilterExtensionAddPod(f.ctx, st.cycle, c.Template, pod, info); !s.IsSuccess() {
 			delete(f.states, c)
 		}

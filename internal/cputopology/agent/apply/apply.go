@@ -29,7 +29,7 @@ type Leaf struct {
 	// Own means that the set is written to the leaf itself. Other leaves may inherit it from the
 	// pod's cgroup, if the kernel supports that.
 	Own bool
-	// Keep means that the leaf is not changed, because another party writes it.
+	// Keep means that the leaf is not changed, because the kubelet writes it.
 	Keep bool
 }
 
@@ -74,7 +74,7 @@ const relistMax = 3
 // Apply brings all targets to their wanted state. It continues after a pod has failed.
 func (a Applier) Apply(targets []Target) Report {
 	w := &work{sets: a.Sets}
-	// 1. What differs?
+	// 1. Find the pods that differ.
 	var pods []*podChange
 	for _, t := range targets {
 		var p *podChange
@@ -88,15 +88,15 @@ func (a Applier) Apply(targets []Target) Report {
 			pods = append(pods, p)
 		}
 	}
-	// 2. Pods that give CPUs up go before pods that take them.
+	// 2. Change pods that give CPUs up before pods that take them.
 	for _, i := range order(len(pods), func(i int) change { return pods[i].change }) {
 		p := pods[i]
 		err := a.contain(p.Pod, func() error {
-			// 3. One transaction each.
+			// 3. Change the pod in one transaction.
 			if err := w.transaction(p); err != nil {
 				return err
 			}
-			// 4. Did the kernel do what was asked?
+			// 4. Check the result.
 			return w.verify(p)
 		})
 		if err != nil {
@@ -168,7 +168,7 @@ type atError struct {
 func (e *atError) Error() string { return fmt.Sprintf("cgroup /%s: %s", e.dir, explain(e.err)) }
 func (e *atError) Unwrap() error { return e.err }
 
-// explain explains an error of the kernel.
+// explain returns a description of a kernel error.
 func explain(err error) string {
 	for errno, text := range map[unix.Errno]string{
 		unix.EACCES: "the CPUs or memory nodes are not among those of the cgroup above it",
@@ -459,7 +459,7 @@ func (w *work) write(dir string, set cpuset.Set, read func(string) (cpuset.Set, 
 	return nil
 }
 
-// verify reads back what the kernel made of the writes.
+// verify reads the CPU sets back, and returns an error if they are not the wanted ones.
 func (w *work) verify(p *podChange) error {
 	for i, leaf := range p.Leaves {
 		if p.has[i].gone || leaf.Keep {

@@ -1,6 +1,6 @@
 // Package apply brings pods' cgroups to their wanted CPU sets.
 //
-//	targets ──▶ read back ──▶ targets that differ ──▶ order ──▶ one transaction for each pod ──▶ read back ──▶ report
+//	targets ─▶ read ─▶ differences ─▶ order ─▶ one transaction for each pod ─▶ read back ─▶ report
 //
 // # Order
 //

@@ -134,8 +134,8 @@ func TestCachedIsDir(t *testing.T) {
 	}
 }
 
-// TestAShorterValueOnAPlainFile: a kernel's file forgets its previous value, but a plain file keeps
-// the end of a longer one.
+// TestAShorterValueOnAPlainFile checks the value read from a plain file, which keeps the end of a
+// longer previous value. A kernel's file does not.
 func TestAShorterValueOnAPlainFile(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "cpuset.cpus"), []byte("0-7,128-135,168-169\n"), 0o600); err != nil {

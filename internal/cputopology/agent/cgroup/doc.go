@@ -5,7 +5,8 @@
 //	  ├ pod<UID>                            | kubepods-pod<UID>.slice             guaranteed pods
 //	  ├ burstable                           | kubepods-burstable.slice
 //	  │   └ pod<UID>                        |   └ kubepods-burstable-pod<UID>.slice
-//	  │       └ <ID>                        |       └ cri-containerd-<ID>.scope, crio-<ID>.scope, docker-<ID>.scope
+//	  │       └ <ID>                        |       └ cri-containerd-<ID>.scope, crio-<ID>.scope,
+//	  │                                     |         docker-<ID>.scope
 //	  └ besteffort                          | kubepods-besteffort.slice
 //
 // The left side shows the names of the kubelet's cgroupfs driver, the right side those of the

@@ -2,12 +2,12 @@
 // of the machine, the pods' annotations and the kubelet's own pins.
 //
 //	pods' results ──┐
-//	                ├─▶ reservation.Replay ─▶ Effective ─▶ Compute ─▶ State: CPUs of each container, and of each pod's cgroup
+//	                ├─▶ reservation.Replay ─▶ Effective ─▶ Compute ─▶ State: CPUs of each cgroup
 //	kubelet's pins ─┘                                         ▲
 //	                        CPUs of the kubelet's cgroup ─────┘
 //
-// Package reservation determines, for the scheduler and the agent alike, who holds which CPUs and
-// who loses if two pods claim the same. This package adds what only the node knows: which CPUs its
+// Package reservation determines, for the scheduler and the agent, which pod holds which CPUs, and
+// which pod loses if two claim the same. This package adds what only the node knows: which CPUs its
 // pods can have at all, which containers exist, and what their parent cgroups need.
 //
 // # Rules
@@ -118,20 +118,21 @@ type computation struct {
 	pool     cpuset.Set
 }
 
-// Compute applies the rules. The order of Input.Pods does not matter.
+// Compute returns the wanted state of a node by the rules above. The order of Input.Pods does not
+// matter.
 func Compute(in Input) State {
 	c := &computation{Input: in, results: make(map[string]request.Result), stuck: map[string]bool{}}
 	s := State{Pods: make(map[string]PodState, len(in.Pods)), Moves: map[string]int64{}, Stuck: c.stuck,
 		KubeletPins: pins(in.Kubelet)}
-	// 1. Who holds what.
+	// 1. Determine which pod holds which CPUs.
 	containers, shared := c.replay(s.KubeletPins)
-	// 2. The pool is limited to the CPUs that pods can have on this node.
+	// 2. Limit the pool to the CPUs that pods can have on this node.
 	c.pool = shared.Intersect(in.Allowed)
 	if c.pool.IsEmpty() {
 		c.pool = in.Allowed
 	}
 	s.Pool = c.pool
-	// 3. The state of each pod.
+	// 3. Compute the state of each pod.
 	for _, p := range in.Pods {
 		s.Pods[p.UID] = c.pod(p, containers[p.UID])
 		if r := c.results[p.UID]; r.Moving(in.Moved) {
@@ -173,7 +174,7 @@ func (c *computation) problem(pod, container, format string, args ...any) {
 		topologyv1alpha1.Problem{Pod: pod, Container: container, Message: fmt.Sprintf(format, args...)})
 }
 
-// replay parses the pods' results and determines who holds which CPUs.
+// replay parses the pods' results, and returns the CPUs of their containers and the shared pool.
 func (c *computation) replay(pins []topologyv1alpha1.KubeletPin) (map[string]map[string]reservation.CPUs, cpuset.Set) {
 	var pods []reservation.Pod
 	names := map[string]string{}

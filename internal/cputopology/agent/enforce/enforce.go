@@ -117,7 +117,7 @@ func New(cfg Config) *Enforcer {
 // Pass runs one pass. An error means that nothing could be done at all; problems with single pods
 // are in the Outcome.
 func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
-	// 1. Which cgroups exist?
+	// 1. List the cgroups.
 	tree, err := cgroup.Scan(e.cfg.Sets.Files, e.cfg.CgroupRoot)
 	if err != nil {
 		return Outcome{}, err
@@ -126,7 +126,7 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	// 2. What is the wanted state?
+	// 2. Compute the wanted state.
 	if !e.computed || in.Generation != e.generation || !allowed.Equal(e.allowed) {
 		e.state, e.failure = e.compute(desired.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods,
 			Kubelet: in.Kubelet, Moved: in.Moved})
@@ -140,7 +140,7 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	out := Outcome{Pool: e.state.Pool, KubeletPins: e.state.KubeletPins, Watch: watch(tree)}
 	out.Problems = append(out.Problems, e.state.Problems...)
 	changed := e.apply(targets, now, &out)
-	// 4. What is the state now?
+	// 4. Determine the resulting state.
 	e.account(targets, pinned, changed, &out)
 	out.Moved = e.moved(in)
 	return out, nil
@@ -166,12 +166,12 @@ func (e *Enforcer) compute(in desired.Input) (desired.State, error) {
 			state = desired.Compute(in)
 		})
 	}
-	// 1. Usually Compute does not panic.
+	// 1. Try all pods at once, because Compute rarely panics.
 	pods := slices.Clone(in.Pods)
 	if try("node "+e.cfg.Node, pods) == nil {
 		return state, nil
 	}
-	// 2. On which pods does it panic?
+	// 2. Find the pods on which it panics.
 	var problems []topologyv1alpha1.Problem
 	for i := range pods {
 		if p := try(pods[i].String(), pods[i:i+1]); p != nil {
@@ -214,7 +214,7 @@ func (e *Enforcer) moved(in Input) int64 {
 	return max(in.Moved, min(last, stuck-1))
 }
 
-// allowedIn returns the CPUs that pods can have at all.
+// allowedIn returns the CPUs of the kubelet's cgroups, to which all pods are limited.
 func (e *Enforcer) allowedIn(tree cgroup.Tree) (cpuset.Set, error) {
 	var allowed cpuset.Set
 	for _, root := range tree.Roots {
@@ -280,8 +280,8 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 	return targets, pinned
 }
 
-// name returns a container's name. The runtime is asked only if ask is set, which is when the name
-// makes a difference.
+// name returns a container's name. It asks the runtime only if ask is set, which the caller sets if
+// the name makes a difference.
 func (e *Enforcer) name(id string, known map[string]string, ask bool) (string, bool) {
 	if name, found := known[id]; found {
 		return name, true

@@ -531,8 +531,8 @@ func TestAFailingPodIsNotTriedAllTheTime(t *testing.T) {
 	}
 }
 
-// TestAPanicConcernsOnePod: the agent panics on pod b, either when it computes b's wanted state or
-// when it writes it. Pod a gets its CPUs.
+// TestAPanicConcernsOnePod lets the agent panic on pod b, either when it computes b's wanted state
+// or when it writes that state. Pod a must get its CPUs.
 func TestAPanicConcernsOnePod(t *testing.T) {
 	for name, arm := range map[string]func(t *testing.T, n *fakeNode){
 		"computing": func(t *testing.T, _ *fakeNode) {

@@ -1,13 +1,13 @@
 // Package nri tells a container runtime which CPUs a container must have before the runtime creates
 // the container, through the runtime's Node Resource Interface:
 //
-//	runtime ──CreateContainer──▶ Plugin ──Want──▶ wanted state of the agent's last pass ──▶ cpuset.cpus of the new container
-//	        ──UpdateContainer──▶               the same, replacing the requested CPUs
+//	runtime ──CreateContainer──▶ Plugin ──Want──▶ wanted state ──▶ cpuset.cpus of the new container
+//	        ──UpdateContainer──▶                  the same, in place of the requested CPUs
 //
-// So there is no moment at which a container runs on other CPUs, and the runtime knows the set and
-// does not overwrite it with an older one. All other work (moves, the shared pool, drift) is done
-// through the cgroup files. If there is no such runtime, or the connection is lost, the files do
-// everything, and the connection is retried.
+// So a container never runs on other CPUs, and the runtime knows the set and does not overwrite it
+// with an older one. The wanted state is the result of the agent's last pass. All other work
+// (moves, the shared pool, drift) is done through the cgroup files. If there is no such runtime, or
+// the connection is lost, the files do everything, and the connection is retried.
 package nri
 
 import (
