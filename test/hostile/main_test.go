@@ -255,7 +255,7 @@ func (w *world) canariesLive(within time.Duration) error {
 		})
 	}
 	running.Wait()
-	// Nobody waits for the namespace to be gone.
+	// The test need not wait until the namespace is deleted.
 	_ = w.core.CoreV1().Namespaces().Delete(context.Background(), namespace.Name, metav1.DeleteOptions{})
 	var all []string
 	for _, err := range failures {
