@@ -145,7 +145,7 @@ func (w *world) get(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return now
 }
 
-// delete deletes an object and waits until it is gone.
+// delete deletes an object and waits until it no longer exists.
 func (w *world) delete(u *unstructured.Unstructured) {
 	w.Helper()
 	background := metav1.DeletePropagationBackground

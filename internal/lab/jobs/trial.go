@@ -164,7 +164,7 @@ func (t *trial) start(ctx context.Context) (err error) {
 }
 
 // cleanUp removes the run's namespace from an existing cluster. It waits until the jobs and pods
-// are gone, because their removal would disturb the next run. A failure does not fail the run,
+// are deleted, because their removal would disturb the next run. A failure does not fail the run,
 // whose measurement is over.
 func (t *trial) cleanUp(ctx context.Context, namespace string) {
 	t.enter("removing namespace "+namespace, 0)

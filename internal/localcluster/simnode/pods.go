@@ -172,7 +172,7 @@ func (k *kubelets) play(ctx context.Context, key types.NamespacedName) error {
 		}
 		err := k.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-		// The pod is gone, or another pod has its name.
+		// The pod is deleted already, or another pod has its name.
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil
 		}
