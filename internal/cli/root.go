@@ -12,7 +12,7 @@
 //	bench          benchmarks
 //	command, names what all of them share: streams, flags, printing; names of objects in arguments
 //
-// Package internal/submit does for the verbs what they do in a cluster as the user.
+// Package internal/submit implements the operations of the verbs in a cluster, as the user.
 //
 // Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 4 only of
 // install: the cluster has foreign objects in the way; 130 interrupted. Data goes to stdout;

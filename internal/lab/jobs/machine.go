@@ -9,7 +9,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/report"
 )
 
-// machine describes this machine. It leaves empty what the operating system does not tell.
+// machine describes this machine. Fields that the operating system does not report stay empty.
 func machine() report.Machine {
 	m := report.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	m.Hostname, _ = os.Hostname()
