@@ -1,4 +1,4 @@
-// Lockstep-exec-io runs in the pods of workflows. It loads, saves and deletes artifacts
+// Command lockstep-exec-io runs in the pods of workflows. It loads, saves and deletes artifacts
 // (internal/workflow/artifacts), acts on objects of the cluster for resource templates
 // (internal/workflow/resource), and sends requests for http templates (internal/workflow/request).
 package main
@@ -65,7 +65,7 @@ func run(args []string) int {
 	return 0
 }
 
-// wait saves the output artifacts. It then stays until the kubelet ends it, because the kubelet
+// wait saves the output artifacts. Then it waits for the kubelet's signal, because the kubelet
 // restarts a sidecar that ends by itself.
 func wait(ctx context.Context, plan *execapi.ArtifactPlan) error {
 	told, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -98,7 +98,7 @@ func act() int {
 	if err == nil {
 		report.Parameters, err = resource.Act(ctx, client, plan, os.Stdout)
 	}
-	if err != nil { // a failure of the template, not of the executor
+	if err != nil { // the template has failed, not the executor
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %v\n", err)
 		say(&execapi.ArtifactPlan{MaxMessage: plan.MaxMessage}, execapi.Report{Message: execapi.Shorten(err.Error())})
 		return 1
@@ -144,7 +144,7 @@ func send() int {
 	return code
 }
 
-// say writes the termination message.
+// say writes report as the termination message, within the limit of plan, which may be nil.
 func say(plan *execapi.ArtifactPlan, report execapi.Report) {
 	limit := execapi.MaxMessage
 	if plan != nil && plan.MaxMessage > 0 {

@@ -1,4 +1,4 @@
-// Lockstep-exec runs the command of a workflow's container; see internal/workflow/executor.
+// Command lockstep-exec runs the command of a workflow's container; see internal/workflow/executor.
 package main
 
 import (

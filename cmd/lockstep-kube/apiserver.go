@@ -20,9 +20,9 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// newAPIServerCommand returns kube-apiserver's own server with its own flags and one additional
-// admission plugin. The command is made here because kube-apiserver's own command does not expose
-// its options, in which plugins are registered.
+// newAPIServerCommand returns a command that runs kube-apiserver with its own flags and one
+// additional admission plugin. It does not use kube-apiserver's own command, which does not expose
+// the options in which plugins are registered.
 func newAPIServerCommand() *cobra.Command {
 	opts := options.NewServerRunOptions()
 	opts.Admission.GenericAdmission.Plugins.Register(localcluster.AuditPlugin, func(io.Reader) (admission.Interface, error) {

@@ -1,4 +1,4 @@
-// Command lockstep is the one command that users see. Its verbs include the manager, the local
+// Command lockstep is the only command that users call. Its verbs include the manager, the local
 // control plane, the laboratory and the daily tools.
 package main
 

@@ -187,8 +187,7 @@ var openFields = map[string]bool{
 	"artifactPaths":    true,
 }
 
-// open removes the schema of the content of openFields and keeps only whether the field is an
-// object or a list.
+// open removes the schemas of openFields and keeps only their types, object or list.
 func open(s *apiextensionsv1.JSONSchemaProps) {
 	for name, p := range s.Properties {
 		switch {

@@ -80,9 +80,8 @@ func linked(packages []string) ([]module, error) {
 	return slices.Compact(modules), lines.Err()
 }
 
-// licencesOf returns the SPDX identifiers of the licences in a module's root directory, which a
-// module's archive always has. Licences of documentation (LICENSE.docs) do not apply to programs
-// and are ignored.
+// licencesOf returns the SPDX identifiers of the licence files in a module's root directory. It
+// ignores licences of documentation (LICENSE.docs), which do not apply to programs.
 func licencesOf(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -6,7 +6,7 @@
 // For each CUE file in the directory OURS it prints the number of token sequences of length n, how
 // many of them occur anywhere in the directory THEIRS, and their share in percent. It exits with 1
 // if the share of a file is max or more. Files with fewer than 40 sequences are listed and never
-// refused, because they hold little but what the contract fixes.
+// refused, because they have little besides what the contract fixes.
 //
 // Both directories are read recursively. THEIRS may hold CUE files, and YAML files with CUE texts
 // in the fields template, healthPolicy, customStatus and details, also YAML that is itself a
@@ -33,7 +33,7 @@ import (
 	"text/tabwriter"
 )
 
-// countedMin is the minimal number of sequences of a file that can be refused.
+// countedMin is the minimum number of sequences of a file that can be refused.
 const countedMin = 40
 
 var errOverlap = errors.New("some definitions have too much in common with the others")

@@ -94,7 +94,7 @@ func textsIn(node *yaml.Node) []string {
 // blockHead matches the line before a block of text.
 var blockHead = regexp.MustCompile(`^( *)(?:- )?([A-Za-z]+): *[|>][-+0-9]*\s*$`)
 
-// blocksOf finds blocks of text by their indentation, in YAML that does not parse.
+// blocksOf returns the CUE texts in YAML that does not parse. It finds them by their indentation.
 func blocksOf(data string) []string {
 	var out []string
 	lines := strings.Split(data, "\n")

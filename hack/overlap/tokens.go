@@ -32,7 +32,7 @@ func scan(source []byte) []lexeme {
 	var out []lexeme
 	var s scanner.Scanner
 	s.Init(token.NewFile("", -1, len(source)), source, nil, 0)
-	// depths holds the number of open parentheses of each enclosing interpolation.
+	// depths is the number of open parentheses in each enclosing interpolation.
 	var depths []int
 	for {
 		_, tok, lit := s.Scan()

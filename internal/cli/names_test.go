@@ -10,8 +10,8 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 )
 
-// TestVerbsThatTakeNamesReadKinds checks that every verb that takes names of objects lets users
-// write kinds with them (names.Take).
+// TestVerbsThatTakeNamesReadKinds checks that every verb that takes names of objects also accepts
+// kinds before them (names.Take).
 func TestVerbsThatTakeNamesReadKinds(t *testing.T) {
 	// The arguments of these verbs are not only names of objects, or the objects are of any kind.
 	other := []string{"get", "def show", "def render"}

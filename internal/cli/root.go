@@ -12,10 +12,10 @@
 //	bench          benchmarks
 //	command, names what all of them share: streams, flags, printing; names of objects in arguments
 //
-// What the verbs do in a cluster as the user is in internal/submit.
+// Package internal/submit implements the operations of the verbs in a cluster, as the user.
 //
 // Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 4 only of
-// install: the cluster holds foreign objects in the way; 130 interrupted. Data goes to stdout;
+// install: the cluster has foreign objects in the way; 130 interrupted. Data goes to stdout;
 // progress and errors go to stderr.
 package cli
 
@@ -59,7 +59,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		return command.ExitOK
 	}
 	fmt.Fprintf(errOut, "lockstep: %s\n", inWords.Replace(err.Error()))
-	// the API client does not wrap every error
+	// The API client does not wrap every error, so compare the text.
 	if strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) {
 		fmt.Fprintln(errOut,
 			"Nothing answers at the address that the kubeconfig has. 'lockstep status' shows the local clusters.")
@@ -81,7 +81,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return command.ExitFailed
 }
 
-// inWords replaces the error texts of package context by words for users.
+// inWords replaces the error texts of package context by texts for users.
 var inWords = strings.NewReplacer(context.DeadlineExceeded.Error(), "the time is up", context.Canceled.Error(),
 	"interrupted")
 

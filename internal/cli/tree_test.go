@@ -15,7 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 )
 
-// leaves returns the visible commands that do something themselves.
+// leaves returns the visible commands that have no commands below them.
 func leaves(cmd *cobra.Command) []*cobra.Command {
 	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
 		return nil
@@ -61,8 +61,8 @@ func TestHelpShowsExamplesThatAreRight(t *testing.T) {
 	}
 }
 
-// Groups of commands by what they do. Each command is in one group and has the flags that users
-// expect of that group.
+// The groups of commands. Each command is in one group and has the flags that users expect of that
+// group.
 const (
 	// Has -o json and name, and -A if the objects are in namespaces.
 	lists   = "lists objects"
@@ -95,8 +95,7 @@ var commands = map[string]string{
 	"template get": shows, "template lint": shows, "topology show": shows, "topology simulate": shows, "version": shows, "wait": shows, "watch": shows,
 }
 
-// inNoNamespace lists the commands for objects that have no namespace, or only the one that the
-// user names.
+// inNoNamespace lists the commands for objects that have no namespace or that of a named object.
 var inNoNamespace = map[string]bool{"app revisions": true, "cluster list": true, "cluster-template list": true}
 
 func TestCommandsHaveTheFlagsOfTheirKind(t *testing.T) {
@@ -176,7 +175,7 @@ func TestUnknownCommandsAreWrongUsage(t *testing.T) {
 }
 
 // TestWithoutAClusterVerbsSayWhatToDo runs verbs first without a kubeconfig and then with the
-// kubeconfig of a cluster that is gone.
+// kubeconfig of a cluster that no longer exists.
 func TestWithoutAClusterVerbsSayWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	manifest, gone := filepath.Join(dir, "job.yaml"), filepath.Join(dir, "gone.kubeconfig")

@@ -1,25 +1,23 @@
 // Package lab is the laboratory, which measures systems against the floor that their API server
 // sets. It has no code of its own. Each measurement is a package: jobs, workflows, applications and
 // cpus. Package series is the engine that they share; rig, drive, observe and floor are its parts.
-// The package that draws conclusions of batch jobs, analyse, is pure.
+// Package analyse computes the results of batch jobs and is pure.
 //
-// This is the way of a run of package jobs:
+// A run of package jobs proceeds as follows:
 //
-//	scenario ─▶ shapes of load                system ─▶ what is under test: its jobs, its processes
-//	    │                                        │
-//	    └──────────────┬─────────────────────────┘
-//	                   ▼
-//	localcluster: a fresh control plane ──▶ drive: a bare client creates the jobs ──▶ API server ─▶ audit log
-//	                   │                                                                              │
-//	                   │  the manager stopped, the same control plane                              observe
-//	                   ▼                                                                              │
-//	               floor: the bare client writes the same objects ──▶ API server ─▶ audit log ─▶ observe
-//	                                                                                                  ▼
-//	               usage: CPU and memory of each process ─────────────────────────────▶ analyse: curves, stalls,
-//	                                                                                     percentiles, write counts,
-//	                                                                                     invariants
-//	                                                                                                  ▼
-//	                                                                           report: JSON, table, one HTML page
+//	scenario: shapes of load          system: the jobs and processes under test
+//	    └─────────────────┬──────────────────┘
+//	                      ▼
+//	localcluster: a fresh control plane
+//	    ├─▶ drive: a bare client creates the jobs ───────▶ API server ─▶ audit log ─▶ observe ─┐
+//	    │                                                                                      │
+//	    ├─▶ the manager stops; floor: the bare client                                          │
+//	    │   writes the same objects ─────────────────────▶ API server ─▶ audit log ─▶ observe ─┤
+//	    │                                                                                      ▼
+//	    └─▶ usage: CPU and memory of each process ──────────────────────────────────────▶ analyse:
+//	                                 curves, stalls, percentiles, counts of writes, invariants │
+//	                                                                                           ▼
+//	                                                        report: JSON, table, one HTML page
 //
 // Runs of several systems alternate, so that a slow phase of the machine affects all of them.
 // Figures that are to hold on another machine are ratios: to the floor of the same run, or to the

@@ -7,8 +7,9 @@ import "os"
 // read:
 //
 //	{"level":"Metadata","stage":"ResponseComplete","verb":"create","user":{"username":"..."},
-//	 "userAgent":"...","objectRef":{"resource":"pods","namespace":"default","name":"p","subresource":"binding"},
-//	 "responseStatus":{"code":201},"requestReceivedTimestamp":"...Z","stageTimestamp":"...Z",
+//	 "userAgent":"...","objectRef":{"resource":"pods","namespace":"default","name":"p",
+//	 "subresource":"binding"},"responseStatus":{"code":201},
+//	 "requestReceivedTimestamp":"...Z","stageTimestamp":"...Z",
 //	 "annotations":{"audit.lockstep.dev/node":"node-0007","audit.lockstep.dev/name":"p"}}
 //
 // Times are in microseconds; stageTimestamp is when the response was sent. objectRef has no name if
@@ -16,11 +17,11 @@ import "os"
 // adds both as annotations to creates of pods and of pods/binding:
 //
 //	audit.lockstep.dev/name   the pod's final name
-//	audit.lockstep.dev/node   spec.nodeName at create, or the binding's target; absent when there is none
+//	audit.lockstep.dev/node   spec.nodeName at create, or the binding's target; absent if empty
 //
-// The log includes failed creates: look at responseStatus.code. The API server writes each event
-// before it answers (blocking mode), so no event is dropped, and a client that has its answer finds
-// the event in the log.
+// The log includes refused creates, which have another responseStatus.code. The API server writes
+// each event before it answers (blocking mode), so no event is dropped, and a client that has its
+// answer finds the event in the log.
 const (
 	// AuditPlugin is lockstep-kube's admission plugin that annotates audit events. A
 	// ValidatingAdmissionPolicy could do the same on any server, but it would convert each pod for

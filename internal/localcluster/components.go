@@ -14,8 +14,8 @@ const NodesUser = "lockstep-nodes"
 // are off.
 const NetworkUser = "lockstep-network"
 
-// ManagerUser is the user name of the manager: that of its service account in a real cluster, so
-// that the same roles apply here.
+// ManagerUser is the user name of the manager. It is the name of the manager's service account in a
+// real cluster, so that the same roles apply.
 const ManagerUser = "system:serviceaccount:lockstep-system:lockstep-manager"
 
 // controllers are the controllers of kube-controller-manager that batch work, workflows and
@@ -78,8 +78,7 @@ func (c *Cluster) etcdArgs() []string {
 		"--key-file=" + c.files.pki("serving.key"),
 		"--trusted-ca-file=" + c.files.pki("ca.crt"),
 		"--client-cert-auth",
-		// A day of benchmarks fits; the default of 2 GiB would stop the cluster in the middle of
-		// one.
+		// 8 GiB hold a day of benchmarks; at the default of 2 GiB etcd would refuse writes before.
 		fmt.Sprintf("--quota-backend-bytes=%d", int64(8)<<30),
 		"--log-level=warn",
 	}
@@ -118,8 +117,8 @@ func (c *Cluster) apiServerArgs() []string {
 	// taints a node that fails.
 	disabled := []string{"TaintNodesByCondition"}
 	if c.config.WithoutControllerManager {
-		// Without the controller manager nobody creates the service account that this plugin
-		// requires for every pod.
+		// This plugin requires a service account for every pod, which only the controller manager
+		// creates.
 		disabled = append(disabled, "ServiceAccount")
 	}
 	args = append(args, "--disable-admission-plugins="+strings.Join(disabled, ","))
@@ -129,9 +128,9 @@ func (c *Cluster) apiServerArgs() []string {
 	return append(args, auditArgs(c.files)...)
 }
 
-// controllerManagerArgs returns flags like kubeadm's (each controller has a service account of its
-// own) with the limits lifted, so that a measurement shows the API server and not a default of 20
-// requests per second or of five Deployments at a time.
+// controllerManagerArgs returns flags like kubeadm's, with a service account for each controller,
+// but with higher limits: the defaults of 20 requests per second and five Deployments at a time
+// would bound measurements before the API server does.
 func (c *Cluster) controllerManagerArgs() []string {
 	grace := nodeMonitorGracePeriod
 	if c.config.RealNodes > 0 {

@@ -37,8 +37,8 @@ const (
 type Config struct {
 	// Name is used in contexts and messages. Default "default".
 	Name string
-	// Dir holds everything the cluster writes: credentials, data, logs. It is created with mode
-	// 0700 if it does not exist.
+	// Dir is the directory for all files of the cluster: credentials, data, logs. It is created
+	// with mode 0700 if it does not exist.
 	Dir string
 	// KubeBinary is the path of lockstep-kube; see FindKube.
 	KubeBinary string
@@ -50,21 +50,21 @@ type Config struct {
 	WithoutKwok              bool
 	// WithScheduler adds the stock kube-scheduler.
 	WithScheduler bool
-	// NotDurable runs etcd without fsync, for tests: it is faster than any cluster that keeps its
-	// promises.
+	// NotDurable runs etcd without fsync, for tests. Writes are faster than in any real cluster,
+	// and a crash of the machine may lose data.
 	NotDurable bool
 	// Install, if set, installs Lockstep's own API (CRDs, policies, RBAC) as soon as the API server
 	// answers.
 	Install func(context.Context, *rest.Config) error
-	// Await, if set, returns when everything that Install created is in force. Start waits for it
-	// concurrently with everything else.
+	// Await, if set, waits until everything that Install created is in effect. Start runs it
+	// concurrently with the start of the other components.
 	Await func(context.Context, *rest.Config) error
 
 	// Nodes are the simulated nodes that Start creates.
 	Nodes Nodes
-	// RealNodes is the number of nodes that run containers. Simulated nodes next to them are
-	// tainted, so that pods need a toleration for them. Real nodes need root, and everything that
-	// realnodes.Check looks for.
+	// RealNodes is the number of nodes that run containers. If there are any, the simulated nodes
+	// are tainted, so that pods need a toleration for them. Real nodes need root, and everything
+	// that realnodes.Check checks.
 	RealNodes int
 	// AgentCommand starts Lockstep's agent on each real node, for example {"/path/lockstep",
 	// "agent"}; flags are appended. If it is empty there is no agent.
@@ -84,7 +84,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Nodes describes simulated nodes, which are all alike.
+// Nodes describes the simulated nodes, which are all equal.
 type Nodes struct {
 	Count int `json:"count"`
 	// CPU and Memory are quantities per node, by default "32" and "256Gi". Pods is the maximum
@@ -94,9 +94,9 @@ type Nodes struct {
 	Pods   int    `json:"pods"`
 	// Labels are added to each node.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Topology is the name of a machine in internal/cputopology/machines. Each node then has its
-	// processors, CPUs and memory, and a NodeTopology as its agent would report it. It requires
-	// Config.Install. If it is empty there are no NodeTopologies.
+	// Topology is the name of a machine in internal/cputopology/machines. Each node then has the
+	// processors, CPUs and memory of that machine, and a NodeTopology as an agent would report it.
+	// It requires Config.Install. If it is empty there are no NodeTopologies.
 	Topology string `json:"topology,omitempty"`
 	// Tainted gives the nodes the taint NodeTypeLabel=NodeTypeSimulated:NoSchedule.
 	Tainted bool `json:"tainted,omitempty"`

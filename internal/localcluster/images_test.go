@@ -65,7 +65,7 @@ func dockerfile(t *testing.T) map[string]*stage {
 	return stages
 }
 
-// TestImagesOfRealNodesAreThoseOfTheDockerfile: the tests of real nodes run the images that are
+// TestImagesOfRealNodesAreThoseOfTheDockerfile checks that real nodes run the images that are
 // shipped.
 func TestImagesOfRealNodesAreThoseOfTheDockerfile(t *testing.T) {
 	stages := dockerfile(t)

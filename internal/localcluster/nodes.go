@@ -29,14 +29,14 @@ const (
 // kubelets do too: 3.3 writes/s for 1,000 nodes. Three reports may be lost.
 const nodeMonitorGracePeriod = 16 * time.Minute
 
-// In a cluster with real nodes, whose end must be noticed in time, simulated nodes renew leases
+// In a cluster with real nodes, whose failure must be noticed sooner, simulated nodes renew leases
 // too: 33 writes/s for 1,000 nodes.
 const (
 	realNodeMonitorGracePeriod = 40 * time.Second
 	simulatedLeaseSeconds      = 120 // renewed after a quarter
 )
 
-// nodeParallelism is the number of nodes created concurrently: more would not raise the API
+// nodeParallelism is the number of nodes created concurrently. More would not raise the API
 // server's throughput.
 const nodeParallelism = 16
 

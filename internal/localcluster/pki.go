@@ -140,8 +140,8 @@ type identity struct {
 }
 
 // newIdentities returns the identities of a local cluster by name. The API server's bootstrap
-// policy grants the rights of the Kubernetes components by their names; the policies that Start
-// applies grant those of the others.
+// policy grants rights to the Kubernetes components by their user names. applyPolicies grants
+// rights to the other users, and Config.Install to the manager.
 func newIdentities() (map[string]identity, error) {
 	ids := map[string]identity{
 		"admin":              {user: "lockstep-admin", groups: []string{"system:masters"}},

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// command says how to run one component.
+// command is the command line of one component, with its working directory and log.
 type command struct {
 	path string
 	args []string
@@ -109,7 +109,7 @@ func (p *process) current() (Usage, error) {
 	return processUsage(p.pid)
 }
 
-// exitReason describes how a process ended, for people.
+// exitReason returns a description of how a process ended, from the error of exec.Cmd.Wait.
 func exitReason(err error) string {
 	var exit *exec.ExitError
 	switch {
@@ -124,7 +124,8 @@ func exitReason(err error) string {
 	return err.Error()
 }
 
-// waitStatus returns the kernel's wait status of a process, zero if unknown.
+// waitStatus returns the kernel's wait status of a process from the error of exec.Cmd.Wait, or 0 if
+// err does not contain it.
 func waitStatus(err error) syscall.WaitStatus {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

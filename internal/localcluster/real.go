@@ -32,7 +32,7 @@ func (l layout) egressConfig() string { return filepath.Join(l.dir, "egress.yaml
 // RealNodesDir returns the directory of the real nodes of the cluster in dir.
 func RealNodesDir(dir string) string { return layout{dir}.realNodes() }
 
-// firstProcess is the process in whose PID namespace all nodes run.
+// firstProcess is the first process of the PID namespace in which all nodes run.
 type firstProcess struct {
 	PID        int        `json:"pid"`
 	StartTicks StartTicks `json:"startTicks"`
@@ -40,7 +40,8 @@ type firstProcess struct {
 
 func firstProcessFile(dir string) string { return filepath.Join(dir, "first-process.json") }
 
-// RecordRealNodes records the process in whose PID namespace the real nodes in dir run.
+// RecordRealNodes records pid as the first process of the PID namespace in which the real nodes in
+// dir run.
 func RecordRealNodes(dir string, pid int) error {
 	data, err := json.Marshal(firstProcess{pid, StartOf(pid)})
 	if err != nil {
@@ -56,9 +57,9 @@ const (
 	namespaceEndPoll = 10 * time.Millisecond
 )
 
-// RemoveRealNodes removes what the real nodes of the named cluster leave outside of their
-// directory, dir. Their component must have ended. RemoveRealNodes waits for processes that the
-// kernel is still ending.
+// RemoveRealNodes removes the cgroups that the real nodes of the named cluster leave; dir is their
+// directory. Their component must have ended. RemoveRealNodes waits for processes that the kernel
+// is still ending.
 func RemoveRealNodes(name, dir string) error {
 	data, err := os.ReadFile(firstProcessFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {

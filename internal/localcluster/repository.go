@@ -15,12 +15,12 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// systemNamespace holds the artifact repository of namespaces that have none of their own.
+// systemNamespace is the namespace with the artifact repository for namespaces that have none of
+// their own.
 const systemNamespace = "lockstep-system"
 
 // ShareArtifacts configures an artifact repository for the workflows of the cluster in dir: a
-// directory of the machine, which all its real nodes see. It leaves an existing repository
-// unchanged.
+// directory of the machine, which all real nodes share. It leaves an existing repository unchanged.
 func ShareArtifacts(ctx context.Context, cfg *rest.Config, dir string) error {
 	shared := filepath.Join(dir, "artifacts")
 	if err := os.MkdirAll(shared, 0o755); err != nil {

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, localtest.WithNodes(localcluster.Nodes{Count: 2}))
 }
 
-// eventually waits until ok, or fails with the last state that it saw.
+// eventually waits until ok returns true. It fails the test after a minute.
 func eventually(t *testing.T, what string, ok func(context.Context) (bool, error)) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, ok); err != nil {

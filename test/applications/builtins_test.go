@@ -19,7 +19,7 @@ import (
 const builtins = "../../internal/application/render/testdata/builtins"
 
 // unhealthy lists the cases whose applications do not become running. Their pods wait for volumes,
-// node labels or controllers that do not exist here, or run until somebody ends them.
+// node labels or controllers that do not exist here, or run until a user ends them.
 var unhealthy = []string{
 	"batch-job", "workflow", "task", "webservice", "worker", "trait-storage", "trait-pvc", "trait-node-affinity",
 	"trait-topologyspreadconstraints",
@@ -83,8 +83,7 @@ func TestBuiltins(t *testing.T) {
 	}
 }
 
-// normal returns an object as the API server writes it. It takes the name name if its template
-// gives none.
+// normal returns an object as the API server writes it. An object without a name gets name.
 func normal(t *testing.T, o map[string]any, name string) map[string]any {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: o}

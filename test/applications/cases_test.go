@@ -47,7 +47,7 @@ type stage struct {
 	Wait    *state           `json:"wait,omitempty"`
 	Objects []map[string]any `json:"objects,omitempty"`
 	Missing []string         `json:"missing,omitempty"`
-	// Gone says that the application no longer exists.
+	// Gone is true if the application must no longer exist.
 	Gone bool `json:"gone,omitempty"`
 }
 

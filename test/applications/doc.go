@@ -9,8 +9,8 @@
 //	wait: {phase, steps, says, status}    what it must reach; the default phase is running
 //	objects: [objects]                    objects that must then exist, with at least these fields
 //	missing: [Kind/name]                  objects that must not exist
-//	then: [...]                           later actions of users: apply, app, merge, delete, command,
-//	                                      annotate; each with wait, objects and missing
+//	then: [...]                           later actions of users: apply, app, merge, delete,
+//	                                      command, annotate; each with wait, objects and missing
 //
 // ${ns} is the case's namespace. The cases run at the same time, each in a namespace of its own, on
 // one real control plane with the real controller manager and scheduler, simulated nodes, and the

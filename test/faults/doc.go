@@ -1,12 +1,12 @@
 // Package faults runs real managers under faults, and checks that no fault changes the result.
 //
-//	bin: manager process ──▶ faultproxy ──▶ kube-apiserver ◀── simulated nodes, kube-controller-manager
-//	                            │ faults by seed, SIGKILL at the N-th write
-//	                            ▼
-//	loads (testdata/*.yaml) ──▶ end state == that of a run without faults
+//	manager process ──▶ faultproxy ──▶ kube-apiserver ◀── simulated nodes, controller manager
+//	                       │ faults by seed, SIGKILL at the N-th write
+//	                       ▼
+//	loads (testdata/*.yaml) ──▶ end state == end state of a run without faults
 //
 // The manager is a process of its own and reaches the API server through a proxy (package
-// faultproxy). Its layers of communication, above all internal/http2client, are therefore under test, too.
+// faultproxy). The tests therefore also cover how it communicates, above all internal/http2client.
 //
 // # Loads
 //
@@ -18,8 +18,8 @@
 //
 // # What must hold
 //
-//   - The end state is that of a run without faults: phases, counters, tables of nodes, outputs,
-//     objects of applications.
+//   - The end state is the same as in a run without faults: phases, counters, tables of nodes,
+//     outputs, objects of applications.
 //   - No pod is created more often than without faults: the ledger counts the UIDs under each name.
 //   - At every moment, in the order of the API server's own versions: no node is overcommitted, no
 //     gang begins without room for all of it, and at most one workflow holds a lock. Under kills, a

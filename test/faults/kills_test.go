@@ -288,8 +288,8 @@ func (c *changing) finish() (violations []string) {
 	return violations
 }
 
-// asWanted returns an error that names a difference between the applications' expected objects and
-// the actual objects.
+// asWanted returns an error that names a difference between the expected and the actual objects of
+// the applications.
 func (c *changing) asWanted() error {
 	left := map[string]string{}
 	for name, value := range c.want {

@@ -163,10 +163,9 @@ func (w *world) awaitUp(n int) {
 	})
 }
 
-// story returns what helps to understand a violation: the writes to a namespace as the proxy saw
-// them, all writes there as the server saw them, and the manager's log about it. If
-// LOCKSTEP_FAULT_LOGS names a directory, the story goes to a file there, with the manager's metrics
-// and goroutines.
+// story returns the records about a violation: the writes to a namespace as the proxy saw them, all
+// writes there as the server saw them, and the manager's log about it. If LOCKSTEP_FAULT_LOGS names
+// a directory, the story goes to a file there, with the manager's metrics and goroutines.
 func (w *world) story(ns string) string {
 	var out strings.Builder
 	var first time.Time

@@ -155,7 +155,7 @@ func scrub(v any) any {
 	return v
 }
 
-// differs returns how a state differs from the wanted one.
+// differs returns the differences between a state and the wanted one, or "".
 func (s state) differs(want state) string {
 	var out []string
 	for _, line := range s {

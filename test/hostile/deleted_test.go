@@ -43,8 +43,8 @@ spec: {components: [{name: {}, type: worker}]}
 `, ""},
 }
 
-// TestMalformedObjectsCanBeDeleted checks that an object that the manager can't handle goes away
-// when it is deleted, and that an event says what stays.
+// TestMalformedObjectsCanBeDeleted checks that an object that the manager can't handle ceases to
+// exist when it is deleted, and that an event says what remains.
 func TestMalformedObjectsCanBeDeleted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs a cluster")

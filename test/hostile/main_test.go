@@ -145,7 +145,7 @@ func (w *world) get(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return now
 }
 
-// delete deletes an object and waits until it is gone.
+// delete deletes an object and waits until it no longer exists.
 func (w *world) delete(u *unstructured.Unstructured) {
 	w.Helper()
 	background := metav1.DeletePropagationBackground
@@ -255,7 +255,7 @@ func (w *world) canariesLive(within time.Duration) error {
 		})
 	}
 	running.Wait()
-	// Nobody waits for the namespace to be gone.
+	// The test need not wait until the namespace is deleted.
 	_ = w.core.CoreV1().Namespaces().Delete(context.Background(), namespace.Name, metav1.DeleteOptions{})
 	var all []string
 	for _, err := range failures {

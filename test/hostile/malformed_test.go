@@ -273,9 +273,9 @@ steps: 5
 `, `steps: 5 is no list`, ""},
 }
 
-// TestMalformedObjects checks that the manager leaves an object that does not decode alone, and
-// nothing else. The manager tells its user once, and the users of objects that refer to it. After
-// its correction the object runs.
+// TestMalformedObjects checks that the manager ignores objects that do not decode, and no others.
+// The manager reports each once to its user and to the users of objects that refer to it. After its
+// correction the object runs.
 func TestMalformedObjects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs a cluster")

@@ -1,7 +1,7 @@
 package mutations
 
-// mutation is a mistake. In file, the only occurrence of old is replaced by new. The pairs in also
-// are replaced likewise, for behaviour that two pieces of code guard. The test in package pkg must
+// mutation is a mistake: in file, new replaces the only occurrence of old. The pairs in also are
+// further replacements, for behaviour that two pieces of code guard. The test in package pkg must
 // then fail.
 type mutation struct {
 	name     string

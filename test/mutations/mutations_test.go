@@ -15,7 +15,7 @@ import (
 
 const root = "../.."
 
-// mutationsMin is the minimal number of mutations. It keeps the list from shrinking.
+// mutationsMin is the minimum number of mutations. It keeps the list from shrinking.
 const mutationsMin = 50
 
 // mutated returns the content of the file with the mistake.

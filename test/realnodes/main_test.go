@@ -234,7 +234,7 @@ func eventually(t *testing.T, what string, condition wait.ConditionWithContextFu
 	}
 }
 
-// kill kills a process and waits until it is gone.
+// kill kills a process and waits until it has ended.
 func kill(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return err

@@ -28,8 +28,8 @@ var workflowFiles embed.FS
 
 // workflowCase is a workflow. The leading comments of its file say what is expected of it:
 //
-//	# DISPLAYNAME: TEXT, TEXT ...   the description of that node, or of the workflow by its name, has all the texts
-//	# pod DISPLAYNAME: init=N       how many init containers the node's pod has
+//	# DISPLAYNAME: TEXT, TEXT ...   texts in the description of the node, or of the workflow by name
+//	# pod DISPLAYNAME: init=N       the number of init containers of the node's pod
 type workflowCase struct {
 	workflow *wf.Workflow
 	nodes    map[string][]string

@@ -56,8 +56,8 @@ func withPolicies(policies string) string { return job("policies: [" + policies 
 // tasks returns a job of the given tasks.
 func tasks(list ...string) string { return "tasks: [" + strings.Join(list, ", ") + "]" }
 
-// client returns a client of the shared cluster as soon as its policies are in force, which is a
-// moment after their creation.
+// client returns a client of the shared cluster. It waits until the cluster's policies are in
+// effect, which is a moment after their creation.
 func client(t *testing.T) dynamic.Interface {
 	t.Helper()
 	c := dynamic.NewForConfigOrDie(localtest.Shared(t).RESTConfig())

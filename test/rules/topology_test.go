@@ -148,8 +148,8 @@ func TestAgentsWriteTheirOwnNodeOnly(t *testing.T) {
 	}
 }
 
-// TestWhatOfNodeTopologiesIsWhose checks that requests for moves need a right of their own, that
-// the manager writes only the status, and that an agent renews only its own lease.
+// TestWhatOfNodeTopologiesIsWhose checks that requests for moves need a separate right, that the
+// manager may write only the status, and that an agent may renew only its own lease.
 func TestWhatOfNodeTopologiesIsWhose(t *testing.T) {
 	admin := client(t)
 	if err := create(t, admin, topologies, "whose", machine, false); err != nil {

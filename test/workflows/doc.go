@@ -18,5 +18,5 @@
 // manager and simulated nodes, all at once in one namespace. Pods behave as the annotations of
 // their templates say: lockstep.dev/sim-duration, sim-exit-code, sim-message.
 //
-//	go test ./test/workflows -run TestEngine -rewrite     writes the tables anew: read what changed
+//	go test ./test/workflows -run TestEngine -rewrite     rewrites the tables: review the changes
 package workflows

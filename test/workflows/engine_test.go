@@ -118,8 +118,7 @@ func (l *library) ConfigMapKey(name, key string) (string, bool) {
 	return value, found
 }
 
-// play runs the simulation until done returns true, the workflow completes, or nothing is left to
-// happen.
+// play runs the simulation until done returns true, the workflow completes, or no change is left.
 func (w *world) play(done func() bool) {
 	for turn := 0; !done() && !w.run.Workflow.Status.Phase.Completed(); turn++ {
 		if turn > 10_000 {

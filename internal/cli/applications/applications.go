@@ -25,18 +25,18 @@ type verb struct {
 	*command.Verb[*applications.Client]
 }
 
-// newVerb adds kubectl's flags to cmd.
+// newVerb returns a verb for cmd, and adds kubectl's flags to cmd.
 func newVerb(s command.Streams, cmd *cobra.Command) verb {
 	return verb{command.NewVerb(s, cmd, applications.New)}
 }
 
-// onNamed sets what the verb does, like Run, for a verb that takes applications by name.
+// onNamed does the same as Run for a verb that takes applications by name.
 func (v verb) onNamed(do func(ctx context.Context, client *applications.Client, namespace string, args []string) error,
 	options ...names.Option) *cobra.Command {
 	return names.Take(v.Run(do), names.Application, options...)
 }
 
-// names completes names of applications.
+// names returns a function that completes names of applications.
 func (v verb) names() cobra.CompletionFunc {
 	return v.Complete(func(ctx context.Context, client *applications.Client, namespace string) (all []string,
 		err error) {

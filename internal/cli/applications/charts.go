@@ -16,7 +16,7 @@ import (
 )
 
 // fetchedCharts fetches the charts of a preview and waits for them. It does not read passwords and
-// values that are kept in the cluster.
+// values from the cluster.
 type fetchedCharts struct {
 	ctx   context.Context
 	err   io.Writer

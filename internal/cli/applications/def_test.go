@@ -10,7 +10,7 @@ import (
 )
 
 // TestFilesOfCUEBecomeManifests prints a CUE file, which kubectl cannot read, as a manifest, which
-// kubectl can read, and reads that manifest again.
+// kubectl can read, and then reads that manifest.
 func TestFilesOfCUEBecomeManifests(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -54,8 +54,8 @@ func (d definitionSet) addFrom(ctx context.Context, client *applications.Client,
 	if err != nil {
 		return err
 	}
-	// Backwards, because the definitions of the namespace come first in the list and take
-	// precedence.
+	// The definitions of the namespace come first in the list and take precedence, so add them
+	// last.
 	for i := len(components) - 1; i >= 0; i-- {
 		def := render.OfComponent(&components[i])
 		d[def.String()] = def
@@ -92,15 +92,15 @@ func (d definitionSet) compile(kind render.Kind, name string) (*render.Template,
 
 var _ plan.Definitions = definitionSet{}
 
-// definitionOf returns the definition in an object, or nil if the object is none. It drops fields
-// that a definition does not have, as the API server does; definitionAndStrays reports them.
+// definitionOf returns the definition in an object, or nil if the object is no definition. It drops
+// unknown fields, as the API server does.
 func definitionOf(u *unstructured.Unstructured) (*render.Definition, error) {
 	def, _, err := definitionAndStrays(u)
 	return def, err
 }
 
-// definitionAndStrays is definitionOf, and also returns an error strays that names fields a
-// definition does not have.
+// definitionAndStrays does the same as definitionOf. If there are unknown fields, strays is an
+// error that names them.
 func definitionAndStrays(u *unstructured.Unstructured) (def *render.Definition, strays, err error) {
 	convert := func(into any) error {
 		err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, into, true)
@@ -174,8 +174,8 @@ func readObjects(s command.Streams, files []string) ([]*unstructured.Unstructure
 	return out, nil
 }
 
-// inProcess returns a function that evaluates definitions and charts in this process. They are the
-// user's own and the machine is the user's, so no isolation is needed.
+// inProcess returns a function that evaluates definitions and charts in this process. No isolation
+// is needed, because both they and the machine are the user's own.
 func inProcess() render.Run {
 	definitions, charts := render.InProcess(), chart.InProcess()
 	return func(evaluator string, request []byte) ([]byte, error) {

@@ -1,10 +1,10 @@
 // Package applications holds the verbs of applications, which are below 'lockstep app', and of
 // definitions, which are below 'lockstep def'.
 //
-//	up, delete ──▶ changes of applications; workflow, rollback ──▶ changes of how they are deployed
-//	ls, status, revisions, diff, logs ──▶ what is in the cluster
-//	exec, port-forward ──▶ pods of an application
-//	dry-run, def ──▶ definitions.go: what definitions make of manifests, on this machine
+//	up, delete ──▶ change applications; workflow, rollback ──▶ change their deployment
+//	ls, status, revisions, diff, logs ──▶ show what is in the cluster
+//	exec, port-forward ──▶ connect to pods of an application
+//	dry-run, def ──▶ definitions.go: render manifests with definitions, on this machine
 //
-// What the verbs do in the cluster is in package submit/applications.
+// Package submit/applications does for the verbs what they do in the cluster.
 package applications

@@ -111,8 +111,7 @@ func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs def
 	return nil
 }
 
-// anyKind answers without a cluster whether a kind is namespaced: every kind is, except the named
-// cluster-scoped ones.
+// anyKind tells without a cluster which kinds are namespaced: all except some well-known ones.
 type anyKind struct{}
 
 func (anyKind) Namespaced(gvk schema.GroupVersionKind) (bool, error) {

@@ -12,7 +12,7 @@ import (
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
-// podChoice are flags that say which pods of an application are meant.
+// podChoice holds the flags that choose pods of an application.
 type podChoice struct{ component, pod, container string }
 
 func (p *podChoice) flags(cmd *cobra.Command) {
@@ -53,7 +53,7 @@ func (p *podChoice) pods(ctx context.Context, client *applications.Client,
 		app.Status.Phase, name)
 }
 
-// one returns a chosen pod that runs, for a verb that talks to one pod.
+// one returns the first chosen pod that runs. It fails if none runs.
 func (p *podChoice) one(ctx context.Context, client *applications.Client, namespace, name string) (*corev1.Pod, error) {
 	pods, err := p.pods(ctx, client, namespace, name)
 	if err != nil {

@@ -49,7 +49,8 @@ first Service, or of its first container that has one. A local port that is empt
 	}, names.First, names.Offline)
 }
 
-// somePort returns a port to forward if the user names none.
+// somePort returns the port to forward if the user names none: the first of the application's
+// Services, or else of the pod's containers.
 func somePort(ctx context.Context, client *applications.Client, namespace, name, component string,
 	pod *corev1.Pod) ([]string, error) {
 	app, err := client.Get(ctx, namespace, name)

@@ -31,7 +31,7 @@ func printPods(out io.Writer, pods []corev1.Pod) error {
 	return w.Flush()
 }
 
-// printEndpoints prints where an application's Services can be reached.
+// printEndpoints prints the addresses and ports of an application's Services.
 func printEndpoints(out io.Writer, services []corev1.Service) error {
 	w := command.Columns(out)
 	fmt.Fprint(w, "CLUSTER\tCOMPONENT\tREF(KIND/NAMESPACE/NAME)\tENDPOINT\tINNER\n")
@@ -175,8 +175,8 @@ func typeOf(app *oam.Application, component string) string {
 	return ""
 }
 
-// printTree draws an application's objects as a tree below their clusters and namespaces. The
-// own cluster comes first.
+// printTree draws an application's objects as a tree below their clusters and namespaces. The local
+// cluster comes first.
 func printTree(out io.Writer, app *oam.Application) error {
 	type place struct{ cluster, namespace string }
 	byPlace := map[place][]string{}

@@ -68,7 +68,7 @@ did not come to run within --timeout.`,
 	})
 }
 
-// await waits until an application runs, and prints its progress.
+// await waits until an application runs in the given generation, and prints its progress.
 func (v verb) await(ctx context.Context, client *applications.Client, namespace, name string, generation int64) error {
 	said := ""
 	for {

@@ -28,8 +28,8 @@ func newWorkflow(s command.Streams) *cobra.Command {
 	)
 }
 
-// newWorkflowVerb returns a verb that writes a workflow command into the application for the
-// manager to carry out.
+// newWorkflowVerb returns a verb that writes a workflow command into the application. The manager
+// carries the command out.
 func newWorkflowVerb(s command.Streams, verb, short string) *cobra.Command {
 	var step string
 	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  lockstep app workflow " + verb + " shop",
@@ -66,7 +66,7 @@ func newWorkflowVerb(s command.Streams, verb, short string) *cobra.Command {
 	})
 }
 
-// possible returns why a command about an application's workflow would have no effect, or nil.
+// possible returns an error if a command about an application's workflow would have no effect.
 func possible(app *oam.Application, verb string) error {
 	w := app.Status.Workflow
 	switch {

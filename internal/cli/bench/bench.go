@@ -1,5 +1,5 @@
-// Package bench holds the verbs of the laboratory, which are below 'lockstep bench': run.go has the
-// flags of all scenarios, a file for each measurement those of its own.
+// Package bench holds the verbs of the laboratory, which are below 'lockstep bench'. run.go has the
+// flags that all scenarios share; each measurement has a file for its own flags.
 package bench
 
 import (
@@ -17,7 +17,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// New returns the command 'bench'. version is the program's.
+// New returns the command 'bench'. version is the version of this program.
 func New(s command.Streams, version string) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "bench",
@@ -25,15 +25,14 @@ func New(s command.Streams, version string) *cobra.Command {
 	}, newRun(s, version), newLoad(s))
 }
 
-// scenarios lists the scenarios of 'bench run', outputs its output forms.
+// scenarios lists the scenarios of 'bench run', and outputs lists its output forms.
 var (
 	scenarios = append([]string{scenario.Batch, workflows.Queued, workflows.Rate, cpus.Scenario},
 		applications.Scenarios...)
 	outputs = []string{"table", "wide", "json"}
 )
 
-// complete sets the default of --out, and finds the programs that control planes of the laboratory
-// are started from.
+// complete sets the default of --out, and finds the programs that start control planes.
 func (f *flags) complete() (err error) {
 	if f.OutDir == "" {
 		f.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))

@@ -17,7 +17,7 @@ func (b *cpuBench) add(flags *flags) {
 		"of cpu-topology: requests on their way to the web server at a time")
 }
 
-// run measures the benefit of CPU pinning on this machine.
+// run measures the effect of CPU pinning on this machine.
 func (b *cpuBench) run(f *flags) (err error) {
 	cfg := b.cfg
 	if cfg.Config, err = f.series(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
-// flags holds the flags of 'bench run' that all scenarios have.
+// flags holds the flags of 'bench run' that scenarios share.
 type flags struct {
 	command.Streams
 	jobs.Config
@@ -38,7 +38,7 @@ func (f *flags) series() (series.Config, error) {
 	return cfg, nil
 }
 
-// runSeries makes a measurement, and prints where the results are and what they are.
+// runSeries makes a measurement, and prints the path of the report and the results.
 func runSeries[T any, R interface {
 	*T
 	Table(io.Writer) error

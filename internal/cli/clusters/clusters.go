@@ -1,5 +1,5 @@
-// Package clusters holds the verbs of managed clusters, which are below 'lockstep cluster'. Local
-// clusters are the subject of package local.
+// Package clusters holds the verbs of managed clusters, which are below 'lockstep cluster'. Package
+// local has the verbs of local clusters.
 package clusters
 
 import (
@@ -37,7 +37,7 @@ func newVerb(s command.Streams, cmd *cobra.Command) verb {
 	return v
 }
 
-// names completes names of managed clusters.
+// names returns a function that completes names of managed clusters.
 func (v verb) names() cobra.CompletionFunc {
 	return v.Complete(func(ctx context.Context, client *submit.Client, _ string) (names []string, err error) {
 		list, _, err := client.List(ctx)
@@ -48,8 +48,8 @@ func (v verb) names() cobra.CompletionFunc {
 	})
 }
 
-// onOne makes the verb act on the cluster that its first argument names. do returns what is then
-// printed.
+// onOne returns the verb's command. It calls do for the cluster that the first argument names, and
+// prints the line that do returns.
 func (v verb) onOne(cmd *cobra.Command,
 	do func(ctx context.Context, client *submit.Client, name string) (string, error)) *cobra.Command {
 	cmd.ValidArgsFunction = command.First(v.names())

@@ -72,7 +72,7 @@ func newList(s command.Streams) *cobra.Command {
 	})
 }
 
-// managedCluster is the printed form of a managed cluster. It holds no credential.
+// managedCluster is the printed form of a managed cluster, without its credential.
 type managedCluster struct {
 	Name     string            `json:"name"`
 	Alias    string            `json:"alias,omitempty"`

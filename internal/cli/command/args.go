@@ -34,7 +34,7 @@ func AtMostOneArg(name string) cobra.PositionalArgs {
 // SomeArgs requires at least one argument. The error calls them name.
 func SomeArgs(name string) cobra.PositionalArgs { return Args(1, math.MaxInt, "want at least 1 "+name) }
 
-// Args requires min to max arguments. The error is text, which may take their number as %d.
+// Args requires min to max arguments. The error is text, in which %d is the number of arguments.
 func Args(min, max int, text string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch n := len(args); {

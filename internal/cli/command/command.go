@@ -46,7 +46,7 @@ func Must(err error) {
 	}
 }
 
-// Group makes cmd the parent of verbs. Without a verb cmd itself is wrong usage.
+// Group makes cmd the parent of verbs, and returns cmd. To call cmd without a verb is wrong usage.
 func Group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(verbs...)
 	cmd.Args = NoArgs
@@ -63,8 +63,8 @@ func Group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Interruptible returns the context of a command that ends at the first interrupt and, if timeout
-// is not zero, after it. A second interrupt ends the process at once.
+// Interruptible returns a context for a command. The context ends at the first interrupt and, if
+// timeout is not zero, after timeout. A second interrupt ends the process at once.
 func Interruptible(cmd *cobra.Command, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

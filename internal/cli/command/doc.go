@@ -1,10 +1,10 @@
-// Package command is what the commands of lockstep have in common: streams, exit codes, arguments,
-// flags, how a verb reaches its cluster, and how it prints.
+// Package command has what the commands of lockstep share: streams, exit codes, arguments, flags,
+// the connection of a verb to its cluster, and printing.
 //
 //	NewVerb ──▶ Verb: kubectl's flags; Complete: names for the shell; Run: a client, a namespace
 //	Usage, Usagef ──▶ errors of wrong usage, exit code 2
 //	OutputFlag ──▶ -o; Print and PrintObject print in its forms
-//	DryRun ──▶ --dry-run, and the word that a verb reports its success with
+//	DryRun ──▶ --dry-run, and the word with which a verb reports its success
 //
-// Names of objects in arguments are the subject of package names.
+// Package names reads names of objects in arguments.
 package command

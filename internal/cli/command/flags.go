@@ -37,8 +37,8 @@ func (w word) Set(text string) error {
 	return nil
 }
 
-// WordFlag adds a flag whose value must be one of words. *value is the default, which need not be
-// among them.
+// WordFlag adds a flag whose value must be one of words. The default is *value, which need not be
+// one of them.
 func WordFlag(cmd *cobra.Command, value *string, name, short, usage string, words ...string) {
 	cmd.Flags().VarP(word{value, words}, name, short, usage)
 	CompleteWords(cmd, name, words...)
@@ -77,8 +77,8 @@ func (d *DryRun) AddChecked(cmd *cobra.Command) {
 	d.Add(cmd, "only say what would be done: the API server checks it and keeps nothing", DryRunServer, DryRunClient)
 }
 
-// AddPrinted adds the flag --dry-run for verbs that send manifests. Without a value it prints what
-// would be sent; sent is the verb's word for that.
+// AddPrinted adds the flag --dry-run for verbs that send manifests. Without a value the flag makes
+// the verb print what it would send; sent is the verb's word for sending.
 func (d *DryRun) AddPrinted(cmd *cobra.Command, sent string) {
 	d.Add(cmd, `"client": print what would be `+sent+`; "server": have it checked and nothing kept`, DryRunClient,
 		DryRunServer)
@@ -87,13 +87,13 @@ func (d *DryRun) AddPrinted(cmd *cobra.Command, sent string) {
 // On reports whether the run must not change anything.
 func (d DryRun) On() bool { return d.Client() || d.Server() }
 
-// Client reports whether nothing may be sent.
+// Client reports whether nothing may be sent to the API server.
 func (d DryRun) Client() bool { return d == DryRunClient }
 
 // Server reports whether the API server checks what is sent and keeps nothing.
 func (d DryRun) Server() bool { return d == DryRunServer }
 
-// Said returns done, a verb's word for its success, and marks it in a dry run.
+// Said returns done, a verb's word for its success, with a mark in a dry run.
 func (d DryRun) Said(done string) string {
 	if d.On() {
 		return done + " (dry run)"
@@ -101,8 +101,8 @@ func (d DryRun) Said(done string) string {
 	return done
 }
 
-// ApplicationFlags adds the flags about the rights of applications that the manager and its
-// installation have.
+// ApplicationFlags adds the flags about the rights of applications, which the commands 'manager'
+// and 'install' share.
 func ApplicationFlags(cmd *cobra.Command, allowRequestsTo *[]string, actAsManager *bool) {
 	f := cmd.Flags()
 	f.StringSliceVar(allowRequestsTo, strings.TrimPrefix(egress.Flag, "--"), nil, "what applications may reach beside public addresses, "+

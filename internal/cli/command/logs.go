@@ -19,7 +19,7 @@ type LogFlags struct {
 	tail int64
 }
 
-// Add adds the flags. follow and previous are the usage of the flags of these names.
+// Add adds the flags. follow and previous are the usage texts of --follow and --previous.
 func (l *LogFlags) Add(cmd *cobra.Command, follow, previous string) {
 	f := cmd.Flags()
 	f.BoolVarP(&l.Follow, "follow", "f", false, follow)

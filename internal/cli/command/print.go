@@ -38,8 +38,8 @@ func PrintJSON(out io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// ObjectPrinter returns a function that prints objects in the form of -o: json, yaml or name. It
-// returns nil for the verb's default form.
+// ObjectPrinter returns a function that prints objects in the form of -o: json, yaml or name. The
+// function is nil if output is empty.
 func ObjectPrinter(output string, out io.Writer) (func(runtime.Object) error, error) {
 	var p printers.ResourcePrinter
 	switch output {
@@ -70,8 +70,8 @@ func PrintObject(out io.Writer, output string, o runtime.Object) error {
 // Columns returns a writer that aligns columns that are separated by tabs. It must be flushed.
 func Columns(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
 
-// Malformed reports whether an object of a list did not decode and so has only its metadata. It
-// then prints the reason.
+// Malformed reports whether an object of a list did not decode and therefore has only its metadata.
+// If so, it prints the reason.
 func (s Streams) Malformed(o metav1.Object) bool {
 	why := malformed.Of(o)
 	if why != nil {

@@ -27,7 +27,8 @@ type Verb[C any] struct {
 	client func(*rest.Config, kubeclient.DryRun) (C, error)
 }
 
-// NewVerb adds kubectl's flags to cmd. client makes the client that Run hands on.
+// NewVerb returns a verb for cmd, and adds kubectl's flags to cmd. client creates the client that
+// Run passes to the verb.
 func NewVerb[C any](s Streams, cmd *cobra.Command, client func(*rest.Config, kubeclient.DryRun) (C, error)) *Verb[C] {
 	return &Verb[C]{Streams: s, Kube: KubeFlags(cmd), cmd: cmd, client: client}
 }
@@ -41,7 +42,8 @@ func (v *Verb[C]) Connect() (client C, namespace string, err error) {
 	return client, namespace, err
 }
 
-// Run sets what the verb does, and returns its command. ctx ends at an interrupt and after Timeout.
+// Run makes the verb's command call do, and returns the command. ctx ends at an interrupt and after
+// Timeout.
 func (v *Verb[C]) Run(do func(ctx context.Context, client C, namespace string, args []string) error) *cobra.Command {
 	v.cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, namespace, err := v.Connect()
@@ -55,7 +57,8 @@ func (v *Verb[C]) Run(do func(ctx context.Context, client C, namespace string, a
 	return v.cmd
 }
 
-// Check sets a check of flags and arguments, which comes before the verb connects to the cluster.
+// Check makes the verb's command call check, for flags and arguments, before it connects to the
+// cluster.
 func (v *Verb[C]) Check(check func(args []string) error) {
 	v.cmd.PreRunE = func(_ *cobra.Command, args []string) error { return check(args) }
 }

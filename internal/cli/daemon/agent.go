@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// NewAgent returns the command 'agent'. version is the program's.
+// NewAgent returns the command 'agent'. version is the version of this program.
 func NewAgent(s command.Streams, version string) *cobra.Command {
 	var (
 		kubeconfig, kubecontext, root, reserved string

@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logTo returns the log of a daemon. The API client then logs to it, too.
+// logTo returns a log for a daemon that writes to out, and makes the API client use it, too.
 func logTo(out io.Writer, verbose bool) *slog.Logger {
 	level := slog.LevelInfo
 	if verbose {

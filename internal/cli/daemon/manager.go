@@ -17,8 +17,9 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// managerPace makes the manager spend CPU, of which it uses a tenth of a core at full load, to save
-// memory: nearly all of its heap is caches that stay. $GOGC overrides it.
+// managerPace is the pace of the manager's garbage collector. It spends CPU time, of which the
+// manager uses a tenth of a core at full load, to save memory: nearly all of the heap is long-lived
+// caches. $GOGC overrides it.
 var managerPace = gcpace.Pace{Percent: 33, Slack: 28 << 20}
 
 // NewManager returns the command 'manager'.

@@ -181,5 +181,5 @@ func waitForRuns(ctx context.Context, progress io.Writer, objects []*submit.Obje
 	return failed, err
 }
 
-// namedMax is the maximal number of runs that a message names.
+// namedMax is the maximum number of runs that a message names.
 const namedMax = 3

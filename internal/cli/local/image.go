@@ -85,8 +85,8 @@ imagePullPolicy: IfNotPresent.`,
 	return cmd
 }
 
-// imageArchive returns the archive at path. If path is a directory, it makes a temporary archive of
-// it, which release removes.
+// imageArchive returns the path of an image archive: path itself or, if path is a directory, a
+// temporary archive of it, which release removes.
 func imageArchive(path string, image ociimage.Image) (archive string, release func(), err error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // defaultCluster is the default name of a local cluster.
 const defaultCluster = "default"
 
-// twoInterrupts returns a context that the first Ctrl-C ends and a context that the second ends.
+// twoInterrupts returns a context that ends at the first interrupt and one that ends at the second.
 func twoInterrupts(errOut io.Writer) (first, second context.Context, release func()) {
 	first, cancelFirst := context.WithCancel(context.Background())
 	second, cancelSecond := context.WithCancel(context.Background())
@@ -62,7 +62,7 @@ func NewSupervisor() *cobra.Command {
 	}
 }
 
-// clusterError adds advice to the error of a name for which there is no cluster.
+// clusterError returns err, or an error with advice if there is no cluster of that name.
 func clusterError(name string, err error) error {
 	if !errors.Is(err, supervise.ErrNoCluster) {
 		return err

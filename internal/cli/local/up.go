@@ -93,7 +93,7 @@ interrupted.`,
 	return cmd
 }
 
-// checkUp refuses wrong flags, with their names, before anything is started.
+// checkUp checks the flags, so that errors name them, and sets the paths of programs in spec.
 func checkUp(spec *supervise.Spec) (err error) {
 	if err := supervise.ValidName(spec.Name); err != nil {
 		return command.Usagef("--name %w", err)

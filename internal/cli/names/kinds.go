@@ -23,7 +23,7 @@ func (k Kind) group() string {
 	return group
 }
 
-// Has reports whether word names the kind: as its plural, singular or short form. The plural and
+// Has reports whether word is the plural, the singular or a short form of the kind. The plural and
 // the singular may have the group appended.
 func (k Kind) Has(word string) bool {
 	word = strings.ToLower(word)
@@ -55,8 +55,8 @@ var (
 	Pod         = Kind{"pods", "pod", []string{"po"}}
 )
 
-// knownKinds lists the kinds of Lockstep and of Kubernetes itself. Before a name, a word for one of
-// them is always read as a kind, whatever the verb. A cluster may serve more kinds.
+// knownKinds lists the kinds of Lockstep and of Kubernetes itself. Every verb reads a word for one
+// of them before a name as a kind. A cluster may serve more kinds.
 var knownKinds = []Kind{
 	Workflow, WorkflowTemplate, ClusterWorkflowTemplate, CronWorkflow, Application, Node, Pod, Cluster,
 	{"jobs.batch.volcano.sh", "job", []string{"vcjob", "vj"}},

@@ -10,26 +10,27 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 )
 
-// An Option says how a verb takes names.
+// Option changes how a verb takes names.
 type Option func(*nameArgs)
 
-// First says that only the first argument names an object.
+// First is the Option for a verb whose first argument alone names an object.
 func First(n *nameArgs) { n.first = true }
 
-// Offline says that the verb needs no cluster. No cluster is then asked for its kinds.
+// Offline is the Option for a verb that needs no cluster: no cluster is asked for its kinds.
 func Offline(n *nameArgs) { n.offline = true }
 
-// nameArgs says how a verb takes objects by name.
+// nameArgs describes how a verb takes objects by name.
 type nameArgs struct {
 	kind           Kind
 	first, offline bool
-	// below is true if the verb is below a command that names the kind, such as 'lockstep app': a
-	// word before which no kind is expected is then a name, whatever else it may mean.
+	// below is true if the verb is below a command that names the kind, such as 'lockstep app'.
+	// Then only the first of several arguments may be a kind. All others are names, even if they
+	// are words for kinds, too.
 	below bool
 }
 
-// Take lets users write the kind with the names of objects that cmd takes. cmd receives only names.
-// It is called when everything else of cmd is set, and returns cmd.
+// Take lets users write the kind with the names of objects that cmd takes; cmd itself receives only
+// names. Call Take after setting all other fields of cmd. It returns cmd.
 func Take(cmd *cobra.Command, kind Kind, options ...Option) *cobra.Command {
 	n := nameArgs{kind: kind}
 	for _, o := range options {
@@ -66,7 +67,7 @@ func Take(cmd *cobra.Command, kind Kind, options ...Option) *cobra.Command {
 	return cmd
 }
 
-// in returns n for the place of cmd in the tree of commands.
+// in returns n with below set according to the parents of cmd.
 func (n nameArgs) in(cmd *cobra.Command) nameArgs {
 	for c := cmd.Parent(); c != nil && c.HasParent(); c = c.Parent() {
 		n.below = n.below || n.kind.Has(c.Name())
@@ -77,10 +78,9 @@ func (n nameArgs) in(cmd *cobra.Command) nameArgs {
 // Read returns args with KIND/NAME and KIND NAME replaced by the objects' names.
 func Read(kind Kind, args []string) ([]string, error) { return nameArgs{kind: kind}.read(args, nil) }
 
-// read returns args with KIND/NAME and KIND NAME replaced by the objects' names. A word for a kind
-// is not read as a name: an argument that may be either is an error, unless n.below and nothing
-// that the word may be the kind of follows. served reports whether the cluster has a kind for a
-// word that is not among knownKinds; if it is nil, no cluster is asked.
+// read returns args with KIND/NAME and KIND NAME replaced by the objects' names. It refuses an
+// argument that may be a kind or a name; see below for exceptions. served reports whether the
+// cluster has a kind for a word that is not among knownKinds; if it is nil, no cluster is asked.
 func (n nameArgs) read(args []string, served func(word string) bool) ([]string, error) {
 	if len(args) == 0 {
 		return args, nil

@@ -118,7 +118,8 @@ Exit codes: 0 done, or asked for; 1 a repack has failed; 2 wrong usage; 3 the --
 	return names.Take(cmd, names.Node, names.Offline)
 }
 
-// planRepack plans a repack of the named nodes, or of all. It also returns the number of nodes.
+// planRepack plans a repack of the named nodes, or of all nodes if names is empty. It also returns
+// the number of nodes.
 func planRepack(s command.Streams, source *clusterSource, names []string,
 	budget repack.Budget) (repackPlan, int, error) {
 	plan := repackPlan{SchemaVersion: "v1", Nodes: []repackNode{}}

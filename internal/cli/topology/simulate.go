@@ -130,8 +130,8 @@ func (o *simulation) run(ctx context.Context, s command.Streams) error {
 	return o.judge(s, report.Summaries)
 }
 
-// judge prints where Lockstep's policies miss their targets. It returns an error if the installed
-// policy misses them and --check is set.
+// judge prints the combinations in which Lockstep's policies miss their targets. It returns an
+// error if --check is set and the policy simulate.Own misses them.
 func (o *simulation) judge(s command.Streams, summaries []simulate.Summary) error {
 	missed := 0
 	for _, r := range summaries {
@@ -217,7 +217,7 @@ func (o *simulation) generated(ctx context.Context, s command.Streams) ([]simula
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	// By nodes, machine and mix, then policy, then seed.
+	// Sort by nodes, machine and mix, then policy, then seed.
 	order := policyNames()
 	slices.SortStableFunc(results, func(a, b simulate.Result) int {
 		return cmp.Or(cmp.Compare(slices.Index(o.nodes, a.Nodes), slices.Index(o.nodes, b.Nodes)),

@@ -32,8 +32,8 @@ func New(s command.Streams) *cobra.Command {
 	}, newShow(s), newSimulate(s), newRepack(s))
 }
 
-// clusterSource says where a verb reads a cluster's machines and pinned pods: from a dump or from
-// the cluster itself.
+// clusterSource is the source from which a verb reads a cluster's machines and pinned pods: a dump
+// or the cluster itself.
 type clusterSource struct {
 	dump    string
 	machine string // topology assumed for nodes without a NodeTopology
@@ -184,7 +184,7 @@ func chosenView(s command.Streams, source *clusterSource, args []string, root, m
 	return v, nil
 }
 
-// nodeNames lists at most ten nodes for an error message, and the number of the others.
+// nodeNames returns at most ten names of nodes and the number of the others, for an error message.
 func nodeNames(c *dump.Cluster) string {
 	var names []string
 	for _, n := range c.Nodes[:min(len(c.Nodes), 10)] {

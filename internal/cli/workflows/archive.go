@@ -28,7 +28,7 @@ const archiveEnv = "LOCKSTEP_ARCHIVE"
 // archiveFile is the archive's file name in the directory of a local cluster.
 const archiveFile = "archive.db"
 
-// archiveFlags holds the flags that say where the archive is.
+// archiveFlags holds the flags that locate the archive.
 type archiveFlags struct{ source string }
 
 func (a *archiveFlags) add(cmd *cobra.Command) {
@@ -38,7 +38,7 @@ func (a *archiveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Lookup("archive").DefValue = ""
 }
 
-// open opens the archive and returns it with the namespace to look in. The caller closes the
+// open opens the archive and returns it with the namespace to search. The caller closes the
 // archive.
 func (a *archiveFlags) open(ctx context.Context, v *Verb) (*archive.DB, string, error) {
 	namespace, _, err := v.Kube.ToRawKubeConfigLoader().Namespace()
@@ -66,7 +66,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// getArchived is Get for the archive.
+// getArchived does the same as Get with the workflows of the archive.
 func (g *Getting) getArchived(ctx context.Context, v *Verb, names []string) error {
 	db, namespace, err := g.archive.open(ctx, v)
 	if err != nil {
@@ -174,8 +174,8 @@ func (c *archiveChange) addParameters() {
 	c.cmd.Flags().StringArrayVarP(&c.parameters, "parameter", "p", nil, "NAME=VALUE: another value for an argument")
 }
 
-// run makes the verb call act for each workflow. act returns a workflow's name, of which done is
-// then printed.
+// run returns the verb's command. It calls act for each named workflow, and prints done after the
+// name that act returns.
 func (c *archiveChange) run(done string,
 	act func(context.Context, *archive.DB, *wf.Workflow) (name string, err error)) *cobra.Command {
 	c.cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -13,14 +13,15 @@ import (
 	"lockstep.dev/lockstep/internal/submit/workflows"
 )
 
-// change is a verb that changes workflows, which are named or selected.
+// change is a verb that changes workflows, which the user names or selects.
 type change struct {
 	*Verb
 	cmd    *cobra.Command
 	choice selection
 }
 
-// newChange returns a verb that changes workflows. running is true if it is for running ones.
+// newChange returns a verb that changes workflows. If running is true, only the names of running
+// workflows are completed.
 func newChange(s command.Streams, use, short, long string, running bool) *change {
 	cmd := &cobra.Command{Use: use + " [WORKFLOW...]", Short: short, Long: long,
 		Example: "  lockstep " + use + " hello\n  lockstep " + use + " -l team=data --dry-run"}
@@ -31,7 +32,7 @@ func newChange(s command.Streams, use, short, long string, running bool) *change
 	return c
 }
 
-// run makes the verb call act for each workflow, and then print done.
+// run returns the verb's command. It calls act for each chosen workflow, and then prints done.
 func (c *change) run(done string, act func(context.Context, *workflows.Client, ref) error) *cobra.Command {
 	return names.Take(c.Run(func(ctx context.Context, client *workflows.Client, namespace string, args []string) error {
 		list, err := c.choice.chosen(ctx, c.Verb, client, namespace, args)

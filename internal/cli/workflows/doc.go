@@ -5,7 +5,7 @@
 //	change.go ──▶ suspend, resume, stop, terminate, node set, delete
 //	rerun.go ──▶ retry, resubmit
 //	templates.go, crons.go ──▶ template, cluster-template and cron
-//	submit.go ──▶ what the verb submit of package jobs takes for workflows
+//	submit.go ──▶ the flags for workflows of the verb submit in package jobs
 //
-// What the verbs do in the cluster is in package submit/workflows.
+// Package submit/workflows does for the verbs what they do in the cluster.
 package workflows

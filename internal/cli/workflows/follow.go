@@ -59,7 +59,7 @@ func (f *Following) follow(ctx context.Context, v *Verb, client *workflows.Clien
 		return verdict(w)
 	case f.Wait:
 		var errs []error
-		// one after the other: the last workflow to end determines the duration
+		// Waiting for one after the other takes no longer: the last workflow to end determines it.
 		for _, r := range list {
 			w, err := client.Wait(ctx, r.namespace, r.name)
 			if ctx.Err() != nil {

@@ -18,7 +18,8 @@ import (
 
 // Getting holds the flags that get and list have for workflows.
 type Getting struct {
-	// Values of flags that the verbs add themselves: -o, --selector and --field-selector.
+	// Output, Labels and Fields are the values of -o, --selector and --field-selector, which the
+	// verbs add themselves.
 	Output, Labels, Fields string
 
 	selection
@@ -27,7 +28,7 @@ type Getting struct {
 	noHeaders, running bool
 	archived           bool
 	archive            archiveFlags
-	// inArchive is true for the verbs of 'lockstep archive', whatever the flag --archived says.
+	// inArchive makes Get read the archive even without --archived, for 'lockstep archive'.
 	inArchive bool
 }
 
@@ -43,7 +44,7 @@ func (g *Getting) Add(cmd *cobra.Command) {
 	g.archive.add(cmd)
 }
 
-// Given returns a flag that is set and that only workflows have, or "".
+// Given returns the name of a flag that is set and that is for workflows only, or "".
 func (g *Getting) Given(cmd *cobra.Command) (flag string) {
 	for _, name := range []string{"status", "completed", "resubmitted", "prefix", "older", "running", "since",
 		"archived", "node-field-selector"} {
@@ -54,7 +55,7 @@ func (g *Getting) Given(cmd *cobra.Command) (flag string) {
 	return ""
 }
 
-// Get lists workflows, or draws those that names names.
+// Get prints the workflows called names, or a list of workflows if names is empty.
 func (g *Getting) Get(cmd *cobra.Command, v *Verb, names []string) error {
 	ctx, stop := command.Interruptible(cmd, 0)
 	defer stop()
@@ -92,7 +93,7 @@ func (g *Getting) list(ctx context.Context, client *workflows.Client,
 	q.Namespace, q.Labels, q.Fields, q.Running, q.Since = namespace, g.Labels, g.Fields, g.running, g.since
 	err = client.List(ctx, q, func(w *wf.Workflow) error {
 		if g.Output != "json" && g.Output != "yaml" && g.Output != "wide" {
-			// saves memory; this output form needs none of them
+			// This output needs none of these fields: free their memory.
 			w.Spec.Templates, w.Status.StoredTemplates, w.Status.StoredWorkflowTemplateSpec = nil, nil, nil
 		}
 		list = append(list, *w)

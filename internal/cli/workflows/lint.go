@@ -19,7 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// newLint returns the verb lint for one kind, or for all kinds.
+// newLint returns the verb lint for one kind, or for all kinds if kind is empty.
 func newLint(s command.Streams, kind string) *cobra.Command {
 	var (
 		kinds   []string

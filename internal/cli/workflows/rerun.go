@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/rerun"
 )
 
-// rerunVerb is a verb that makes workflows run again.
+// rerunVerb is a verb that runs workflows again: retry or resubmit.
 type rerunVerb struct {
 	*Verb
 	choice     selection
@@ -35,8 +35,8 @@ func newRerun(s command.Streams, cmd *cobra.Command) *rerunVerb {
 	return r
 }
 
-// run passes each chosen workflow's present state to act, and follows the workflows that act
-// returns.
+// run returns the verb's command. It passes each chosen workflow's present state to act, and
+// follows the workflows that act returns.
 func (r *rerunVerb) run(done string,
 	act func(context.Context, *workflows.Client, *wf.Workflow) (*wf.Workflow, error)) *cobra.Command {
 	return names.Take(r.Run(func(ctx context.Context, client *workflows.Client, namespace string, args []string) error {
@@ -66,7 +66,8 @@ func (r *rerunVerb) run(done string,
 	}), names.Workflow)
 }
 
-// eachPrinted is each with the flag -o: it prints the workflows that act returns.
+// eachPrinted calls act for every workflow. If output is not empty, it prints the workflows that
+// act returns in that form; otherwise it prints the same as each.
 func (v *Verb) eachPrinted(list []ref, done, output string, act func(ref) (*wf.Workflow, error)) error {
 	if output == "" {
 		return v.each(list, done, func(r ref) error { _, err := act(r); return err })
@@ -179,7 +180,7 @@ func resubmit(ctx context.Context, client *workflows.Client, w *wf.Workflow,
 		if base == "" {
 			base = w.Name + "-"
 		}
-		o.Name = base + rand.String(5) // the nodes that are taken over have it in their names
+		o.Name = base + rand.String(5) // the reused nodes have the workflow's name in their names
 	}
 	fresh, err := rerun.Resubmit(w, o)
 	if err != nil {

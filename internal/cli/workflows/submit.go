@@ -16,7 +16,7 @@ import (
 
 // Submission holds the flags of submit that are for workflows.
 type Submission struct {
-	// From is KIND/NAME of what a workflow is started from, or empty.
+	// From is the KIND/NAME of the template or cron from which a workflow is started, or empty.
 	From string
 	// Overrides are the changes to make to every workflow. Complete sets them.
 	Overrides submit.Overrides
@@ -66,7 +66,7 @@ func (o *Submission) Complete(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// Workflow returns the workflow to start, without Overrides, for --from.
+// Workflow returns the workflow that --from starts, without Overrides.
 func (o *Submission) Workflow(ctx context.Context, client *workflows.Client, namespace string) (*wf.Workflow, error) {
 	kind, name, _ := strings.Cut(o.From, "/")
 	switch {

@@ -59,8 +59,8 @@ func age(o workflows.Object) string {
 	return duration.HumanDuration(time.Since(o.GetCreationTimestamp().Time))
 }
 
-// command returns the verbs that all these kinds have: list, get, create, update, delete, lint.
-// more are further verbs.
+// command returns the kind's command with the verbs that all these kinds have: list, get, create,
+// update, delete, lint. more are further verbs.
 func (k objectKind) command(s command.Streams, newSubmit func(command.Streams) *cobra.Command,
 	more ...*cobra.Command) *cobra.Command {
 	lint := newLint(s, k.kind)
@@ -72,7 +72,7 @@ func (k objectKind) command(s command.Streams, newSubmit func(command.Streams) *
 // example returns an example of a call of one of the verbs.
 func (k objectKind) example(call string) string { return "  lockstep " + k.use + " " + call }
 
-// read returns the list of the objects in the cluster, and the objects in it.
+// read returns the list of the kind's objects in the cluster, and its items.
 func (k objectKind) read(ctx context.Context, client *workflows.Client,
 	namespace, labels string) (list runtime.Object, items []workflows.Object, err error) {
 	if list, err = scheme.Scheme.New(wf.GroupVersion.WithKind(k.kind + "List")); err != nil {
@@ -87,7 +87,7 @@ func (k objectKind) read(ctx context.Context, client *workflows.Client,
 	})
 }
 
-// names completes names of the objects.
+// names returns a function that completes names of the kind's objects.
 func (k objectKind) names(v *Verb) cobra.CompletionFunc {
 	return v.Complete(func(ctx context.Context, client *workflows.Client, namespace string) (out []string, err error) {
 		_, items, err := k.read(ctx, client, namespace, "")
@@ -210,7 +210,7 @@ func (k objectKind) describe(s command.Streams, o workflows.Object) {
 	}
 }
 
-// send makes submit the verb create or update.
+// send returns the verb create or update, which is the verb submit with another name.
 func (k objectKind) send(submit *cobra.Command, verb string) *cobra.Command {
 	submit.Use, submit.Example = verb+" FILE...", k.example(verb+" "+k.use+".yaml")
 	submit.Short = strings.ToUpper(verb[:1]) + verb[1:] + " " + k.noun + "s from manifests: the same as 'lockstep submit'"

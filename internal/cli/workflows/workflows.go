@@ -28,12 +28,12 @@ type Verb struct {
 	Everywhere bool // --all-namespaces, if the verb has this flag
 }
 
-// NewVerb adds kubectl's flags to cmd.
+// NewVerb returns a verb for cmd, and adds kubectl's flags to cmd.
 func NewVerb(s command.Streams, cmd *cobra.Command) *Verb {
 	return &Verb{Verb: command.NewVerb(s, cmd, workflows.New)}
 }
 
-// allNamespaces adds the flag --all-namespaces. kinds is what it is about.
+// allNamespaces adds the flag --all-namespaces.
 func (v *Verb) allNamespaces(cmd *cobra.Command, usage string) {
 	cmd.Flags().BoolVarP(&v.Everywhere, "all-namespaces", "A", false, usage)
 }
@@ -46,7 +46,7 @@ func (v *Verb) in(namespace string) string {
 	return namespace
 }
 
-// Names completes names of workflows that match q.
+// Names returns a function that completes names of workflows that match q.
 func (v *Verb) Names(q workflows.Query) cobra.CompletionFunc {
 	return v.Complete(func(ctx context.Context, client *workflows.Client, namespace string) (out []string, err error) {
 		q.Namespace = namespace
@@ -61,8 +61,8 @@ func (v *Verb) Names(q workflows.Query) cobra.CompletionFunc {
 // ref is the namespace and name of a workflow.
 type ref struct{ namespace, name string }
 
-// each acts on every workflow, prints the outcome of each, and returns an error with the number of
-// failures.
+// each calls act for every workflow, prints done or the error for each, and returns an error with
+// the number of failures.
 func (v *Verb) each(list []ref, done string, act func(ref) error) error {
 	failed, said := 0, v.DryRun.Said(done)
 	for _, r := range list {

@@ -91,8 +91,8 @@ func TestAGoodRunHasNoViolation(t *testing.T) {
 	}
 }
 
-// TestANameThatTheServerGeneratedTwice: the audit log has the first pod's name twice and the second
-// pod's name never.
+// TestANameThatTheServerGeneratedTwice analyses an audit log that has the first pod's name twice
+// and the second pod's name never.
 func TestANameThatTheServerGeneratedTwice(t *testing.T) {
 	in := goodRun()
 	in.Events[2].Name, in.Events[2].Node, in.Events[4].Node = "a-w-1", "", ""

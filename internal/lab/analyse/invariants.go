@@ -24,14 +24,13 @@ type podLifetime struct {
 
 	created, scheduled time.Time
 	// freed is when the pod released its node's resources because it finished or was removed; zero
-	// while it holds them.
+	// if it still has them.
 	freed time.Time
 }
 
-// podLifetimes follows every pod of the namespace through the events, in the order in which requests
-// arrived at the server. A busy server may answer a pod's binding before it has answered the pod's
-// create; but a request that depends on another one arrives after that one, so the order of arrival
-// is the right one.
+// podLifetimes follows every pod of the namespace through the events, in the order in which the
+// requests arrived at the server. A busy server may answer a pod's binding before it answers the
+// pod's create; but a request that depends on another one always arrives after it.
 func podLifetimes(events []Event, in *Input) []*podLifetime {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return a.Received.Compare(b.Received) })
@@ -114,10 +113,10 @@ func podLifetimes(events []Event, in *Input) []*podLifetime {
 	return lifetimes
 }
 
-// claim assigns a create logged under another pod's name to the pod that it created. Two pods of
-// one name never exist at the same time: a server that generates a taken name tries again with
-// another, and the audit log keeps the first. The created pod is one whose creation is unknown and
-// that got its node afterwards; if there is none, the create counts as logged.
+// claim assigns a create that was logged under another pod's name to the pod that it created. Two
+// pods of one name never exist at the same time: a server that generates a name in use generates
+// another one, but logs the first. The created pod is one whose creation is unknown and that got
+// its node afterwards; if there is none, claim takes the logged name.
 func claim(e *Event, lifetimes []*podLifetime, begin func(string) *podLifetime) {
 	for _, l := range lifetimes {
 		if l.created.IsZero() && l.scheduled.After(e.Received) {
@@ -174,7 +173,7 @@ func check(lifetimes []*podLifetime, in *Input) Invariants {
 		LongestPartialGangSeconds: longestPartial(byJob, in.Jobs)}
 }
 
-// checkSeen checks that the creation of every pod at rest was observed; if not, the measurement is
+// checkSeen checks that the creation of every pod was observed; if not, the measurement is
 // incomplete.
 func checkSeen(v *verdict, lifetimes []*podLifetime) {
 	for _, l := range lifetimes {
@@ -254,8 +253,8 @@ func checkLost(v *verdict, byJob map[string][]*podLifetime, in *Input) {
 
 // checkOvercommit checks that the pods of a node never request more than the node has. A pod takes
 // its resources when the server has answered and releases them when the request that removes it
-// arrives. The exact moment lies between arrival and answer; taking the later start and the earlier
-// end avoids false alarms.
+// arrives. The exact moments lie between arrival and answer; the latest start and the earliest end
+// avoid false alarms.
 func checkOvercommit(v *verdict, lifetimes []*podLifetime, nodes map[string]Resources) {
 	type change struct {
 		at   time.Time
@@ -311,7 +310,7 @@ func overcommitted(used, node Resources) (string, bool) {
 	return "", false
 }
 
-// checkGangs checks that at rest a gang holds either no node, or at least its minimum.
+// checkGangs checks that at rest either no pod of a gang has a node, or at least the minimum.
 func checkGangs(v *verdict, byJob map[string][]*podLifetime, jobs []Job) {
 	for _, j := range jobs {
 		bound := 0
@@ -355,8 +354,8 @@ func checkStatus(v *verdict, byJob map[string][]*podLifetime, in *Input) {
 	}
 }
 
-// longestPartial returns the longest time in seconds that a gang held nodes while it was below its
-// minimum.
+// longestPartial returns the longest time, in seconds, between a gang's first pod with a node and
+// the pod that completed the gang's minimum.
 func longestPartial(byJob map[string][]*podLifetime, jobs []Job) float64 {
 	longest := 0.0
 	for _, j := range jobs {

@@ -48,8 +48,8 @@ type Resources struct {
 // Job is a requested job.
 type Job struct {
 	Name string
-	// Pods is the number of pods of the job; Min is how many of them must hold nodes together, or
-	// none may.
+	// Pods is the number of pods of the job. Min is its minimum as a gang: at rest either no pod
+	// has a node, or at least Min pods have one.
 	Pods, Min int
 }
 

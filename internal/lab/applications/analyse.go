@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// managed are the resources that the load's applications consist of.
+// managed lists the resources of the objects of the load's applications.
 var managed = []schema.GroupVersionResource{
 	{Group: "apps", Version: "v1", Resource: "deployments"}, {Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "secrets"},
 }
@@ -34,8 +34,8 @@ func (p *Phase) count(t *trial, used series.Usage) {
 	p.ManagerKiB = round(float64(max(0, used.After[manager].RSSBytes-used.Before[manager].RSSBytes)) / 1024 / n)
 }
 
-// held returns how much memory each of n applications adds to each process between two phases; nil
-// if the first phase has applications.
+// held returns the growth of each process's anonymous memory between two phases, in KiB for each of
+// n applications. It returns nil if the first phase has applications.
 func held(none, all *Phase, n int) map[string]float64 {
 	if none.Ran != nil {
 		return nil
@@ -49,8 +49,8 @@ func held(none, all *Phase, n int) map[string]float64 {
 	return out
 }
 
-// timings computes how long applications took to run in a generation since the client's request
-// with the given verb.
+// timings computes the times from the client's requests with the given verb until the applications
+// ran in the given generation.
 func (t *trial) timings(p *Phase, generation int64, verb string) {
 	asked := map[string]time.Time{}
 	ready := map[string]time.Time{} // when the last Deployment of an application became ready

@@ -1,16 +1,16 @@
-// Package applications measures how fast a manager deploys applications, at what cost, and whether
-// correctly.
+// Package applications measures how fast a manager deploys applications, what that costs, and
+// whether the results are correct.
 //
-//		Shape ──▶ applications ──▶ a bare client creates them ──▶ API server ──▶ audit log: who wrote what, when
-//		                                                             │    └────▶ a watch: which application runs, since when
-//		        real controller manager: Deployments become ready ◀──┘
+//	Shape ─▶ applications ─▶ a bare client creates them ─▶ API server ─┬─▶ audit log: all writes
+//	                                                         │         └─▶ watch: when each runs
+//	    real controller manager: Deployments become ready ◀──┘
 //
-//	  1. deploy   all at once, until all run                 rate, latency, writes, CPU, memory,
-//	     ratio to the floor
-//	  2. hold     nobody does anything                       CPU at rest, memory, writes (none)
-//	  3. update   rounds, each changes a field of each       rate, writes, memory after each
-//	  4. delete   all at once, until nothing is left         rate, writes
+//	phase     what happens                              figures
+//	deploy    all at once, until all run                rate, latency, writes, CPU, memory, floor
+//	hold      no client writes                          CPU at rest, memory, writes (none)
+//	update    each round changes a field of each        rate, writes, memory after each
+//	delete    all at once, until nothing is left        rate, writes
 //
-// The floor is a bare client that writes the same objects, records and statuses to the same control
-// plane, without a controller in between and with no load besides.
+// For the floor, a bare client writes the same objects, trackers and statuses to the same control
+// plane, without a manager and without other load.
 package applications

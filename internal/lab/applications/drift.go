@@ -12,11 +12,11 @@ import (
 	"lockstep.dev/lockstep/internal/lab/observe"
 )
 
-// driftMax bounds the number of applications that are tampered with.
+// driftMax bounds the number of applications whose objects drift changes.
 const driftMax = 100
 
-// drift changes one object of some applications and deletes another, as people do by hand. It
-// measures the time from the answer to that write to the answer to the manager's repair.
+// drift changes one object of some applications and deletes another, as users do by hand. It
+// measures the time from the answer to such a write to the answer to the manager's repair.
 func (t *trial) drift(ctx context.Context) error {
 	n := min(t.cfg.Applications, driftMax)
 	t.Say("drift of %d applications", n)
@@ -60,8 +60,7 @@ func (t *trial) drift(ctx context.Context) error {
 }
 
 // repairs returns how long the manager took to repair each object that the client changed, in ms.
-// The answer to the client may be late: the manager may have seen and repaired the change before
-// the client got its answer, which counts as zero.
+// If the manager's repair is answered before the client's change is, the time is zero.
 func repairs(events []analyse.Event) []float64 {
 	type object struct{ resource, name string }
 	broken := map[object]*analyse.Event{}

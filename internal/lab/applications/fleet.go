@@ -22,7 +22,7 @@ import (
 
 const clustersMax = 20
 
-// fleet are the managed clusters of a trial.
+// fleet is the list of the managed clusters of a trial.
 type fleet []*managedCluster
 
 // managedCluster is an etcd and an API server behind a link.
@@ -66,7 +66,7 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 		return err
 	}
 	//   2. The other clusters by turns: with all clusters reachable, and with one cut off. The
-	//      order alternates between rounds, because a machine gets faster and slower.
+	//      order alternates between rounds, because the speed of the machine drifts.
 	t.where = func(i int) []string { return []string{others[i%len(others)].name} }
 	if err := t.Client.CreateNamespace(ctx, lostNamespace); err != nil {
 		return err
@@ -119,11 +119,11 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 const (
 	lostNamespace    = "lost"
 	lostApplications = 20
-	// unreachableRounds is odd, for the median.
+	// unreachableRounds is odd, because median requires that.
 	unreachableRounds = 3
 )
 
-// turn deploys to the clusters that t.where returns, and deletes the applications again.
+// turn deploys to the clusters that t.where returns, and then deletes the applications.
 func (t *trial) turn(ctx context.Context, what string) (*Phase, error) {
 	p, err := t.deploy(ctx, what)
 	if err != nil {
@@ -132,8 +132,8 @@ func (t *trial) turn(ctx context.Context, what string) (*Phase, error) {
 	return p, t.remove(ctx, "delete, "+what)
 }
 
-// without is a turn while one cluster is cut off, with applications on their way to that cluster.
-// Then the cluster comes back, and these applications have to run there.
+// without makes a turn while the cluster lost is cut off and some applications wait for it. Then it
+// reconnects the cluster, and checks that these applications run there.
 func (t *trial) without(ctx context.Context, lost *managedCluster, nth int) (*Phase, error) {
 	lost.link.Cut()
 	for i := range lostApplications {
@@ -183,8 +183,8 @@ func (t *trial) startManaged(ctx context.Context, i int) (*managedCluster, error
 	return m, nil
 }
 
-// reach registers the cluster with the hub, or changes its registration, behind a link with that
-// round-trip time.
+// reach registers the cluster with the hub, or changes its registration, behind a new link with
+// that round-trip time.
 func (m *managedCluster) reach(ctx context.Context, hub kubernetes.Interface, roundTrip time.Duration) error {
 	u, err := url.Parse(m.rest.Host)
 	if err != nil {

@@ -23,18 +23,17 @@ import (
 // sampleApplications is the number of applications in a sample that finds the best concurrency.
 const sampleApplications = 150
 
-// floorMax bounds the number of applications that the floor writes: its rate does not change with
-// more.
+// floorMax bounds the number of applications that the floor writes: more do not change its rate.
 const floorMax = 1000
 
-// copies are the objects that the run left, to be written without a controller in between.
+// copies are copies of the run's objects, to be written without a controller.
 type copies struct {
 	*trial
 	apps  []*floorApp
 	conns []*http.Client
 }
 
-// floorApp is an application at rest: everything that a client has to write to get there.
+// floorApp is an application at rest, with all objects that a client writes to produce it.
 type floorApp struct {
 	app     *oam.Application
 	tracker *unstructured.Unstructured
@@ -96,7 +95,7 @@ func (t *trial) get(i int) *rest.Request {
 	return t.apps.Get().Namespace(namespace).Resource("applications").Name(name(i))
 }
 
-// bare removes the fields that the server fills in.
+// bare removes the fields of u that the server or a controller fills in, and returns u.
 func bare(u *unstructured.Unstructured) *unstructured.Unstructured {
 	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)
@@ -109,7 +108,7 @@ func bare(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return u
 }
 
-// measure writes the copies at several concurrencies, and all of them at the best one.
+// measure writes samples of the copies at several concurrencies, and all copies at the best one.
 func (f *copies) measure(ctx context.Context) (err error) {
 	if f.conns, err = kubeclient.Connections(f.REST, 8); err != nil {
 		return err
@@ -133,8 +132,8 @@ func (f *copies) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// write writes applications into a fresh namespace and waits until their Deployments are ready, as
-// an application does. Applications overlap; the writes of one application are sequential.
+// write writes applications into a fresh namespace and returns the time until their Deployments are
+// ready. Applications overlap; the writes of one application are sequential.
 func (f *copies) write(ctx context.Context, namespace string, apps []*floorApp, concurrency int) (time.Duration, error) {
 	if err := f.Client.CreateNamespace(ctx, namespace); err != nil {
 		return 0, err

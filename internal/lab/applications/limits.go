@@ -34,7 +34,7 @@ const (
 )
 
 // limit puts a process into a control group of its own, of cgroup version 1 or 2. release removes
-// the group once the process has ended. limit needs root.
+// the group and must be called after the process has ended. limit needs root.
 func limit(pid int, l Limits) (release func() error, err error) {
 	if l == (Limits{}) {
 		return func() error { return nil }, nil
@@ -66,7 +66,7 @@ func limit(pid int, l Limits) (release func() error, err error) {
 		for dir := range groups {
 			err := os.Remove(dir)
 			for deadline := time.Now().Add(5 * time.Second); err != nil && !os.IsNotExist(err) && time.Now().Before(deadline); err = os.Remove(dir) {
-				// the kernel keeps a group for some time after its last process
+				// The kernel keeps a group for some time after its last process has ended.
 				time.Sleep(50 * time.Millisecond)
 			}
 			if err != nil && !os.IsNotExist(err) {

@@ -13,12 +13,12 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// profileSeconds is the length of one profile. A phase gets as many as it lasts, and `go tool
-// pprof` adds them up; the last one reaches into the time at rest.
+// profileSeconds is the length of one profile. A phase has as many profiles as fit its length, and
+// `go tool pprof` adds them up; the last one extends into the time at rest.
 const profileSeconds = 5
 
-// profile collects consecutive CPU profiles of the manager in the results' directory. The returned
-// function waits for the last one, and adds a profile of all allocations.
+// profile collects consecutive CPU profiles of the manager in the directory of the results. wait
+// waits for the last one, and adds a profile of all allocations.
 func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	if !t.cfg.Profile {
 		return func() {}
@@ -59,7 +59,7 @@ func (t *trial) live(ctx context.Context, p *Phase) error {
 	return err
 }
 
-// fetch saves a response of the manager.
+// fetch saves the manager's response to a request for path under name in the results.
 func (t *trial) fetch(ctx context.Context, path, name string) error {
 	data, err := t.ask(ctx, path)
 	if err != nil {
@@ -68,7 +68,7 @@ func (t *trial) fetch(ctx context.Context, path, name string) error {
 	return os.WriteFile(filepath.Join(t.cfg.OutDir, name), data, 0o644)
 }
 
-// ask sends a request to the manager's metrics server.
+// ask returns the response of the manager's metrics server to a GET request for path.
 func (t *trial) ask(ctx context.Context, path string) ([]byte, error) {
 	port := 0
 	for _, s := range t.Status() {

@@ -29,12 +29,12 @@ type Run struct {
 	Phases []Phase `json:"phases"`
 	// RestCPUSeconds is the manager's CPU time at rest with all applications, in seconds per hour;
 	// RestCPUSecondsNone is the same without applications, which apps-hold measures first.
-	// RestCPUMsPerHour is their difference, or all of RestCPUSeconds if the latter was not
-	// measured, per application in milliseconds per hour.
+	// RestCPUMsPerHour is their difference per application, in milliseconds per hour; if
+	// RestCPUSecondsNone was not measured, it is all of RestCPUSeconds per application.
 	RestCPUSeconds     float64 `json:"restCPUSecondsPerHour,omitempty"`
 	RestCPUSecondsNone float64 `json:"restCPUSecondsPerHourWithoutApplications,omitempty"`
 	RestCPUMsPerHour   float64 `json:"restCPUMsPerApplicationAndHour,omitempty"`
-	// Held is what each application adds to the anonymous memory of processes, in KiB, between the
+	// Held is the growth of each process's anonymous memory, in KiB per application, between the
 	// hold without applications and the hold with all.
 	Held map[string]float64 `json:"heldKiBPerApplication,omitempty"`
 
@@ -44,13 +44,14 @@ type Run struct {
 	// Ratio is the floor's rate divided by the rate of the deployment.
 	Ratio float64 `json:"ratioToFloor,omitempty"`
 
-	// TakeoverSeconds is the time from the end of one of several managers until all applications,
-	// which are changed at that moment, run with the change.
+	// TakeoverSeconds is the time from the first change after the end of one of several managers
+	// until all applications, which the client changes at that moment, run with their change.
 	TakeoverSeconds float64 `json:"takeoverSeconds,omitempty"`
 	// UnreachableRatio is the median time of applications while another cluster is unreachable,
-	// divided by that while it is reachable; it is the median of several rounds. RecoverySeconds is
-	// the longest time from the cluster's return until its own applications ran. FarRatio is the
-	// rate with near clusters divided by the rate with far ones.
+	// divided by their median time while it is reachable; it is the median of several rounds.
+	// RecoverySeconds is the longest time from the moment at which the cluster was reachable again
+	// until its own applications ran. FarRatio is the rate with near clusters divided by the rate
+	// with far ones.
 	UnreachableRatio float64 `json:"unreachableRatio,omitempty"`
 	// UnreachableRatios are the ratios of the rounds.
 	UnreachableRatios []float64 `json:"unreachableRatios,omitempty"`
@@ -71,7 +72,7 @@ type Phase struct {
 	TotalMs  analyse.Percentiles `json:"totalMs"`
 	ReportMs analyse.Percentiles `json:"reportMs"`
 
-	// Writes of the manager, without heartbeats.
+	// Writes are the manager's writes, without heartbeats.
 	analyse.Writes
 	WritesEach float64 `json:"writesPerApplication"`
 
@@ -132,7 +133,7 @@ func (r *Run) Line() string {
 	return s
 }
 
-// Table writes the runs as a table for a terminal, unfinished runs as far as they got.
+// Table writes the runs as a table for a terminal. An unfinished run has its finished phases.
 func (r *Report) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RUN\tPHASE\tDONE\tTIME\tPER S\tTOTAL P50\tP99\tREPORT P50\tP99\tWRITES\tCPU\tRSS\tANON\tPEAK\tFLOOR\tRATIO\tVIOL")
@@ -188,13 +189,13 @@ func (r *Report) Table(w io.Writer) error {
 // extrapolated is the number of applications that HeldByMany assumes.
 const extrapolated = 100_000
 
-// HeldEach returns what an application adds to the memory of each process.
+// HeldEach formats the memory that an application adds to each process.
 func (r *Run) HeldEach() string {
 	return r.held(func(kib float64) string { return fmt.Sprintf("%.1f KiB", kib) })
 }
 
-// HeldByMany returns what extrapolated applications would add, if each added as much as the
-// measured ones, and their CPU time at rest.
+// HeldByMany formats the memory that extrapolated applications would add to each process if each
+// added as much as a measured one, and the manager's CPU time at rest with them.
 func (r *Run) HeldByMany() string {
 	return r.held(func(kib float64) string { return fmt.Sprintf("%.1f GiB", kib*extrapolated/(1<<20)) }) +
 		fmt.Sprintf("; %.1f s of the manager's CPU in an hour", r.RestCPUSecondsNone+r.RestCPUMsPerHour*extrapolated/1e3)

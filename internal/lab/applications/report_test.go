@@ -75,14 +75,14 @@ func TestWhatIsHeldIsToldAndExtrapolated(t *testing.T) {
 	}
 }
 
-// TestRepairsWhoseAnswersAreLate: answers may come in any order.
+// TestRepairsWhoseAnswersAreLate checks that answers may come in any order.
 func TestRepairsWhoseAnswersAreLate(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	event := func(actor, name string, received, answered int) analyse.Event {
 		return analyse.Event{Actor: actor, Resource: "secrets", Namespace: namespace, Name: name, Received: at(received), Time: at(answered), Code: 200}
 	}
 	got := repairs([]analyse.Event{
-		event(observe.Manager, "a", 0, 5), // what it made, not what it repaired
+		event(observe.Manager, "a", 0, 5), // a creation, not a repair
 		event(observe.Client, "a", 10, 20), event(observe.Manager, "a", 30, 60),
 		event(observe.Manager, "b", 72, 75), event(observe.Client, "b", 70, 80),
 		event(observe.Client, "c", 90, 95),

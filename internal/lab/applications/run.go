@@ -48,7 +48,7 @@ type Config struct {
 	Applications int
 	// Rounds is the number of rounds of updates.
 	Rounds int
-	// Hold is how long the system is left alone once all applications run.
+	// Hold is how long the system is observed at rest after all applications run.
 	Hold time.Duration
 	// Replicas is the number of replicas of each Deployment. With 0 there are no pods, and only the
 	// applications are measured.
@@ -58,7 +58,7 @@ type Config struct {
 	Limits Limits
 	// Shape is the shape of the applications; empty means the scenario's default.
 	Shape Shape
-	// Profile collects a CPU profile of the manager during the deployment, and a memory profile
+	// Profile collects CPU profiles of the manager during the deployment, and a memory profile
 	// after each phase, into OutDir.
 	Profile bool
 	// Clusters is the number of managed clusters of apps-multicluster, RoundTrip the round-trip
@@ -141,14 +141,14 @@ type trial struct {
 	apps rest.Interface
 	// seen is the state of each application as the watch has shown it.
 	seen observe.Seen[observation]
-	// where returns the clusters of an application; nil means the local cluster for all.
+	// where returns the clusters of application i; nil means the local cluster for all.
 	where func(i int) []string
 	far   fleet
 }
 
 // observation is the state of an application as the watch has shown it.
 type observation struct {
-	at         time.Time // when it was shown running in this generation
+	at         time.Time // when the watch first showed it running in generation
 	generation int64     // the latest generation in which it ran
 	phase      oam.ApplicationPhase
 }
@@ -217,11 +217,11 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	//   4. Hold: nobody does anything.
+	//   4. Hold: measure the system at rest.
 	if err := t.hold(ctx, "hold"); err != nil {
 		return err
 	}
-	//   5. Tamper with the applications' objects.
+	//   5. Change some of the applications' objects by hand.
 	if t.cfg.Shape == Small && t.cfg.Scenario == ScenarioSmall {
 		if err := t.drift(ctx); err != nil {
 			return fmt.Errorf("drift: %w", err)
@@ -233,7 +233,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 			return fmt.Errorf("round %d: %w", round+1, err)
 		}
 	}
-	//   7. Copy what is there now, for the floor.
+	//   7. Copy the existing objects, for the floor.
 	var left *copies
 	if len(t.cfg.FloorConcurrency) > 0 {
 		if left, err = t.copyForFloor(ctx); err != nil {
@@ -324,7 +324,7 @@ func (t *trial) warm(ctx context.Context) error {
 	return errors.Join(t.Quiet(ctx), t.clear(ctx, warmUp, warmUpApplications), t.Quiet(ctx))
 }
 
-// clear deletes the applications of a namespace and waits until they are gone.
+// clear deletes the n applications of a namespace and waits until they are deleted.
 func (t *trial) clear(ctx context.Context, namespace string, n int) error {
 	group, sending := errgroup.WithContext(ctx)
 	group.SetLimit(t.cfg.ClientConcurrency)
@@ -392,7 +392,7 @@ func (t *trial) deploy(ctx context.Context, what string) (*Phase, error) {
 	return p, errors.Join(t.done(ctx, p), t.check(ctx))
 }
 
-// hold measures the system at rest: nobody does anything, and no application is awake.
+// hold measures the system at rest: no client writes, and no application is active.
 func (t *trial) hold(ctx context.Context, what string) error {
 	if t.cfg.Hold <= 0 {
 		return nil
@@ -443,7 +443,8 @@ func (t *trial) metric(ctx context.Context, name string) (float64, error) {
 	return 0, fmt.Errorf("the manager has no metric %s", name)
 }
 
-// update changes a field of each application, after calling after.
+// update calls after, and then changes a field of each application. number counts the updates from
+// 1.
 func (t *trial) update(ctx context.Context, what string, number int, after func() error) (*Phase, error) {
 	t.Say("%s", what)
 	p, err := t.phase(ctx, what, func() error {

@@ -21,7 +21,7 @@ const (
 	leaseNamespace = "lockstep-system"
 )
 
-// shards deploys with one manager and with several, and then kills one of them.
+// shards deploys with one manager and then with several, and kills one of these.
 func (t *trial) shards(ctx context.Context) error {
 	//   1. One manager.
 	if _, err := t.deploy(ctx, "1 manager"); err != nil {
@@ -45,7 +45,7 @@ func (t *trial) shards(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	//   3. Kill one manager; then change all applications, and the others take over its share.
+	//   3. Kill one manager, and change all applications: the others take over its share.
 	after, err := t.update(ctx, "update, one killed", 1, func() error {
 		last := others[len(others)-1]
 		others = others[:len(others)-1]
@@ -55,7 +55,8 @@ func (t *trial) shards(ctx context.Context) error {
 		return err
 	}
 	t.run.TakeoverSeconds = after.Seconds
-	//   4. If a manager worked on another's applications, writes were refused or repeated.
+	//   4. Check that there were no refused and no repeated writes: there are some if two managers
+	//      work on the same application.
 	for _, p := range []*Phase{together, after} {
 		t.run.Checked++
 		if len(p.Refused) > 0 {
@@ -108,7 +109,7 @@ func (t *trial) join(ctx context.Context, more int) ([]*exec.Cmd, error) {
 	if err != nil {
 		return out, err
 	}
-	// The first manager hands over its surplus once the others have seen that it knows them.
+	// The first manager releases applications only after the others have seen that it knows them.
 	return out, errors.Join(t.Quiet(ctx), sleep(ctx, 2*shard.DefaultTimes.Period))
 }
 

@@ -51,7 +51,7 @@ func TestLoadsSayWhatTheyDid(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, address) }()
 	var web Result
-	// on a busy machine nothing may be answered in a short time
+	// A busy machine may answer no request in a short time.
 	for long := 50 * time.Millisecond; web.PerSecond == 0; long *= 2 {
 		var err error
 		if web, err = Drive(ctx, "http://"+address, 2, long); err != nil {

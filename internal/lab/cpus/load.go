@@ -19,21 +19,22 @@ import (
 	"time"
 )
 
-// Result is what a load reports about itself at its end.
+// Result is the report of one load: of the client of the web server, or of a computation.
 type Result struct {
 	// PerSecond is the rate of answered requests or of computations of pi.
 	PerSecond float64 `json:"perSecond"`
 	P50Ms     float64 `json:"p50Ms,omitempty"`
 	P99Ms     float64 `json:"p99Ms,omitempty"`
 	Errors    int64   `json:"errors,omitempty"`
-	// Allowed are the CPUs that the kernel allows the process; for a client, those of its server.
+	// Allowed lists the CPUs that the kernel allows the process; a client reports its server's.
 	Allowed string `json:"allowed"`
 }
 
 // terminationLog is the file of a container's termination message.
 const terminationLog = "/dev/termination-log"
 
-// Leave writes a result to the termination message and to out.
+// Leave writes the result as JSON to the container's termination message, if there is one, and to
+// out.
 func (r Result) Leave(out io.Writer) error {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -190,7 +191,7 @@ func (h *histogram) count() (n int64) {
 	return n
 }
 
-// quantile returns a quantile in milliseconds: the upper end of its bucket.
+// quantile returns the q-quantile in milliseconds, rounded up to the upper end of its bucket.
 func (h *histogram) quantile(q float64) float64 {
 	left := int64(math.Ceil(q * float64(h.count())))
 	for i := range h.buckets {

@@ -44,11 +44,11 @@ type Plan struct {
 	Together bool `json:"together"`
 }
 
-// cpusMin is the number of CPUs that several programs of several CPUs each need.
+// cpusMin is the least number of CPUs for several programs with several CPUs each.
 const cpusMin = 8
 
-// planFor chooses the sizes for a machine: one L3 domain, or a part of it, for the server; as much
-// for each computation; a third of the machine for the client and everything else.
+// planFor chooses the sizes for a machine: one L3 domain or a part of it for the server, as many
+// CPUs for each computation, and a third of the machine for the client and everything else.
 func planFor(c topologyv1alpha1.Counts) Plan {
 	switch {
 	case c.CPUs < cpusMin:

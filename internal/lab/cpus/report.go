@@ -31,8 +31,8 @@ type Run struct {
 	Pods []Placed `json:"pods"`
 }
 
-// Placed is a pod with the CPUs assigned to it (empty if none) and the CPUs that the kernel allowed
-// it.
+// Placed is a pod with the CPUs assigned to it, empty if none, and the CPUs that the kernel allowed
+// it. Both are lists such as 0-3,8.
 type Placed struct {
 	Name    string `json:"name"`
 	Given   string `json:"given,omitempty"`
@@ -47,7 +47,7 @@ type Summary struct {
 	WebRatio, P99Ratio, PiRatio float64
 }
 
-// Headline says in one sentence what the report can show.
+// Headline returns a sentence that says what the report can show.
 func (r *Report) Headline() string {
 	if r.Plan.Small {
 		return "This machine cannot show a difference: " + r.Plan.Why + ". What is verified is that pods run where they were to."

@@ -142,7 +142,7 @@ func load(ctx context.Context, spec realnodes.Spec, program string) error {
 	return localcluster.ManagerImage().Load(ctx, spec, image, func(string) (string, error) { return program, nil })
 }
 
-// until waits until is returns true, at most for the timeout.
+// until waits until is returns true. It returns an error after the configured timeout.
 func (t *trial) until(ctx context.Context, what string, is func(context.Context) (bool, error)) error {
 	err := wait.PollUntilContextTimeout(ctx, poll, t.cfg.Timeout, true, is)
 	if err != nil {
@@ -303,7 +303,7 @@ func (t *trial) check(r *Run, pod *corev1.Pod, allowed string) {
 	}
 }
 
-// clean removes a run's pods and waits until they are gone.
+// clean deletes a run's pods and waits until they are deleted.
 func (t *trial) clean(ctx context.Context) error {
 	pods := t.core.CoreV1().Pods(namespace)
 	selected := metav1.ListOptions{LabelSelector: "app=lockstep-load"}

@@ -1,9 +1,9 @@
-// Package drive is the bare client of a measurement: it creates jobs, and for the floor pods and
-// statuses, at a given concurrency over several connections, and nothing else. Built-in types are
-// sent as protobuf, custom ones as JSON.
+// Package drive is the bare client of a measurement. It creates jobs, and for the floor pods and
+// statuses, at a given concurrency over several connections. Built-in types are sent as protobuf,
+// custom ones as JSON.
 //
-// It deliberately writes to the API server without internal/apiwriter: the yardstick must not
-// contain what is measured.
+// It deliberately writes to the API server without internal/apiwriter: the measurement must not
+// depend on what it measures.
 package drive
 
 import (
@@ -27,8 +27,8 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// connections is enough that the streams of one connection do not limit the highest concurrency in
-// use.
+// connections is the number of connections. So many are enough that the streams of one connection
+// do not limit the highest concurrency in use.
 const connections = 8
 
 // pageSize is the page size of lists: a page of pods is a few megabytes.
@@ -108,8 +108,8 @@ func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// Submit creates n jobs in order at the given concurrency, and calls progress with the number
-// created so far.
+// Submit creates n jobs in order at the given concurrency, and calls progress with the number of
+// jobs created so far. progress must be safe for concurrent use.
 func (c *Client) Submit(ctx context.Context, n, concurrency int, job func(int) Object, progress func(done int)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
@@ -149,8 +149,8 @@ func (c *Client) Pods(ctx context.Context, namespace string) ([]corev1.Pod, erro
 	}
 }
 
-// Jobs lists a namespace's jobs. newList returns an empty list and a function that returns its
-// items.
+// Jobs lists a namespace's jobs. newList returns an empty list, and a function that returns the
+// list's items.
 func (c *Client) Jobs(ctx context.Context, namespace string, newList func() (list runtime.Object, items func() []Object)) ([]Object, error) {
 	var out []Object
 	next := ""
@@ -177,8 +177,8 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	return list.Items, nil
 }
 
-// CreateNamespace creates a namespace and waits until pods can be created in it: they need its
-// default service account.
+// CreateNamespace creates a namespace and waits for its default service account, without which no
+// pods can be created in it.
 func (c *Client) CreateNamespace(ctx context.Context, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := c.podConns[0].Post().Resource("namespaces").Body(ns).Do(ctx).Error(); err != nil {
@@ -206,8 +206,8 @@ func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// RemoveNamespace deletes a namespace's jobs and pods, as any user would, waits until none is left,
-// and requests the deletion of the namespace, which is then little work.
+// RemoveNamespace deletes a namespace's jobs and pods as users do, waits until no pod is left, and
+// requests the deletion of the namespace, which is then little work.
 func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
 	background := &metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	err := c.jobConns[0].Delete().Namespace(name).Resource(c.jobs.Resource).Body(background).Do(ctx).Error()
@@ -236,16 +236,16 @@ func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
 const (
 	// removalPoll is the interval at which the progress of the removal is checked.
 	removalPoll = 200 * time.Millisecond
-	// removalAgain is the interval at which the deletion of the pods is requested again: one
-	// request does not delete any number of pods.
+	// removalAgain is the interval at which the deletion of the pods is requested again: there is a
+	// limit to the pods that one request deletes.
 	removalAgain = 10 * time.Second
 )
 
 // clearConcurrency is a concurrency at which the API server's throughput no longer grows.
 const clearConcurrency = 16
 
-// Clear deletes a namespace's jobs and then its pods, at once and without grace, and returns when
-// none is left. It removes finalizers of the pods, because their controllers may have been stopped.
+// Clear deletes a namespace's jobs and then its pods, without grace period, and returns when no pod
+// is left. It removes the pods' finalizers, because their controllers may have been stopped.
 func (c *Client) Clear(ctx context.Context, namespace string, newList func() (runtime.Object, func() []Object)) error {
 	jobs, err := c.Jobs(ctx, namespace, newList)
 	if err != nil {

@@ -17,7 +17,7 @@ type Sample struct {
 
 // finalists is the number of concurrencies that are sampled twice. A sample of about a second can
 // show half or twice the rate of the next one, and a floor at the wrong concurrency flatters the
-// system compared with it.
+// system that is compared with it.
 const finalists = 2
 
 // Calibrate writes a sample at each concurrency and a second one at the fastest two. It returns the

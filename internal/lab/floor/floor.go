@@ -1,16 +1,18 @@
-// Package floor writes the objects of a measured run once more, without a controller in between: by
-// a bare client that knows every answer already. The time this takes is the least that any
+// Package floor writes the objects of a measured run once more, without a controller: a bare client
+// writes them from a copy and computes nothing. The time that this takes is the least that any
 // controller could need on this server at this moment.
 //
-//	a run's jobs, pods and statuses at rest ──▶ New ──▶ Load ──▶ Calibrate: samples at several concurrencies
-//	                                                     └─────▶ Run: everything, at the best of them
+//	a run's jobs, pods and statuses at rest ──▶ New ──▶ Load
+//	Load ──▶ Calibrate: samples at several concurrencies
+//	     └─▶ Run: everything, at the best concurrency
 //
 // A job is created before its pods, which carry its UID, and its pods before its status, as with
 // any controller. Apart from that everything overlaps: the next possible write is sent as soon as a
 // slot is free.
 //
-// Jobs are written as their user, pods and statuses as the system: so the server has the same
-// rights to check as in the run, and its flow control treats both alike.
+// Jobs are written with the identity of their user, and pods and statuses with the identity of the
+// system, so that the server checks the same rights and applies the same flow control as in the
+// run.
 package floor
 
 import (
@@ -79,9 +81,9 @@ func (l *Load) Sample(n int) *Load {
 	return s
 }
 
-// pod returns the request that creates a pod as its controller does: the spec of the user's
-// template, the metadata that the controller added, and the node. It has no finalizers, because
-// nobody would remove them.
+// pod returns the body of the request that creates a pod as its controller does: the spec of the
+// user's template, the metadata that the controller added, and the node. It has no finalizers,
+// because no controller runs that would remove them.
 func pod(model *corev1.Pod, owner metav1.OwnerReference, namespace string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -220,7 +222,7 @@ func (r *run) do(ctx context.Context, w write) error {
 	}
 }
 
-// done makes the writes possible that waited for w.
+// done ends the write w. If ok is true, it makes the writes possible that waited for w.
 func (r *run) done(w write, ok bool) {
 	r.lock.Lock()
 	defer r.lock.Unlock()

@@ -9,7 +9,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/report"
 )
 
-// machine returns a description of this machine, as far as the operating system provides one.
+// machine describes this machine. Fields that the operating system does not report stay empty.
 func machine() report.Machine {
 	m := report.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	m.Hostname, _ = os.Hostname()

@@ -17,18 +17,18 @@ type Config struct {
 	Shapes []scenario.Shape
 	// Gangs are the values of --gang to measure: true, false or both.
 	Gangs []bool
-	// Systems are the names of the systems to measure, in alternation. Of Lockstep each setting of
-	// WriterConcurrency is measured like a system of its own.
+	// Systems are the names of the systems to measure, in alternation. Lockstep counts as a system
+	// of its own for each value of WriterConcurrency.
 	Systems []string
-	// JobSyncs are the settings of stock Kubernetes to measure: how many Jobs it syncs
-	// concurrently; 0 is its default.
+	// JobSyncs are the numbers of Jobs that stock Kubernetes syncs concurrently; 0 is its default.
+	// Stock Kubernetes counts as a system of its own for each.
 	JobSyncs []int
 	// WarmUpPods is the number of pods created and deleted through the system before the
 	// measurement.
 	WarmUpPods int
-	// Kubeconfig names an existing cluster that runs the system under test, in place of fresh
-	// clusters. AuditLog is the path of its audit log if this machine has it; without it a watch is
-	// used.
+	// Kubeconfig is the path of the kubeconfig of an existing cluster that runs the system under
+	// test; if empty, each run has a fresh cluster. AuditLog is the path of the existing cluster's
+	// audit log on this machine; if empty, a watch is used.
 	Kubeconfig, Context, AuditLog string
 	// OnProgress is called for each step of the experiment. It must not block for long.
 	OnProgress func(Progress)
@@ -113,7 +113,7 @@ func (e experiment) String() string {
 }
 
 // plan returns the runs in their order: systems alternate within each shape. A system without gangs
-// runs once where others run with and without.
+// is measured for the first value of Gangs only.
 func (c *Config) plan() ([]experiment, error) {
 	var out []experiment
 	for _, shape := range c.Shapes {
@@ -137,7 +137,7 @@ func (c *Config) plan() ([]experiment, error) {
 	return out, nil
 }
 
-// variants returns a system with each of its settings to measure.
+// variants returns the named system once for each of its settings to measure.
 func (c *Config) variants(name string) ([]system.System, error) {
 	options := []system.Options{{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs}}
 	vary := func(settings []int, set func(*system.Options, int)) {

@@ -16,9 +16,9 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
-// Measure makes all runs of the experiment. The report contains the runs that ended, even if Measure fails;
-// a run that could not be measured is included with its error. After each run the results so far
-// are in OutDir:
+// Measure makes all runs of the experiment. The report contains the runs that ended, even if
+// Measure fails; a run that could not be measured is included with its error. After each run,
+// OutDir has the results so far:
 //
 //	result.json                the report, with curves
 //	report.html                the same for people
@@ -63,7 +63,7 @@ func Measure(ctx context.Context, cfg Config) (*report.Report, error) {
 	return rep, nil
 }
 
-// effective returns the configuration for the report.
+// effective returns the configuration, including defaults, for the report.
 func (c *Config) effective() map[string]any {
 	shapes := []string{}
 	for _, s := range c.Shapes {

@@ -24,7 +24,7 @@ import (
 
 const (
 	// restFor is how long there must be no writes until the cluster counts as at rest: longer than
-	// any controller here delays a status. Between the steps of a measurement pauseFor is enough.
+	// any controller here delays a status. pauseFor is enough between the steps of a measurement.
 	restFor  = 1500 * time.Millisecond
 	pauseFor = 500 * time.Millisecond
 	// sampleSize is the minimum number of pods in one sample of the floor's calibration: half a
@@ -79,7 +79,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 			return fmt.Errorf("warm-up: %w", err)
 		}
 	}
-	//   3. Drive the load until the last pod has its node, and then wait until nobody writes.
+	//   3. Drive the load until the last pod has its node, and then wait until there are no writes.
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
@@ -122,8 +122,8 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// connect starts a control plane, or connects to an existing one. stop ends what connect began; it
-// keeps the logs if failed is true.
+// connect starts a control plane, or connects to an existing one. stop closes the log of events and
+// stops the control plane that connect started; it keeps the components' logs if failed is true.
 func (t *trial) connect(ctx context.Context) (stop func(failed bool) error, err error) {
 	t.enter("control plane", 0)
 	down := func(bool) error { return nil }
@@ -164,7 +164,7 @@ func (t *trial) start(ctx context.Context) (err error) {
 }
 
 // cleanUp removes the run's namespace from an existing cluster. It waits until the jobs and pods
-// are gone, because their removal would disturb the next run. A failure does not fail the run,
+// are deleted, because their removal would disturb the next run. A failure does not fail the run,
 // whose measurement is over.
 func (t *trial) cleanUp(ctx context.Context, namespace string) {
 	t.enter("removing namespace "+namespace, 0)
@@ -174,15 +174,15 @@ func (t *trial) cleanUp(ctx context.Context, namespace string) {
 	if err == nil {
 		return
 	}
-	// The removal was interrupted or failed: the server continues on its own.
+	// Request the deletion of the namespace: the server completes it without this program.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	err = errors.Join(err, t.client.DeleteNamespace(asking, namespace))
 	t.progress(Progress{Result: fmt.Sprintf("namespace %s is not removed yet: %v", namespace, err)})
 }
 
-// warmUp sends a small load through the system and removes it again. It never exceeds the room that
-// the measured load needs.
+// warmUp sends a small load through the system and removes it again. That load needs no more
+// capacity than the measured one.
 func (t *trial) warmUp(ctx context.Context) error {
 	const namespace = "bench-warm-up"
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
@@ -305,8 +305,8 @@ func (t *trial) peaks() {
 	}
 }
 
-// room returns what each node has for the load: its allocatable resources less the requests of
-// other pods.
+// room returns the free capacity of each node: its allocatable resources less the requests of pods
+// outside namespace.
 func (t *trial) room(ctx context.Context, namespace string) (map[string]analyse.Resources, error) {
 	nodes, err := t.client.Nodes(ctx)
 	if err != nil {
@@ -378,7 +378,7 @@ func podAtRest(sys system.System, p *corev1.Pod) analyse.Pod {
 
 // floor measures how long writing the same objects takes without the system.
 func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object, pods []corev1.Pod) error {
-	//   1. Stop everybody but the client, and empty the store of the load.
+	//   1. Stop the other writers, and delete the load.
 	t.enter("floor: clearing", 0)
 	for _, c := range t.experiment.sys.StopForFloor() {
 		if err := t.cluster.StopComponent(ctx, c); err != nil {

@@ -49,7 +49,7 @@ type auditEvent struct {
 	Annotations              map[string]string `json:"annotations"`
 }
 
-// ParseAudit parses one line of an audit log. ok is false unless the line is a finished write of an
+// ParseAudit parses one line of an audit log. ok reports whether the line is a finished write of an
 // object.
 func ParseAudit(line []byte) (e analyse.Event, ok bool, err error) {
 	var a auditEvent
@@ -115,7 +115,7 @@ type AuditLog struct {
 	partial []byte
 }
 
-// FollowAudit starts at the present end of the log: earlier events belong to another measurement.
+// FollowAudit opens an audit log at its present end: earlier events belong to another measurement.
 func FollowAudit(path string) (*AuditLog, error) {
 	f, err := os.Open(path)
 	if err != nil {

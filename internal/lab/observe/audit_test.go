@@ -105,7 +105,7 @@ func TestFollowing(t *testing.T) {
 			t.Fatalf("%d events, want %d", len(events), n)
 		}
 	}
-	expect(0) // what was there before
+	expect(0) // the log's lines from before FollowAudit
 	put(podLine[:100])
 	expect(0)
 	put(podLine[100:200])

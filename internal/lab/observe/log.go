@@ -30,8 +30,8 @@ type Log struct {
 	Source Source
 	// Events are in the order of arrival.
 	Events []analyse.Event
-	// Namespace is set if others use the cluster too: then events of other namespaces are dropped,
-	// and Quiet considers this namespace alone.
+	// Namespace, if set, is the namespace of the measurement in a cluster that other clients use
+	// too. Events of other namespaces are dropped, and Quiet considers this namespace alone.
 	Namespace string
 	// Broken, if set, returns the reason why further waiting is pointless. Its error ends every
 	// wait.
@@ -59,7 +59,7 @@ func (l *Log) Collect() error {
 // Forget drops the events so far: they belong to no load.
 func (l *Log) Forget() { l.Events = nil }
 
-// Until collects events until reached returns true. It returns false if the time expires first.
+// Until collects events until reached returns true. It returns false if atMost expires first.
 func (l *Log) Until(ctx context.Context, atMost time.Duration, reached func() (bool, error)) (bool, error) {
 	deadline := time.Now().Add(atMost)
 	tick := time.NewTicker(poll)

@@ -41,7 +41,7 @@ func TestQuietIsWhenOnlyHeartbeatsAreWritten(t *testing.T) {
 	}
 }
 
-// chatter is a source of a cluster in which somebody always writes.
+// chatter is a source of a cluster in which some client always writes.
 type chatter struct{ event analyse.Event }
 
 func (c chatter) Next() ([]analyse.Event, error) { return []analyse.Event{c.event}, nil }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Seen stores the state of each object as a watch has shown it, by namespace and name. Its zero
+// Seen stores the state of each object that a watch has shown, by namespace and name. Its zero
 // value is empty. It is safe for concurrent use.
 type Seen[V any] struct {
 	lock sync.Mutex

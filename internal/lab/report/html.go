@@ -48,7 +48,7 @@ type group struct {
 
 type bar struct {
 	Label, Value, Note string
-	// Width and Mark are percentages of the widest bar: the run, and its floor.
+	// Width is the time of the run and Mark that of its floor, in percent of the group's longest.
 	Width, Mark float64
 	// Color is the index of the run's colour.
 	Color int
@@ -170,7 +170,7 @@ var componentTitles = map[string]string{
 }
 
 // usageRow has the CPU time and memory of one component, with bars in percent of the run's largest.
-// Floor is the CPU time that the component took for the floor, empty if that was not measured.
+// Floor is the component's CPU time for the floor; it is empty if no floor was measured.
 type usageRow struct {
 	Component          string
 	CPU, Floor, Memory string

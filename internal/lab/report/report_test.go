@@ -159,8 +159,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestPageStandsAlone: nothing in the page makes a browser send a request, and names are not
-// interpreted as markup.
+// TestPageStandsAlone checks that nothing in the page makes a browser send a request, and that
+// names are not interpreted as markup.
 func TestPageStandsAlone(t *testing.T) {
 	var b bytes.Buffer
 	if err := HTML(&b, sample()); err != nil {

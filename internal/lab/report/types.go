@@ -31,7 +31,7 @@ type Machine struct {
 	CPUs      int    `json:"cpus"`
 	MemoryMiB int64  `json:"memoryMiB"`
 	Go        string `json:"go"`
-	// Cgroup limits of the process, if any: CPUs and MiB.
+	// CPULimit, in CPUs, and MemoryLimitMiB are the cgroup limits of the process; zero means none.
 	CPULimit       float64 `json:"cpuLimit,omitempty"`
 	MemoryLimitMiB int64   `json:"memoryLimitMiB,omitempty"`
 }
@@ -42,7 +42,7 @@ type Run struct {
 	Scenario string `json:"scenario"`
 	Shape    string `json:"shape"`
 	Gang     bool   `json:"gang"`
-	// Repeat numbers equal runs from 1.
+	// Repeat is the number of the run among equal runs, from 1.
 	Repeat int `json:"repeat"`
 	// Settings are the limits and options that the system ran with.
 	Settings map[string]string `json:"settings"`
@@ -81,7 +81,7 @@ type Run struct {
 	PeakRSSMiB Usage               `json:"peakRSSMiB"`
 	Invariants Invariants          `json:"invariants"`
 
-	// Curves are omitted in the output to stdout.
+	// Curves is nil in the output to stdout.
 	Curves *Curves `json:"curves,omitempty"`
 }
 
@@ -113,8 +113,8 @@ type Floor struct {
 	PodsSeconds float64 `json:"podsSeconds"`
 	// Calibration has the pods per second of a sample at each concurrency.
 	Calibration []Calibration `json:"calibration"`
-	// CPUSeconds is the CPU time of each process for the floor: compared with the run's it shows
-	// where the ratio comes from.
+	// CPUSeconds is the CPU time of each process for the floor. Compared with the CPU time of the
+	// run it shows where the ratio comes from.
 	CPUSeconds Usage          `json:"cpuSeconds"`
 	Curve      *analyse.Curve `json:"curve,omitempty"`
 }

@@ -1,6 +1,6 @@
 // Package rig runs the control plane of one measurement: fresh, on a disk, and deleted afterwards.
-// If something failed, its logs are copied next to the results. What killed measurements leave
-// behind is removed by the next one: see stale.go.
+// If the measurement failed, the logs of the control plane are copied next to the results. Start
+// also deletes the control planes that killed measurements left behind: see stale.go.
 package rig
 
 import (
@@ -30,8 +30,8 @@ type Rig struct {
 	outDir  string
 
 	lock sync.Mutex
-	died string                   // messages about components that died
-	dead []localcluster.Component // components that died
+	died string                   // messages about the components that died, with the ends of their logs
+	dead []localcluster.Component // the components that died
 }
 
 // Start starts a control plane. It overwrites Name, Dir and OnEvent of cfg, and calls starting for

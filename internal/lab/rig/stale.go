@@ -11,9 +11,9 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// owned is the file in a control plane's directory that its process holds a lock on while it lives.
-// The kernel releases the lock when the process ends in any way: a directory whose lock is free has
-// no owner.
+// owned is the name of a file in a control plane's directory. The process that owns the directory
+// has a lock on the file while it lives. The kernel releases the lock when the process ends in any
+// way: a directory whose lock is free has no owner.
 const owned = "owned"
 
 // workDir is the directory of a control plane.
@@ -117,8 +117,8 @@ func removeStale(state string) (int, error) {
 	return removed, err
 }
 
-// removeDead removes the directory of an ended process; the kernel has ended its components with
-// it.
+// removeDead removes the directory of a process that has ended. The kernel has ended its components
+// with it.
 func removeDead(dir string) error {
 	real := localcluster.RealNodesDir(dir)
 	if _, err := os.Stat(real); err == nil {

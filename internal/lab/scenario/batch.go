@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Batch is the name of this package's scenario: jobs of equal size, all created at once.
+// Batch is the name of the scenario of batch jobs: jobs of equal size, all created at once.
 const Batch = "batch"
 
 // Bounds of a shape: what one control plane on one machine can be expected to hold.
@@ -64,9 +64,9 @@ func ParseShapes(texts []string) ([]Shape, error) {
 // creation.
 func JobName(i int) string { return fmt.Sprintf("bench-%05d", i) }
 
-// PodSpec returns the pod spec of every job: one small container, as users write it (without the
-// fields that the API server defaults). 110 such pods do not fill a node of 16 cores, so writes
-// limit a run and not room.
+// PodSpec returns the pod spec of every job: one small container, without the fields that the API
+// server defaults. 110 such pods do not fill a node of 16 cores, so a run is limited by writes and
+// not by capacity.
 func PodSpec() corev1.PodSpec {
 	return corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,

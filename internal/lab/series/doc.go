@@ -4,10 +4,10 @@
 //
 //	Config.StartTrial ──▶ Trial: a fresh control plane, a client, the log of all writes
 //	Trial.Load ──▶ drives a load, waits until all is at rest ──▶ Usage of every process
-//	Trial.Floor ──▶ the same objects by a bare client, without a manager
-//	Report.MakeAll ──▶ result.json             figures, the configuration among them
-//	                   report.html             the same for people, light and dark
-//	                   NN-RUN/events.jsonl.gz  what was observed, one event a line
+//	Trial.Floor ──▶ a bare client writes the same objects, without a manager
+//	Report.MakeAll ──▶ result.json             the configuration and all figures
+//	                   report.html             a page with the same content
+//	                   NN-RUN/events.jsonl.gz  the observed events, one per line
 //
-// The load of a run and its figures are each scenario's own.
+// Each scenario has its own load and figures.
 package series

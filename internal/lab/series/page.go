@@ -45,11 +45,11 @@ func (c Chart) Points(curve Curve) string {
 	return b.String()
 }
 
-// Page is a scenario's part of its page.
+// Page is the part of a report's page that belongs to the scenario.
 type Page struct {
 	Title string
-	// Body is a template. Besides its own Funcs it may use: ms, and the templates writes, usage,
-	// samples, verdict and chart.
+	// Body is a template. It may use Funcs, the functions ms and value, and the templates writes,
+	// usage, samples, verdict and chart.
 	Body  string
 	Funcs template.FuncMap
 	Data  any

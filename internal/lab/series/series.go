@@ -20,7 +20,7 @@ const (
 	PageFile   = "report.html"
 )
 
-// Config is the configuration that all series share.
+// Config is the configuration that all scenarios share.
 type Config struct {
 	// Repeat is how often every run is made.
 	Repeat int
@@ -58,7 +58,7 @@ func (c *Config) Complete() error {
 	return nil
 }
 
-// maxViolations bounds the length of Verdict.Violations: more would not tell more.
+// maxViolations bounds the length of Verdict.Violations.
 const maxViolations = 50
 
 // unfinished is the error of a run in progress.
@@ -100,16 +100,16 @@ type Report[R Run] struct {
 	Runs          []R            `json:"runs"`
 }
 
-// New returns a report without runs, and creates the directory for the results: an error is better
-// now than after a run. effective is the configuration, including defaults.
+// New returns a report without runs, and creates the directory for the results, so that an error is
+// found before the first run. effective is the configuration, including defaults.
 func New[R Run](cfg Config, effective map[string]any) (Report[R], error) {
 	return Report[R]{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: effective, Runs: []R{}},
 		os.MkdirAll(cfg.OutDir, 0o755)
 }
 
-// Make adds a run to the report and makes it. The run is in the report while it is made, so that
-// its partial results can be saved; a run that could not be measured stays, with its error. Make
-// returns an error only if ctx is done.
+// Make adds a run to the report and calls measure to make it. The run is in the report from the
+// beginning, so that its partial results can be saved; a run that could not be measured stays, with
+// its error. Make returns an error only if ctx is done.
 func (r *Report[R]) Make(ctx context.Context, run R, measure func(context.Context) error) error {
 	v := run.verdict()
 	v.Violations, v.Error = []string{}, unfinished
@@ -130,12 +130,13 @@ func (r *Report[R]) Make(ctx context.Context, run R, measure func(context.Contex
 type Planned[R Run] struct {
 	Run     R
 	Measure func(context.Context) error
-	// SaveEvents, if set, saves the events of the run, which is the n-th of the report. It is called
+	// SaveEvents, if set, saves the events of the run, the n-th of the report from 1. It is called
 	// when the run has ended.
 	SaveEvents func(n int) error
 }
 
-// MakeAll makes runs one after the other. After each it calls save and reports the outcome.
+// MakeAll makes runs one after the other. After each run it calls save and reports the result as
+// progress.
 func (r *Report[R]) MakeAll(ctx context.Context, cfg *Config, save func() error, runs ...Planned[R]) error {
 	for _, p := range runs {
 		err := r.Make(ctx, p.Run, p.Measure)
@@ -153,7 +154,7 @@ func (r *Report[R]) MakeAll(ctx context.Context, cfg *Config, save func() error,
 // Empty reports whether no run was made.
 func (r *Report[R]) Empty() bool { return len(r.Runs) == 0 }
 
-// Line returns the outcome of a run in one line.
+// Line returns the result or the error of a run in one line.
 func Line(run Run) string {
 	if e := run.verdict().Error; e != "" {
 		return run.Title() + ": not measured: " + e
@@ -228,7 +229,7 @@ func SaveEvents(dir string, log *observe.Log) error {
 	return log.Save(filepath.Join(dir, observe.EventsFile))
 }
 
-// Ms formats a time in milliseconds; longer times in seconds.
+// Ms formats a time of x milliseconds, in seconds if it is 10 s or longer.
 func Ms(x float64) string {
 	if x >= 10_000 {
 		return fmt.Sprintf("%.1fs", x/1e3)

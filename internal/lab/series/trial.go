@@ -20,7 +20,7 @@ import (
 // controller here delays a status.
 const restFor = 1500 * time.Millisecond
 
-// Trial is one run on a fresh control plane with Lockstep's manager. Its log has all writes.
+// Trial is one run on a fresh control plane with Lockstep's manager. Its Log collects all writes.
 type Trial struct {
 	*rig.Observed
 	config *Config
@@ -52,14 +52,14 @@ func (t *Trial) Say(format string, args ...any) {
 // Quiet waits until there were no writes for a while, not counting heartbeats.
 func (t *Trial) Quiet(ctx context.Context) error { return t.Log.Quiet(ctx, restFor) }
 
-// Usage is what every process had used before a load and after it.
+// Usage is the resource usage of every process before and after a load.
 type Usage struct {
 	Began         time.Time
 	Before, After map[localcluster.Component]localcluster.Usage
 }
 
-// Load makes act drive a load, and waits until everything is at rest. The log then has the events
-// of this load alone.
+// Load calls act, which drives a load, and waits until everything is at rest. The log then has the
+// events of this load alone.
 func (t *Trial) Load(ctx context.Context, act func() error) (u Usage, err error) {
 	t.Log.Forget()
 	if u.Before, err = t.Usages(); err != nil {
@@ -85,12 +85,12 @@ type Floor struct {
 	Took  time.Duration
 }
 
-// Floor measures the floor without a manager. clear removes the load of the run. write writes a
+// Floor stops the manager and measures the floor. clear removes the load of the run. write writes a
 // sample or everything into a fresh namespace, and returns the number of units and the time that
 // they took.
 func (t *Trial) Floor(ctx context.Context, clear func() error,
 	write func(namespace string, sample bool, concurrency int) (int, time.Duration, error)) (f Floor, err error) {
-	//   1. Stop everybody but the client.
+	//   1. Stop the other writers, and delete the load.
 	t.Say("floor: clearing")
 	if err := t.StopComponent(ctx, localcluster.Manager); err != nil {
 		return f, err
@@ -112,7 +112,7 @@ func (t *Trial) Floor(ctx context.Context, clear func() error,
 	return f, err
 }
 
-// SaveEvents saves the events of the log in a directory of the results.
+// SaveEvents saves the events of the log in the subdirectory dir of the results.
 func (t *Trial) SaveEvents(dir ...string) error {
 	if t == nil || t.Observed == nil { // the control plane did not start
 		return nil

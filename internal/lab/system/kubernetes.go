@@ -21,8 +21,7 @@ type kubernetes struct{ options Options }
 // DefaultJobSyncs is the default number of Jobs that kube-controller-manager syncs concurrently.
 const DefaultJobSyncs = 5
 
-// JobSyncs is the name of the setting that a sweep over the job controller of
-// kube-controller-manager varies.
+// JobSyncs is the name in reports of the setting Options.JobSyncs.
 const JobSyncs = "kube-controller-manager concurrent job syncs"
 
 func (k kubernetes) jobSyncs() string {
@@ -84,7 +83,7 @@ func (kubernetes) Min(int, bool) int { return 0 }
 func (kubernetes) State(o drive.Object) analyse.JobState {
 	j := o.(*batchv1.Job)
 	s := analyse.JobState{Name: j.Name, Phase: "Active", Succeeded: int(j.Status.Succeeded), Failed: int(j.Status.Failed)}
-	// Active counts pending pods too, Ready only those that run.
+	// Active includes pending pods; Ready counts only running ones.
 	if j.Status.Ready != nil {
 		s.Running = int(*j.Status.Ready)
 	}

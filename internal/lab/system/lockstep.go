@@ -32,7 +32,7 @@ func (l lockstep) Configure(c *localcluster.Config) {
 		"--writer-concurrency="+strconv.Itoa(l.options.WriterConcurrency)), l.options.ManagerArgs...)
 }
 
-// WritesInFlight is the name of the setting that a sweep over the manager's writer varies.
+// WritesInFlight is the name in reports of the setting Options.WriterConcurrency.
 const WritesInFlight = "manager writes in flight"
 
 func (l lockstep) Settings() map[string]string {
@@ -79,8 +79,7 @@ func (l lockstep) NewJob(namespace, name string, pods int, gang bool) drive.Obje
 	}
 }
 
-// Min returns the number of pods for a gang; without gangs it returns 1, the smallest value of the
-// API.
+// Min returns pods for a gang, and otherwise 1, the smallest value that the API allows.
 func (lockstep) Min(pods int, gang bool) int {
 	if gang {
 		return pods

@@ -1,5 +1,5 @@
-// Package system describes the systems under test: what their jobs look like, which processes they
-// need, which writers are theirs, and how to read the outcome from their objects.
+// Package system describes the systems under test: their jobs, the processes that they need, the
+// actors that write for them, and how to read results from their objects.
 package system
 
 import (
@@ -21,7 +21,7 @@ import (
 type System interface {
 	// Name returns the name for users.
 	Name() string
-	// Configure adds what the system needs to the configuration of a control plane.
+	// Configure adds the system's components and flags to the configuration of a control plane.
 	Configure(*localcluster.Config)
 	// Settings returns the limits and options that the system runs with, for the report.
 	Settings() map[string]string
@@ -33,14 +33,15 @@ type System interface {
 	NewList() (list runtime.Object, items func() []drive.Object)
 	// NewJob returns the job that a user submits.
 	NewJob(namespace, name string, pods int, gang bool) drive.Object
-	// Min returns how many pods of such a job must hold nodes together, or none may.
+	// Min returns the minimum of such a job as a gang: either no pod has a node, or at least that
+	// many have one.
 	Min(pods int, gang bool) int
 	// State returns the content of a job's status.
 	State(drive.Object) analyse.JobState
 	// Identify returns the job and index of a pod from its name. The index is -1 in systems without
 	// indexes.
 	Identify(pod string) (job string, index int)
-	// Writers returns the actors whose writes are the system's.
+	// Writers returns the actors whose writes count as the system's.
 	Writers() map[string]bool
 	// FloorJob returns the job that the floor's client creates for a job at rest: the same job in
 	// another namespace, made so that no controller acts on it.
@@ -48,8 +49,8 @@ type System interface {
 	// WithStatus returns a copy of created with the status of atRest, as the floor's client writes
 	// it.
 	WithStatus(created, atRest drive.Object) drive.Object
-	// FloorConfig returns the client configuration for the floor's writes in place of the system:
-	// with the system's identity, so that the server's flow control treats both alike.
+	// FloorConfig returns the client configuration for the writes of the floor that replace the
+	// system's. It has the system's identity, so that the server applies the same flow control.
 	FloorConfig(*localcluster.Cluster) *rest.Config
 	// StopForFloor returns the components to stop so that only the floor's client acts.
 	StopForFloor() []localcluster.Component
@@ -69,7 +70,7 @@ type Options struct {
 	JobSyncs int
 }
 
-// New returns the system of that name.
+// New returns the system with the given name. It returns an error if there is none.
 func New(name string, o Options) (System, error) {
 	switch name {
 	case "lockstep":

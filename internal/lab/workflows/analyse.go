@@ -31,7 +31,7 @@ func newList() (runtime.Object, func() []drive.Object) {
 	}
 }
 
-// timeline says when a workflow and its pods were under way.
+// timeline has the times at which a workflow and its pods were under way.
 type timeline struct {
 	created, ended time.Time
 	firstPod       time.Time

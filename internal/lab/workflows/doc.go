@@ -1,14 +1,16 @@
-// Package workflows measures how fast workflows go through a manager, at what cost, and whether
-// correctly.
+// Package workflows measures how fast a manager runs workflows, what that costs, and whether the
+// results are correct.
 //
-//	Shape ──▶ workflows ──▶ a bare client creates them ──▶ API server ──▶ audit log: who wrote what, when
-//	                                                          │    └────▶ a watch of metadata: which workflow ended when
-//	     simulated nodes run every pod for PodTime ◀──────────┘
-//	                                                                           ▼
-//	the same objects, written by a bare client: the floor ────────────▶ Run: rates, latencies, writes, invariants ──▶ Report
+//	Shape ─▶ workflows ─▶ a bare client creates them ─▶ API server ─┬─▶ audit log: all writes
+//	                                                         │      └─▶ watch: ends of workflows
+//	        simulated nodes run every pod for PodTime ◀──────┘               │
+//	                                                                         ▼
+//	a bare client writes the same objects: the floor ────▶ Run: rates, latencies, writes, invariants
+//	                                                                         ▼
+//	                                                                       Report
 //
-// There are two loads: queued, all workflows at once; and rate, a rate that grows until the manager
-// can no longer keep up.
+// There are two loads: queued creates all workflows at once; rate creates them at a rate that grows
+// until the manager can no longer keep up.
 //
 // A workflow's latency beyond its pods is the time between its creation and its end in which none
 // of its pods was under way. A pod is under way from the answer to its create until the simulated

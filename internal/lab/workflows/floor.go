@@ -24,11 +24,10 @@ import (
 // sampleWorkflows is the number of workflows in a sample that finds the best concurrency.
 const sampleWorkflows = 150
 
-// podAt is a pod of the run: its name, and the node on which it was created.
+// podAt is a pod of the run: its name, and its node at its creation.
 type podAt struct{ name, node string }
 
-// floorClient writes what the manager wrote, without a controller in between. It uses its
-// connections in turn.
+// floorClient writes what the manager wrote, without a controller. It uses its connections in turn.
 type floorClient struct {
 	*trial
 	rests []rest.Interface
@@ -37,7 +36,7 @@ type floorClient struct {
 
 // floor measures how long a bare client takes to create the same workflows, create their pods on
 // the same nodes, write the same final statuses when the pods have ended and, if the run collected
-// its pods, delete them. So the nodes have the same writes to do as in the run.
+// its pods, delete them. The nodes then make the same writes as in the run.
 func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 	if t.model == nil {
 		return errors.New("no pod of the run was seen")
@@ -80,7 +79,7 @@ func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 	took := result.Took
 	t.run.FloorSeconds, t.run.FloorConcurrency = round(took.Seconds()), result.Concurrency
 	t.run.Ratio = round(t.run.Seconds / took.Seconds())
-	// Without the time of the pods: here all pods of one workflow ran in parallel.
+	// In the floor all pods of one workflow run in parallel, so their time is PodTime.
 	t.run.RatioBeyondPods = round((t.run.Seconds - t.criticalSeconds()) / (took - t.cfg.PodTime).Seconds())
 	return nil
 }
@@ -123,7 +122,7 @@ type podEnds struct {
 	over map[string]chan struct{}
 }
 
-// of returns the channel that is closed when the pod has ended.
+// of returns a channel that is closed when the pod has ended.
 func (e *podEnds) of(pod string) chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -142,14 +141,14 @@ func (f *floorClient) podsThatEnd(ctx context.Context, namespace string) (*podEn
 		func(o *metav1.ListOptions) { o.FieldSelector = "status.phase=Succeeded" },
 		func(m *metav1.PartialObjectMetadata) {
 			select {
-			case <-ends.of(m.Name): // closed before by a watch that broke
+			case <-ends.of(m.Name): // a watch that broke has shown the pod before
 			default:
 				close(ends.of(m.Name))
 			}
 		})
 }
 
-// one writes one workflow. Each write takes a slot.
+// one writes one workflow, its pods and its status. Each write takes a slot.
 func (f *floorClient) one(ctx context.Context, namespace string, atRest *wf.Workflow, pods []podAt, conn int, slots chan struct{}, ends *podEnds) error {
 	write := func(do func() error) error {
 		select {

@@ -16,8 +16,8 @@ import (
 // Report is the report of one invocation.
 type Report struct{ series.Report[*Run] }
 
-// Run is the result of one shape under one load. Seconds count from when the first workflow reached
-// the server.
+// Run is the result of one shape under one load. Seconds count from the moment at which the first
+// workflow's create reached the server.
 type Run struct {
 	Scenario       string `json:"scenario"`
 	Shape          string `json:"shape"`
@@ -33,15 +33,15 @@ type Run struct {
 	PerMinute float64 `json:"perMinute"`
 	DepthMax  int     `json:"depthMax"` // maximum number of workflows under way at the same time
 
-	// QueueMs is the time from a workflow's create to its first pod's create, TotalMs to its end,
-	// BeyondMs the part of that in which none of its pods was under way. BeyondPerStepMs is the
-	// median of BeyondMs divided by the steps on the critical path.
+	// QueueMs is the time from a workflow's create to its first pod's create, TotalMs the time to
+	// its end, and BeyondMs the part of TotalMs in which none of its pods was under way.
+	// BeyondPerStepMs is the median of BeyondMs divided by the steps on the critical path.
 	QueueMs         analyse.Percentiles `json:"queueMs"`
 	TotalMs         analyse.Percentiles `json:"totalMs"`
 	BeyondMs        analyse.Percentiles `json:"beyondMs"`
 	BeyondPerStepMs float64             `json:"beyondPerStepMs"`
 
-	// Writes of the manager, without heartbeats.
+	// Writes are the manager's writes, without heartbeats.
 	analyse.Writes
 	WritesPerWorkflow float64 `json:"writesPerWorkflow"`
 
@@ -59,8 +59,8 @@ type Run struct {
 	Ratio           float64 `json:"ratioToFloor,omitempty"`
 	RatioBeyondPods float64 `json:"ratioToFloorBeyondPods,omitempty"`
 
-	// Steps, and SustainedPerSecond, the last rate that the manager kept up with, are set for
-	// workflows-rate.
+	// Steps are the steps of workflows-rate, and SustainedPerSecond is the last rate that the
+	// manager kept up with.
 	Steps              []Step  `json:"steps,omitempty"`
 	SustainedPerSecond float64 `json:"sustainedPerSecond,omitempty"`
 
@@ -68,7 +68,8 @@ type Run struct {
 	Ended   analyse.Curve `json:"ended"`
 }
 
-// Step is a step of workflows-rate, in workflows per second.
+// Step is a step of workflows-rate. Rates are in workflows per second; Waiting is the number of
+// workflows under way at the end of the step.
 type Step struct {
 	Asked   float64 `json:"asked"`
 	Sent    float64 `json:"sent"`

@@ -114,7 +114,7 @@ type trial struct {
 	// model is a pod that the manager created, as the server stores it.
 	model *corev1.Pod
 
-	// ended is when the watch showed each workflow as completed.
+	// ended has the time at which the watch first showed each workflow as completed.
 	ended observe.Seen[time.Time]
 }
 
@@ -208,7 +208,8 @@ func (t *trial) watch(ctx context.Context) error {
 		})
 }
 
-// follow calls found with each object that the selection shows, until ctx is done.
+// follow calls found with each object that enters the selection made by choose, until ctx is done.
+// It returns when the watch has synced.
 func follow(ctx context.Context, cfg *rest.Config, gvr schema.GroupVersionResource, namespace string, choose func(*metav1.ListOptions),
 	found func(*metav1.PartialObjectMetadata)) error {
 	client, err := metadata.NewForConfig(cfg)
@@ -289,7 +290,7 @@ func (t *trial) podsLeft() map[string]bool {
 	return left
 }
 
-// findModel stores the first pod that exists as the model.
+// findModel stores a pod of the namespace as the model, unless there is a model already.
 func (t *trial) findModel(ctx context.Context, namespace string) error {
 	if t.model != nil {
 		return nil
@@ -301,8 +302,8 @@ func (t *trial) findModel(ctx context.Context, namespace string) error {
 	return err
 }
 
-// pace submits at a rate that grows from step to step, until too many workflows are left that
-// should have ended.
+// pace submits workflows at a rate that grows from step to step, until the manager no longer keeps
+// up or the bounds are reached, and waits until all workflows have ended.
 func (t *trial) pace(ctx context.Context) error {
 	rate := t.cfg.Start
 	sent := 0
@@ -330,8 +331,8 @@ func (t *trial) pace(ctx context.Context) error {
 		took := time.Since(begin).Seconds()
 		ended := t.endedIn(namespace)
 		step := Step{Asked: rate, Sent: round(float64(sent-first) / took), Ended: round(float64(ended-already) / took), Waiting: sent - ended}
-		// Workflows that may be under way: those of the time that one workflow takes, and of one
-		// second of grace for the manager.
+		// Workflows that are younger than the time on their critical path and one second of grace
+		// for the manager may be under way.
 		allowed := int(math.Ceil(rate * (t.criticalSeconds() + 1)))
 		step.KeptUp = step.Waiting <= allowed && step.Sent >= 0.95*rate
 		t.run.Steps = append(t.run.Steps, step)

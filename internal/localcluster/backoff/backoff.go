@@ -21,7 +21,8 @@ const (
 // that has not ended yet.
 type Restarts struct{ next time.Duration }
 
-// After returns the pause after a run: twice the previous one, within the bounds.
+// After returns the pause after a run that lasted ran and ended with status. It is twice the
+// previous pause, within the bounds.
 func (p *Restarts) After(ran time.Duration, status syscall.WaitStatus) time.Duration {
 	if ran > calm {
 		p.next = 0

@@ -45,13 +45,14 @@ const (
 
 // WatchFault describes what happens to a watch. The zero value is no fault.
 type WatchFault struct {
-	// FreezeFor is how long events from the server are held back, beginning FreezeAfter the start.
+	// FreezeAfter is the time from the beginning of the watch until events from the server are held
+	// back, and FreezeFor is how long they are.
 	FreezeAfter, FreezeFor time.Duration
-	// EndAfter is when the watch ends: in the middle of an event if Torn is true, else in order.
-	// With 0 the server ends it.
+	// EndAfter is the time from the beginning of the watch until it ends: in the middle of an event
+	// if Torn is true, else in order. If it is 0, the server ends the watch.
 	EndAfter time.Duration
 	Torn     bool
-	// Expired answers a watch with the error event 410 in place of its events.
+	// Expired answers the watch with an error event of code 410 in place of its events.
 	Expired bool
 }
 
@@ -79,7 +80,7 @@ func (f *Fault) String() string {
 	return s[1:]
 }
 
-// reasons are the reasons of the API server's errors, by status code.
+// reasons maps status codes to the reasons of the API server's errors.
 var reasons = map[int]string{
 	http.StatusForbidden: "Forbidden", http.StatusNotFound: "NotFound",
 	http.StatusConflict: "Conflict", http.StatusGone: "Expired", http.StatusTooManyRequests: "TooManyRequests",

@@ -122,8 +122,8 @@ const (
 	other = "/api/v1/namespaces/n/configmaps"
 )
 
-// answer is the client's view of an answer: code is 0 if there was none, err says why the answer is
-// incomplete.
+// answer is the client's view of an answer. code is 0 if there was none; err is the reason why the
+// answer is incomplete.
 type answer struct {
 	code   int
 	header http.Header
@@ -155,7 +155,7 @@ func (w *world) create(path string) answer {
 	return w.ask(w.Context(), path, `{"metadata":{"name":"a"}}`)
 }
 
-// whole returns what is wrong with an answer that should be the server's.
+// whole returns an error if the answer is not the complete answer of the server.
 func (a *answer) whole() error {
 	if a.err != nil || a.code != http.StatusCreated || a.body != answerText {
 		return fmt.Errorf("got %d %q, %v", a.code, a.body, a.err)

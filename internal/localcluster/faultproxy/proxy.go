@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// bodyMax bounds a body that is read as a whole: that of every request, and of answers that are
-// lost, replaced or held.
+// bodyMax bounds, in bytes, the bodies that are read as a whole: those of all requests, and those
+// of answers that are lost, replaced or held.
 const bodyMax = 64 << 20
 
 // Config configures a Proxy.
@@ -43,13 +43,13 @@ type Proxy struct {
 	decide   atomic.Pointer[func(*Request) Fault]
 
 	mu     sync.Mutex
-	dark   time.Time // no connection is accepted until then
+	dark   time.Time // until then no connection is accepted
 	conns  map[net.Conn]bool
 	writes []Write
 	faults map[string]int
 }
 
-// Write is a write that reached the server.
+// Write is a write that the proxy forwarded to the server.
 type Write struct {
 	At                                     time.Time
 	N                                      int
@@ -164,7 +164,7 @@ func (p *Proxy) Dark(d time.Duration) {
 	p.Cut()
 }
 
-// Writes returns the writes that reached the server, in order.
+// Writes returns the writes that were forwarded to the server, in order.
 func (p *Proxy) Writes() []Write {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +203,8 @@ func (p *Proxy) count(f *Fault) {
 	}
 }
 
-// faultListener is the proxy's listener: it tracks connections, and refuses them in the dark.
+// faultListener is the proxy's listener. It tracks connections, and resets new ones while the proxy
+// is dark.
 type faultListener struct {
 	net.Listener
 	p *Proxy

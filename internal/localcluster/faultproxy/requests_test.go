@@ -56,8 +56,8 @@ func broken(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
-// TestLostAnswers: the client sees each way of losing an answer, and the server has done the work
-// exactly when it should have.
+// TestLostAnswers checks that the client sees each way of losing an answer, and that the server has
+// done the work exactly if the fault says so.
 func TestLostAnswers(t *testing.T) {
 	streamOnly := func(a answer) error {
 		var stream http2.StreamError
@@ -126,8 +126,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersInTheServersPlace: client-go takes replaced answers for the server's, with and without
-// the work done.
+// TestAnswersInTheServersPlace checks that client-go takes replaced answers for the server's, with
+// and without the work done.
 func TestAnswersInTheServersPlace(t *testing.T) {
 	for code, is := range map[int]func(error) bool{
 		http.StatusForbidden: apierrors.IsForbidden, http.StatusNotFound: apierrors.IsNotFound, http.StatusConflict: apierrors.IsConflict,
@@ -265,8 +265,8 @@ func TestMoments(t *testing.T) {
 	})
 }
 
-// TestCutAndDark: both reset connections in use. After a cut clients may connect again; in the dark
-// they may not.
+// TestCutAndDark checks that both reset connections in use, and that clients may connect again
+// after a cut but not while the proxy is dark.
 func TestCutAndDark(t *testing.T) {
 	for name, c := range map[string]struct {
 		act  func(*faultproxy.Proxy)

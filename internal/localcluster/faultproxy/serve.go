@@ -10,8 +10,7 @@ import (
 
 // serve handles one request: it decides on a fault and carries it out.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
-	// The body is read first, so that a fault can hold the request as long as it wants, whatever
-	// the server does.
+	// The body is read first, so that a fault can hold the request independently of the server.
 	body, err := io.ReadAll(io.LimitReader(r.Body, bodyMax))
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client has gone
@@ -106,7 +105,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *Request, f *Fault, body []byt
 		p.logged(index, answer.StatusCode, f.Lose != NoLoss || f.Answer != 0)
 	}
 	if f.Done == nil && f.Lose == NoLoss && f.Answer == 0 {
-		// A followed log may go on for long, so data is forwarded as it comes.
+		// The answer may not end soon (a followed log), so data is forwarded as it comes.
 		header(w, answer)
 		stream(w, answer.Body)
 		answered(w, f)
@@ -148,7 +147,7 @@ func header(w http.ResponseWriter, answer *http.Response) {
 	w.WriteHeader(answer.StatusCode)
 }
 
-// pieceBytes is the size of the pieces in which an answer is forwarded.
+// pieceBytes is the maximum size of the pieces in which an answer is forwarded.
 const pieceBytes = 32 << 10
 
 func stream(w http.ResponseWriter, body io.Reader) {

@@ -7,11 +7,11 @@ import (
 )
 
 // expired is the event that tells a client that its resource version is too old to watch from.
-// Built-in types are watched in protobuf, whose error event is not worth building here: such a
-// watch gets the answer 410, which means the same.
+// Clients watch built-in types in protobuf, for which there is no such event here: their watches
+// get the answer 410, which means the same.
 var expired = append(append([]byte(`{"type":"ERROR","object":`), status(http.StatusGone, "")...), "}\n"...)
 
-// watch forwards a watch.
+// watch forwards a watch and injects its faults.
 func (p *Proxy) watch(w http.ResponseWriter, r *Request, f *Fault) {
 	if f.Watch.Expired {
 		if strings.Contains(r.Header.Get("Accept"), "protobuf") {

@@ -137,8 +137,8 @@ func TestAWatchIsTorn(t *testing.T) {
 	}
 }
 
-// TestAnExpiredWatch: JSON gets the event, protobuf the answer; in neither case has the server
-// begun the watch.
+// TestAnExpiredWatch checks that a watch in JSON gets the event and one in protobuf the answer 410,
+// and that the server has begun neither watch.
 func TestAnExpiredWatch(t *testing.T) {
 	w := newWorld(t)
 	w.fault(pods, faultproxy.Fault{Watch: faultproxy.WatchFault{Expired: true}})

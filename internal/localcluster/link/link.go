@@ -1,6 +1,5 @@
-// Package link is a TCP relay on this machine that behaves like a connection to a distant place:
-// data arrives late, and the connection can be cut. The laboratory and tests put it between a
-// client and an API server.
+// Package link is a TCP relay that simulates a distant network: data arrives late, and connections
+// can be cut. The laboratory and tests put it between a client and an API server.
 //
 //	client ──▶ Link.Addr ──(half the round trip)──▶ server
 //	       ◀──(half the round trip)──
@@ -57,7 +56,7 @@ func (l *Link) Cut() {
 	}
 }
 
-// Mend undoes Cut.
+// Mend ends Cut: the link accepts new connections again.
 func (l *Link) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

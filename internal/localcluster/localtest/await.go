@@ -80,8 +80,8 @@ func Log() *slog.Logger {
 }
 
 // UntilAllowed waits until user may do verb on resource ("applications.core.oam.dev", "pods") in
-// namespace; "" means all namespaces. The API server's authorizer learns of a new role binding a
-// moment after it was created.
+// namespace; "" means all namespaces. The API server's authorizer knows a new role binding only a
+// moment after its creation.
 func UntilAllowed(t testing.TB, client kubernetes.Interface, user, verb, resource, namespace string) {
 	t.Helper()
 	of := schema.ParseGroupResource(resource)

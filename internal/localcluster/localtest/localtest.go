@@ -4,13 +4,14 @@
 //		c := localtest.Start(t)                        // etcd and kube-apiserver, ready in some 4 s
 //		client := kubernetes.NewForConfigOrDie(c.RESTConfig())
 //
-// or one for all tests of a package, which then use a namespace each:
+// One cluster can serve all tests of a package, each in a namespace of its own:
 //
 //	func TestMain(m *testing.M) { localtest.Main(m) }
 //	func TestSomething(t *testing.T) { c := localtest.Shared(t) ... }
 //
 // By default a cluster is etcd (without fsync) and kube-apiserver only: options add the rest. The
-// cluster's end, however the test ends, takes its processes and its directory with it.
+// cluster's processes end with the test process, however that ends. The cluster's directory is
+// removed unless the test process is killed.
 package localtest
 
 import (
@@ -47,7 +48,7 @@ func WithNodes(nodes localcluster.Nodes) Option {
 	return func(c *localcluster.Config) { c.WithoutKwok, c.Nodes = false, nodes }
 }
 
-// WithManager adds the manager: command starts it, up to the appended flags.
+// WithManager adds the manager, which command starts; flags are appended to command.
 func WithManager(command ...string) Option {
 	return func(c *localcluster.Config) { c.ManagerCommand = command }
 }
@@ -57,9 +58,9 @@ func WithInstall() Option {
 	return func(c *localcluster.Config) { c.Install = install.With(install.Options{CPUs: true}) }
 }
 
-// WithApplications is WithInstall for a cluster that admits applications as soon as it has started,
-// which takes about five seconds longer: until then the API server does not know the type that the
-// policy about authors changes.
+// WithApplications does the same as WithInstall, and the cluster admits applications when it has
+// started. The start takes about five seconds longer: until then the API server does not know the
+// type that the policy about authors changes.
 func WithApplications() Option {
 	return func(c *localcluster.Config) {
 		WithInstall()(c)
@@ -67,7 +68,7 @@ func WithApplications() Option {
 	}
 }
 
-// WithConfig makes any other change of the configuration.
+// WithConfig changes the configuration by change.
 func WithConfig(change func(*localcluster.Config)) Option { return change }
 
 // Start starts a cluster for t and stops it when t ends. The test fails at once if lockstep-kube
@@ -153,7 +154,7 @@ var shared struct {
 	err     error
 }
 
-// beside are the clusters of Beside.
+// beside lists the clusters that Beside started.
 var beside []*localcluster.Cluster
 
 // Beside returns an additional cluster that lives as long as the package's tests: an etcd and a
@@ -176,8 +177,8 @@ func Beside(t testing.TB, options ...Option) *localcluster.Cluster {
 // control planes more than they compute, so it exceeds the number of processors.
 const parallel = "4"
 
-// Main runs a package's tests, which may use Shared, and stops the shared cluster after them. It
-// does not return.
+// Main runs a package's tests, which may use Shared and Beside, and stops their clusters after the
+// tests. It does not return.
 func Main(m *testing.M, options ...Option) {
 	shared.options = options
 	if err := flag.Set("test.parallel", parallel); err != nil {

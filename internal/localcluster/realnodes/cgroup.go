@@ -82,7 +82,7 @@ func (s Spec) MakeCgroups() error {
 	return nil
 }
 
-// cgroups returns the parent cgroup and those of the nodes, parents first.
+// cgroups returns the parent cgroup, followed by the cgroups of the nodes.
 func (s Spec) cgroups() []string {
 	list := []string{s.Cgroup}
 	for _, n := range s.Nodes() {

@@ -48,7 +48,8 @@ var programs = []struct{ name, pkg string }{
 // cniPaths are the directories where distributions and upstream install CNI plugins.
 var cniPaths = []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"}
 
-// Check checks what the machine offers. Its error is a *Missing with everything that is lacking.
+// Check describes the machine. If the machine cannot run real nodes, the error is a *Missing that
+// lists everything that it lacks.
 func Check() (Host, error) {
 	missing := &Missing{}
 	h := Host{CPUs: runtime.NumCPU(), CgroupV2: cgroupV2(), KeepOOMScores: !capable(unix.CAP_SYS_RESOURCE)}
@@ -146,9 +147,9 @@ func checkKernel(missing *Missing, h *Host) {
 	})
 }
 
-// onThrowawayThread runs f on a thread that ends with f, together with the namespaces that f moved
-// it to. This cannot be the main thread: that never ends, and /proc shows its namespaces as those
-// of the process.
+// onThrowawayThread runs f on a thread that ends with f, so that namespaces that f moved the thread
+// to end too. That cannot be the main thread, which never ends and whose namespaces /proc shows as
+// those of the process.
 func onThrowawayThread(f func()) {
 	done := make(chan struct{})
 	go func() {

@@ -27,7 +27,7 @@ type Credentials struct {
 	// IssueNode writes a certificate and its key for a node, valid for client and server use, to
 	// PATH.crt and PATH.key.
 	IssueNode func(n Node, path string) error
-	// IssueAgent does the same for the node's agent, for client use.
+	// IssueAgent does the same as IssueNode for the node's agent, for client use only.
 	IssueAgent func(n Node, path string) error
 }
 
@@ -174,8 +174,8 @@ func (s Spec) writeKubeconfig(path string, ca []byte, user clientcmdapi.AuthInfo
 // object is the content of a configuration file.
 type object = map[string]any
 
-// kubeletConfig returns plain YAML values: the kubelet's own Go types are in k8s.io/kubelet, which
-// nothing else here needs.
+// kubeletConfig returns the kubelet's configuration as plain YAML values, because its Go types are
+// in k8s.io/kubelet, which nothing else here needs.
 func (s Spec) kubeletConfig(n Node) object {
 	config := object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -201,9 +201,9 @@ func (s Spec) kubeletConfig(n Node) object {
 		// A dead node is noticed when its lease expires; see the controller manager's grace period.
 		"nodeStatusUpdateFrequency": heartbeat.String(), "nodeLeaseDurationSeconds": leaseSeconds,
 		"syncFrequency": "10s",
-		// Images were imported by hand and cannot be pulled again.
+		// The kubelet must not delete images: they were imported and cannot be pulled again.
 		"imageGCHighThresholdPercent": 100,
-		// The machine's disk and memory are shared with everything else on it.
+		// The thresholds are low, because other programs use the machine's disk and memory too.
 		"evictionHard": object{"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%",
 			"nodefs.inodesFree": "1%", "imagefs.inodesFree": "1%"},
 	}
@@ -227,7 +227,7 @@ func (s Spec) proxyConfig(n Node) object {
 		"clusterCIDR": ClusterCIDR, "detectLocalMode": "ClusterCIDR",
 		"clientConnection":   object{"kubeconfig": InNode + "/" + fileProxyConfig},
 		"healthzBindAddress": "127.0.0.1:10256", "metricsBindAddress": "127.0.0.1:10249",
-		// The size of the connection table belongs to the machine, not to the node: leave it.
+		// kube-proxy must not change the size of the connection table, which is the machine's.
 		"conntrack": object{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 	}
 	if s.Host.KeepOOMScores {
@@ -236,8 +236,9 @@ func (s Spec) proxyConfig(n Node) object {
 	return config
 }
 
-// cniConfig connects each pod with a veth pair and a route: so everything that a pod sends passes
-// the node's own routing and kube-proxy's rules, without a bridge that would need br_netfilter.
+// cniConfig returns the CNI configuration. It connects each pod by a veth pair and a route, so that
+// all packets of a pod pass the node's own routing and kube-proxy's rules, without a bridge, which
+// would need br_netfilter.
 func (s Spec) cniConfig(n Node) object {
 	plugins := []object{{
 		"type": "ptp",
@@ -253,7 +254,7 @@ func (s Spec) cniConfig(n Node) object {
 }
 
 // EgressConfig returns the API server's configuration that routes its connections to nodes and pods
-// into their network.
+// into the pod network.
 func (s Spec) EgressConfig() ([]byte, error) {
 	return yaml.Marshal(object{
 		"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",

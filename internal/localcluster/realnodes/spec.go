@@ -13,8 +13,8 @@ import (
 // with shared pages counted for each.
 const NodesMax = 16
 
-// Addresses of the pod network. They exist only in namespaces of the cluster's own, so they can be
-// the same for all clusters and never collide with the machine's network.
+// Addresses of the pod network. They exist only in the cluster's own namespaces, so they can be the
+// same for all clusters and never collide with the machine's network.
 const (
 	// ClusterCIDR contains the addresses of nodes and pods.
 	ClusterCIDR = "10.244.0.0/16"
@@ -44,9 +44,9 @@ type Spec struct {
 	// APIServerPort and HealthPort are ports on the host's loopback address.
 	APIServerPort int `json:"apiServerPort"`
 	HealthPort    int `json:"healthPort"`
-	// Restart restarts containerd, kubelets and kube-proxies that end. Without it a node ends as a
-	// whole when its containerd or kubelet ends: it is powered off, and its Node object is deleted,
-	// as a cloud provider does.
+	// Restart restarts containerd and kubelets that end. Without it a whole node ends when its
+	// containerd or kubelet ends, and its Node object is deleted, as a cloud provider does. Agents
+	// and kube-proxies are always restarted.
 	Restart bool `json:"restart"`
 	// Agent starts Lockstep's agent on each node; flags are appended. Empty means no agent. The
 	// first element is a path on the host.
@@ -73,7 +73,7 @@ type Host struct {
 	// KeepOOMScores is true if the process must not lower OOM scores, because it lacks
 	// CAP_SYS_RESOURCE.
 	KeepOOMScores bool `json:"keepOOMScores"`
-	// CPUs and MemoryBytes are the machine's.
+	// CPUs and MemoryBytes are the size of the machine.
 	CPUs        int   `json:"cpus"`
 	MemoryBytes int64 `json:"memoryBytes"`
 }
@@ -88,7 +88,7 @@ func CgroupOf(cluster, dir string) string {
 	return fmt.Sprintf("/lockstep-%s-%x", cluster, sha256.Sum256([]byte(dir)))[:len("/lockstep--")+len(cluster)+8]
 }
 
-// Node is one real node. Numbers begin at 1.
+// Node is one real node. Number begins at 1.
 type Node struct {
 	Number int
 	dir    string
@@ -121,22 +121,22 @@ func (n Node) IP() net.IP { return net.IPv4(10, 244, 0, byte(10+n.Number)) }
 // PodCIDR returns the address range of the node's pods.
 func (n Node) PodCIDR() string { return fmt.Sprintf("10.244.%d.0/24", n.Number) }
 
-// Cgroup returns the parent of the cgroups of the node's pods.
+// Cgroup returns the node's cgroup, the parent of the cgroups of its pods.
 func (n Node) Cgroup() string { return n.cgroup }
 
 // Path returns the path of one of the node's files on the host.
 func (n Node) Path(elem ...string) string { return filepath.Join(append([]string{n.dir}, elem...)...) }
 
-// Files shared by all nodes.
+// specFile returns the path of the file with the spec.
 func (s Spec) specFile() string { return filepath.Join(s.Dir, "spec.json") }
 
-// APISocket is the socket of the relay to the API server. EgressSocket is the socket of an HTTP
-// CONNECT proxy into the pod network.
+// APISocket returns the path of the socket of the relay to the API server, and EgressSocket returns
+// the path of the socket of an HTTP CONNECT proxy into the pod network.
 func (s Spec) APISocket() string    { return filepath.Join(s.Dir, "api.sock") }
 func (s Spec) EgressSocket() string { return filepath.Join(s.Dir, "egress.sock") }
 
-// Kubeconfig returns the path of the kubeconfig of the network's own identity, which serves DNS and
-// deletes dead nodes.
+// Kubeconfig returns the path of the kubeconfig of the network, which serves DNS and deletes dead
+// nodes.
 func (s Spec) Kubeconfig() string { return filepath.Join(s.Dir, "kubeconfig") }
 
 // socketPathMax is the maximum length of a socket's path in bytes, without its final zero.

@@ -4,13 +4,13 @@
 //
 //	          bound to a simulated node        after lockstep.dev/sim-duration
 //	Pending ───────────────────────────▶ Running ───────────────────────────▶ Succeeded | Failed
-//	                                      │   ▲                                 (by lockstep.dev/sim-exit-code)
-//	                                      └───┘ containers restart where restartPolicy says so
-//	any ── deletionTimestamp ──▶ gone
+//	                                      │   ▲                      (by lockstep.dev/sim-exit-code)
+//	                                      └───┘ containers restart if restartPolicy says so
+//	any ── deletionTimestamp ──▶ deleted
 //
 // Each arrow is one write. Annotations of a pod determine its behaviour:
 //
-//	lockstep.dev/sim-duration    Go duration that the containers run; without it the pod runs until deleted
+//	lockstep.dev/sim-duration    Go duration that the containers run; default: until deletion
 //	lockstep.dev/sim-exit-code   exit code of the containers, default 0
 //	lockstep.dev/sim-message     termination message of the containers
 package simnode

@@ -41,8 +41,8 @@ type kubelets struct {
 	loop   *controlloop.Loop[types.NamespacedName, struct{}]
 
 	lock sync.Mutex
-	// started is when pods' containers last started, by the simulation's own clock: times in the
-	// API are in whole seconds.
+	// started has the times at which pods' containers last started, by the simulation's own clock,
+	// because times in the API are in whole seconds.
 	started map[types.UID]time.Time
 }
 
@@ -95,7 +95,7 @@ func newKubelets(client kubernetes.Interface, nodeSelector string, workers int, 
 	return k, err
 }
 
-// dropManagedFields removes managed fields, which nobody reads here.
+// dropManagedFields removes a pod's managed fields, which nothing here reads.
 func dropManagedFields(o any) (any, error) {
 	if pod, ok := o.(*corev1.Pod); ok {
 		pod.ManagedFields = nil
@@ -103,7 +103,7 @@ func dropManagedFields(o any) (any, error) {
 	return o, nil
 }
 
-// onlyName reduces a node to what identifies it as simulated.
+// onlyName reduces a node to its name, UID and resource version.
 func onlyName(o any) (any, error) {
 	if node, ok := o.(*corev1.Node); ok {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}, nil
@@ -124,7 +124,7 @@ func (k *kubelets) run(ctx context.Context) error {
 	return nil
 }
 
-// turn does what a pod's kubelet would do now.
+// turn makes the pod's next step, and retries it later if it fails.
 func (k *kubelets) turn(key types.NamespacedName) {
 	ctx := k.loop.Context()
 	if err := k.play(ctx, key); err != nil && ctx.Err() == nil {
@@ -153,7 +153,7 @@ func (k *kubelets) forget(o any) {
 	}
 }
 
-// play is turn, and returns what failed.
+// play makes the pod's next step if it is due, and otherwise wakes the key when it is.
 func (k *kubelets) play(ctx context.Context, key types.NamespacedName) error {
 	object, found, err := k.pods.GetStore().GetByKey(key.String())
 	if err != nil || !found {
@@ -172,7 +172,7 @@ func (k *kubelets) play(ctx context.Context, key types.NamespacedName) error {
 		}
 		err := k.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-		// The pod is gone, or another pod has its name.
+		// The pod is deleted already, or another pod has its name.
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil
 		}
@@ -203,7 +203,7 @@ func (k *kubelets) write(ctx context.Context, pod *corev1.Pod, status *corev1.Po
 	k.lock.Lock()
 	before, known := k.started[pod.UID]
 	if _, ends := pod.Annotations[AnnotationDuration]; ends && status.Phase == corev1.PodRunning {
-		// set before the write, because its event may arrive before its answer
+		// Set before the write, because the write's event may arrive before its answer.
 		k.started[pod.UID] = now
 	} else {
 		delete(k.started, pod.UID)
@@ -263,7 +263,7 @@ func nextStep(pod *corev1.Pod, started, now time.Time) (step, time.Time) {
 		}
 		duration, err := time.ParseDuration(text)
 		if err != nil {
-			return stepFinish, now // its outcome says what is wrong
+			return stepFinish, now // outcome reports the error
 		}
 		if started.IsZero() {
 			started = now
@@ -320,8 +320,8 @@ func condition(status *corev1.PodStatus, kind corev1.PodConditionType) *corev1.P
 	return nil
 }
 
-// podIP returns the simulated address of a pod: one of four million, derived from its UID. Nothing
-// answers there.
+// podIP returns the simulated address of a pod: one of four million, derived from its UID. No
+// program listens there.
 func podIP(pod *corev1.Pod) string {
 	if pod.Spec.HostNetwork {
 		return hostIP

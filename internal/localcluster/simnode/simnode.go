@@ -91,8 +91,8 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	return group.Wait()
 }
 
-// withoutPods is a client that sees no pods. KWOK's controller watches all pods even if it has
-// nothing to do with them, and each event would cost it as much as if it had.
+// withoutPods is a client that sees no pods. KWOK's controller watches all pods, and would spend as
+// much CPU time on each event as if it had to act on it.
 type withoutPods struct{ kubernetes.Interface }
 
 func (c withoutPods) CoreV1() clientcorev1.CoreV1Interface {
@@ -144,9 +144,9 @@ func serveHealth(ctx context.Context, port int, nodes func() int) error {
 	return nil
 }
 
-// retrier repeats patches that failed with their connection. KWOK does not repeat those (it only
-// repeats refused writes), so a node would stay as it was when the API server restarts. KWOK's
-// status patches are safe to repeat.
+// retrier repeats patches whose connection failed. KWOK itself only repeats refused writes, so the
+// status of a node could stay outdated after a restart of the API server. KWOK's status patches are
+// safe to repeat.
 type retrier struct{ next http.RoundTripper }
 
 const (

@@ -24,7 +24,7 @@ const (
 
 var nodeRef = internalversion.StageResourceRef{APIGroup: "v1", Kind: "Node"}
 
-// stages returns the transitions of KWOK's nodes. Type kubelets handles pods.
+// stages returns the transitions of nodes, which KWOK makes. Type kubelets handles pods.
 func stages() map[internalversion.StageResourceRef][]*internalversion.Stage {
 	return map[internalversion.StageResourceRef][]*internalversion.Stage{
 		nodeRef: {

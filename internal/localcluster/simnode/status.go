@@ -88,8 +88,8 @@ func podCondition(kind corev1.PodConditionType, ok bool, reason string, now meta
 	return corev1.PodCondition{Type: kind, Status: status, Reason: reason, LastTransitionTime: now}
 }
 
-// podFinished returns the status of a pod whose containers have exited at now: they are restarted
-// if the restart policy says so, else the pod has succeeded or failed.
+// podFinished returns the status of a pod whose containers have exited at now. The containers are
+// restarted if the restart policy says so; otherwise the pod has succeeded or failed.
 func podFinished(pod *corev1.Pod, now metav1.Time) *corev1.PodStatus {
 	code, message := outcome(pod.Annotations)
 	again := pod.Spec.RestartPolicy == corev1.RestartPolicyAlways ||

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// checkCopy returns an error if a copy would overwrite a kubeconfig that contains other clusters.
+// checkCopy returns an error if handOut would overwrite a kubeconfig that contains other clusters.
 func checkCopy(spec Spec) error {
 	if spec.Kubeconfig == "" {
 		return nil
@@ -41,7 +41,7 @@ func onlyHas(kc *clientcmdapi.Config, context string) bool {
 	return true
 }
 
-// handOut writes the administrator's kubeconfig to where the user asked for it.
+// handOut writes the administrator's kubeconfig to Spec.Kubeconfig and adds it to Spec.MergeInto.
 func (s *supervisor) handOut() error {
 	own, err := os.ReadFile(s.state.Kubeconfig)
 	if err != nil {
@@ -95,7 +95,7 @@ func merge(path string, own []byte) error {
 	return clientcmd.WriteToFile(*kc, path)
 }
 
-// takeBack undoes handOut, except for files that have been changed since.
+// takeBack undoes handOut, except for a copy that now contains other clusters.
 func takeBack(state *State) error {
 	name := localcluster.ContextName(state.Name)
 	for _, path := range state.Copies {

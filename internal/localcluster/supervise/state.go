@@ -28,7 +28,7 @@ const (
 	PhaseFailed Phase = "Failed"
 )
 
-// State is the supervisor's record of a cluster.
+// State is the state of a cluster as its supervisor records it.
 type State struct {
 	Name      string    `json:"name"`
 	Phase     Phase     `json:"phase"`
@@ -42,8 +42,8 @@ type State struct {
 	Server    string `json:"server,omitempty"`
 	// Dir is the directory of all of the cluster's files.
 	Dir string `json:"dir"`
-	// Kubeconfig is the path of the administrator's kubeconfig, AuditLog that of the API server's
-	// audit log.
+	// Kubeconfig is the path of the administrator's kubeconfig, and AuditLog is the path of the API
+	// server's audit log.
 	Kubeconfig string `json:"kubeconfig"`
 	AuditLog   string `json:"auditLog"`
 	// Copies are the kubeconfig files that `up` wrote elsewhere; Merged is the kubeconfig into
@@ -54,7 +54,7 @@ type State struct {
 	Supervisor      int                            `json:"supervisorPid"`
 	SupervisorTicks localcluster.StartTicks        `json:"supervisorStartTicks"`
 	Components      []localcluster.ComponentStatus `json:"components"`
-	// Deaths are the latest unexpected ends of components.
+	// Deaths are the latest unexpected ends of components, at most deathsKept.
 	Deaths []Death `json:"deaths,omitempty"`
 }
 
@@ -131,8 +131,8 @@ func (p stateDir) read() (*State, error) {
 	return &s, nil
 }
 
-// writeFile replaces the file at path atomically, with mode 0600, so that a reader never sees a
-// part of it.
+// writeFile replaces the file at path with v as JSON, with mode 0600. The replacement is atomic, so
+// that a reader never sees a part of the file.
 func writeFile(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

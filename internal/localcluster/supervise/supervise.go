@@ -55,7 +55,7 @@ const Command = "local-supervisor"
 // eventsFD is the file descriptor of the supervisor's pipe to Up.
 const eventsFD = 3
 
-// message is one line on that pipe.
+// message is one line, in JSON, on the supervisor's pipe to Up.
 type message struct {
 	Event *localcluster.Event `json:"event,omitempty"`
 	// Error is the error of a start that failed.
@@ -73,7 +73,7 @@ func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event))
 	if s, err := p.read(); err == nil && localcluster.Alive(s.Supervisor, s.SupervisorTicks) {
 		return nil, fmt.Errorf("local cluster %s is running already: 'lockstep down --name %s' ends it", spec.Name, spec.Name)
 	}
-	// A new supervisor has no use for what a killed one left.
+	// Remove what a killed supervisor left.
 	if err := Down(ctx, spec.Name); err != nil && !errors.Is(err, ErrNoCluster) {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func Run(name string) error {
 }
 
 // acquire locks the cluster's directory. It waits up to lockTimeout, because a process that has
-// just been killed holds its lock until the kernel has cleaned up.
+// just been killed has its lock until the kernel has cleaned up.
 func acquire(p stateDir) (*os.File, error) {
 	lock, err := os.OpenFile(p.lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -246,7 +246,7 @@ func (s *supervisor) config() localcluster.Config {
 	if !s.spec.WithoutManager {
 		config.ManagerCommand = []string{s.spec.Executable, "manager",
 			"--archive=" + filepath.Join(s.files.dir, "archive.db"),
-			// only the user who started this cluster is on this machine
+			// The cluster's user may reach all services of this machine anyway.
 			"--allow-requests-to=127.0.0.0/8,::1"}
 		if !s.spec.WithScheduler {
 			// Without kube-scheduler the manager places the pods that name no scheduler too, such
@@ -275,7 +275,7 @@ func (s *supervisor) stop(cluster *localcluster.Cluster) error {
 	return cluster.Stop(ctx)
 }
 
-// onEvent handles the events of the cluster.
+// onEvent sends an event of the cluster to `up` and records it.
 func (s *supervisor) onEvent(e localcluster.Event) {
 	s.tell(message{Event: &e})
 	s.lock.Lock()
@@ -295,8 +295,8 @@ func (s *supervisor) setPhase(phase Phase) {
 	s.record()
 }
 
-// record writes the state to its file. A write error is only logged: the cluster is worth more than
-// its record.
+// record writes the state to its file. A write error is only logged, because the cluster works
+// without the file.
 func (s *supervisor) record() {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -309,10 +309,11 @@ func (s *supervisor) record() {
 	}
 }
 
-// tell sends m to `up`, which may have gone.
+// tell sends m to `up`. It ignores errors, because `up` may have ended.
 func (s *supervisor) tell(m message) { _ = s.up.Encode(m) }
 
-// Down stops the named cluster and removes everything of it, even if its supervisor was killed.
+// Down stops the named cluster and removes all of its files, even if its supervisor was killed. It
+// returns ErrNoCluster if there is no such cluster.
 func Down(ctx context.Context, name string) error {
 	p, err := stateDirOf(name)
 	if err != nil {
@@ -329,8 +330,8 @@ func Down(ctx context.Context, name string) error {
 		if err := end(ctx, state.Supervisor, state.SupervisorTicks, stopTimeout); err != nil {
 			return fmt.Errorf("supervisor: %w", err)
 		}
-		// The supervisor records its state until it ends; the last record says what it left
-		// running.
+		// The supervisor records the state until it ends: the last record lists the components that
+		// it left running.
 		if last, err := p.read(); err == nil {
 			state = last
 		}

@@ -2,12 +2,12 @@
 // EndpointSlices, according to the specification that CoreDNS also implements (kubernetes/dns,
 // schema version 1.1.0):
 //
-//	SERVICE.NAMESPACE.svc.ZONE                 A: the cluster IP, or the ready endpoints of a headless service
-//	HOSTNAME.SERVICE.NAMESPACE.svc.ZONE        A: one endpoint of a headless service: a pod of a job
+//	SERVICE.NAMESPACE.svc.ZONE                 A: the cluster IP; if headless, the ready endpoints
+//	HOSTNAME.SERVICE.NAMESPACE.svc.ZONE        A: one endpoint (pod) of a headless service
 //	_PORT._PROTOCOL.SERVICE.NAMESPACE.svc.ZONE SRV
 //	1-2-3-4.NAMESPACE.pod.ZONE                 A: 1.2.3.4
 //
-// Names in other zones do not exist, because the pod network leads nowhere else.
+// Names in other zones do not exist, because the pod network has no route to other networks.
 package dns
 
 import (
@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TTL is the TTL of answers in seconds: how long a pod may be known under an old address.
+// TTL is the TTL of answers in seconds: for so long a client may use an old address.
 const TTL = 5
 
 const byService = "service"

@@ -15,9 +15,9 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/backoff"
 )
 
-// reaper does the duty of a first process: it waits for every process that ends in its namespace,
-// whether it started the process or inherited it. os/exec cannot wait at the same time, so
-// processes are started and waited for only here.
+// reaper waits for every process that ends in its PID namespace, as a first process must, including
+// orphans that it did not start. os/exec cannot wait at the same time, so processes are started and
+// waited for only here.
 type reaper struct {
 	lock sync.Mutex
 	// waiting are the processes started here, by pid.
@@ -52,8 +52,9 @@ func (r *reaper) reap() {
 	}
 }
 
-// start starts a program; the channel delivers its status once. The lock keeps the reaper from
-// reaping a process that is not in the table yet, or that os.StartProcess itself waits for.
+// start starts a program. The channel delivers the program's status when it ends. The lock prevents
+// that reap waits for a process that is not in waiting yet, or for which os.StartProcess itself
+// waits.
 func (r *reaper) start(log *os.File, name string, args ...string) (*os.Process, <-chan syscall.WaitStatus, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -100,8 +101,9 @@ func describe(status syscall.WaitStatus) string {
 	return fmt.Sprintf("exited with code %d", status.ExitStatus())
 }
 
-// keep runs a program until ctx is done. If restart is true it restarts the program whenever it
-// ends; otherwise it returns how the program ended.
+// keep runs a program until ctx is done, and then returns nil without ending the program. If
+// restart is true, keep restarts the program whenever it ends; otherwise it returns an error that
+// says how the program ended.
 func (r *reaper) keep(ctx context.Context, restart bool, logPath, name string, args ...string) error {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

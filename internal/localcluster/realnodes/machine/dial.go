@@ -10,7 +10,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
-// Dial connects from the host to an address (host:port) of the pod network.
+// Dial connects from the host to an address (host:port) of the pod network. A deadline of ctx also
+// applies to the connection.
 func Dial(ctx context.Context, spec realnodes.Spec, address string) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", spec.EgressSocket())
@@ -24,7 +25,7 @@ func Dial(ctx context.Context, spec realnodes.Spec, address string) (net.Conn, e
 		conn.Close()
 		return nil, err
 	}
-	// After a CONNECT the peer sends nothing unasked, so no data is lost in the reader's buffer.
+	// After a CONNECT the peer does not send first, so no data is lost in the reader's buffer.
 	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
 	if err != nil {
 		conn.Close()

@@ -67,7 +67,7 @@ const (
 )
 
 func runHost(ctx context.Context, spec realnodes.Spec) error {
-	// An earlier run that was killed leaves cgroups, perhaps with the limits of another spec.
+	// Remove the cgroups that a killed run left: they may have the limits of another spec.
 	if err := localcluster.RemoveRealNodes(spec.Cluster, spec.Dir); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func runHost(ctx context.Context, spec realnodes.Spec) error {
 
 	select {
 	case <-ctx.Done():
-		// Nothing inside is worth waiting for: everything of value is in the API.
+		// The nodes need no graceful end: their state is in the API.
 		_ = cmd.Process.Kill()
 		<-ended
 		err = nil
@@ -107,8 +107,8 @@ func runHost(ctx context.Context, spec realnodes.Spec) error {
 	return errors.Join(err, realnodes.RemoveCgroups(spec.Cluster, spec.Dir))
 }
 
-// serveHealth answers /readyz with 200 if all kubelets are healthy, and otherwise with what is
-// wrong.
+// serveHealth answers /readyz with 200 if all kubelets are healthy, and otherwise with 503 and the
+// error.
 func serveHealth(ctx context.Context, spec realnodes.Spec) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {

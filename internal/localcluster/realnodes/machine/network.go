@@ -68,8 +68,8 @@ func runNetwork(ctx context.Context, spec realnodes.Spec) error {
 	return group.Wait()
 }
 
-// ownMounts separates the namespace from the host's mounts, shares later mounts with child
-// namespaces, as a machine's first process does, and mounts the PID namespace at /proc.
+// ownMounts separates the mount namespace from the host's, shares later mounts with child
+// namespaces, as a machine's first process does, and mounts a /proc of the PID namespace.
 func ownMounts() error {
 	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts: %w", err)
@@ -118,8 +118,8 @@ func address(link netlink.Link, ip string) error {
 }
 
 // keepNode runs a node until ctx is done. With Restart a node that ends is started again, like a
-// machine that reboots. Otherwise its Node object is deleted: none of its pods runs any more, and
-// their owners may replace them.
+// machine that reboots. Otherwise its Node object is deleted, so that the owners of its pods, which
+// have ended, may replace them.
 func keepNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node, client kubernetes.Interface) error {
 	for {
 		err := powerOn(ctx, spec, n)
@@ -138,7 +138,7 @@ func keepNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node, client
 	}
 }
 
-// powerOn runs a node to its end.
+// powerOn runs a node until it ends, and returns the reason. The node is killed when ctx is done.
 func powerOn(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	wire, ours, err := os.Pipe()
 	if err != nil {
@@ -191,7 +191,7 @@ func plugIn(n realnodes.Node, pid int) error {
 	return netlink.RouteReplace(&netlink.Route{LinkIndex: hub.Attrs().Index, Dst: pods, Gw: n.IP()})
 }
 
-// takeOff deletes a dead node's object. It retries while the API server is unreachable.
+// takeOff deletes a dead node's object. It retries until it succeeds or ctx is done.
 func takeOff(ctx context.Context, n realnodes.Node, client kubernetes.Interface) error {
 	for {
 		err := client.CoreV1().Nodes().Delete(ctx, n.Name(), metav1.DeleteOptions{})

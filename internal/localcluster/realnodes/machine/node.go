@@ -21,11 +21,11 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes/ociimage"
 )
 
-// wireFD is the file descriptor of a node's pipe that ends when its interface exists.
+// wireFD is the file descriptor of a pipe that ends when the node's interface exists.
 const wireFD = 3
 
 func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
-	//   1. Become a machine: mounts, host name, network.
+	//   1. Set up mounts, host name and network.
 	if err := mountNode(spec, n); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	children := newReaper()
 	group, ctx := errgroup.WithContext(ctx)
 	inNode := func(elem ...string) string { return filepath.Join(append([]string{realnodes.InNode}, elem...)...) }
-	//   2. Start containerd, and import the one image that must be there before any pod.
+	//   2. Start containerd, and import the pause image, which every pod needs.
 	group.Go(func() error {
 		return children.keep(ctx, spec.Restart, inNode("logs", "containerd.log"), "containerd",
 			"--config="+inNode("containerd.toml"))
@@ -75,9 +75,9 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 // agentProgram is the name of the agent's program in the node's own directory.
 const agentProgram = "lockstep"
 
-// tunables are settings that kubelets write and that belong to the whole machine, not to a
-// namespace. The node shows its kubelet files with the wanted content; the machine's settings stay
-// unchanged.
+// tunables are kernel settings that kubelets write and that apply to the whole machine, not to a
+// namespace. In a node, files with the wanted content are mounted over them, so that the machine's
+// settings stay unchanged.
 var tunables = map[string]string{
 	"vm/overcommit_memory":     "1",
 	"vm/panic_on_oom":          "0",
@@ -86,8 +86,8 @@ var tunables = map[string]string{
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// mountNode builds the node's file system on top of the host's: everything that its programs write
-// to is the node's own.
+// mountNode builds the node's file system on top of the host's: directories that its programs write
+// to are the node's own.
 func mountNode(spec realnodes.Spec, n realnodes.Node) error {
 	// Open the directories before mounts hide them.
 	open := map[string]int{}

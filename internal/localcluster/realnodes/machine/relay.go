@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// dialTimeout bounds how long a relay waits for the other side.
+// dialTimeout bounds how long a relay waits for a connection to the other side.
 const dialTimeout = 10 * time.Second
 
 // relay forwards connections to an address until ctx is done.
@@ -39,8 +39,8 @@ func relay(ctx context.Context, listener net.Listener, network, address string) 
 	}
 }
 
-// join copies in both directions until both have ended, and closes the connections. Data from a is
-// read through first, which may have buffered some.
+// join copies in both directions until both have ended, and closes the connections. It reads from a
+// through first, which may have buffered data of a.
 func join(a, b net.Conn, first io.Reader) {
 	defer a.Close()
 	defer b.Close()

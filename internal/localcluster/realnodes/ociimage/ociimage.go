@@ -27,15 +27,15 @@ type Image struct {
 	// Root is a directory that becomes the root file system. Its files keep their modes; root owns
 	// all of them.
 	Root string
-	// Command runs when a pod names none; where there is an Entrypoint, it is its arguments.
+	// Command is the default command, or, if there is an Entrypoint, its default arguments.
 	Command []string
-	// Entrypoint runs when a pod names no command; a pod's arguments are its own.
+	// Entrypoint is the default command. The arguments of a pod replace Command.
 	Entrypoint []string
 	// Env are NAME=value pairs.
 	Env []string
 }
 
-// Write writes the image as an OCI archive. Equal folders give equal archives.
+// Write writes the image as an OCI archive. Equal directories give equal archives.
 func Write(w io.Writer, image Image) error {
 	layer, err := os.CreateTemp("", "lockstep-layer-")
 	if err != nil {
@@ -59,7 +59,7 @@ func Write(w io.Writer, image Image) error {
 
 func digestOf(sum hash.Hash) digest.Digest { return digest.NewDigest(digest.SHA256, sum) }
 
-// write puts a layer and what describes it into an archive.
+// write writes an archive with one layer, and the config, manifest and index that describe it.
 func write(w io.Writer, image Image, layer io.Reader, desc v1.Descriptor) error {
 	out := tar.NewWriter(w)
 	blob := func(mediaType string, v any) (v1.Descriptor, error) {
@@ -119,8 +119,8 @@ func writeFile(out *tar.Writer, name string, data []byte) error {
 	return err
 }
 
-// writeTree writes a folder's content as a layer, in the order of names. Sockets are left out; hard
-// links become links.
+// writeTree writes the content of the directory root as a layer, in the order of names. It omits
+// sockets and preserves hard links.
 func writeTree(w io.Writer, root string) error {
 	out := tar.NewWriter(w)
 	links := map[[2]uint64]string{}

@@ -109,7 +109,7 @@ func TestThePauseProgramSleepsUntilItIsEnded(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The signal that it ignores does not end it; another one does.
+	// The program ignores the first signal, and ends at the second.
 	for _, s := range []syscall.Signal{syscall.SIGCHLD, syscall.SIGTERM} {
 		if err := cmd.Process.Signal(s); err != nil {
 			t.Fatal(err)

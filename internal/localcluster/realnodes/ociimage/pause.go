@@ -14,8 +14,8 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// WritePause writes the image of a program that holds a pod's namespaces and does nothing else. The
-// kubelet needs such an image, and there is no registry to pull it from.
+// WritePause writes the image of a program that only keeps a pod's namespaces. The kubelet needs
+// such an image, and there is no registry to pull it from.
 func WritePause(w io.Writer, name string) error {
 	program, err := pauseProgram(runtime.GOARCH)
 	if err != nil {
@@ -67,7 +67,7 @@ var pauseCode = map[string]struct {
 		0xd2800002, // mov x2, 0
 		0xd2800103, // mov x3, 8
 		0xd4000001, // svc 0
-		0xd2800928, // sleep: mov x8, 73 (ppoll, of nothing, for ever)
+		0xd2800928, // sleep: mov x8, 73 (ppoll of no descriptors, without timeout)
 		0xd2800000, // mov x0, 0
 		0xd2800001, // mov x1, 0
 		0xd2800002, // mov x2, 0
