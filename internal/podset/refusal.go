@@ -11,16 +11,16 @@ const (
 	retryMax = 5 * time.Minute
 )
 
-// Refusal says why the API server refused a write of an owner, and delays further writes: the same
-// write cannot succeed by repeating it at once. The zero value is no refusal.
+// Refusal is the reason why the API server refused a write of an owner, and the pause before
+// further writes: repeating the same write at once cannot succeed. The zero value is no refusal.
 type Refusal struct {
 	Reason, Message string
 	RetryAt         time.Time
 	times           int
 }
 
-// Note notes a refusal and returns the time until the next attempt, which doubles with each
-// refusal. The answers to one burst of writes count once.
+// Note records a refusal and returns the time until the next attempt, which doubles with each
+// refusal. The answers to one burst of writes count as one refusal.
 func (r *Refusal) Note(now time.Time, reason, message string) time.Duration {
 	if !r.RetryAt.After(now) {
 		r.RetryAt = now.Add(min(retryMax, RetryMin<<min(r.times, 9)))
