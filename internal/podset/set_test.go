@@ -231,8 +231,8 @@ func (g *gang) fault(t *rapid.T) {
 }
 
 // TestEverySlotGetsItsPod makes events, faults and refusals in random order, and then stops the
-// faults. It checks that in the end every slot has one pod, with a node, and that nothing is assumed
-// for pods that do not exist.
+// faults. It checks that in the end every slot has one pod, with a node, and that nothing is
+// assumed for pods that do not exist.
 func TestEverySlotGetsItsPod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		choose := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
@@ -275,8 +275,8 @@ func TestEverySlotGetsItsPod(t *testing.T) {
 	})
 }
 
-// TestAGangBelowItsMinimumHoldsNothing checks that a gang is rolled back if the server accepts fewer
-// pods than the gang needs.
+// TestAGangBelowItsMinimumHoldsNothing checks that a gang is rolled back if the server accepts
+// fewer pods than the gang needs.
 func TestAGangBelowItsMinimumHoldsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		choose := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
@@ -407,8 +407,8 @@ func (g *gang) handle() (kinds []podset.EventKind) {
 	return kinds
 }
 
-// TestRefusalsPause checks that each pause after a refusal is twice as long as the one before, up to
-// the maximum, and that the answers to one burst of writes count once.
+// TestRefusalsPause checks that each pause after a refusal is twice as long as the one before, up
+// to the maximum, and that the answers to one burst of writes count once.
 func TestRefusalsPause(t *testing.T) {
 	var r podset.Refusal
 	now := started
