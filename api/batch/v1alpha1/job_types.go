@@ -211,8 +211,8 @@ type PartitionPolicySpec struct {
 	NetworkTopology *schedulingv1beta1.NetworkTopologySpec `json:"networkTopology,omitempty"`
 }
 
-// LifecyclePolicies are the policies of a job or of a task. No two of them may have the same event or
-// the same exit code.
+// LifecyclePolicies are the policies of a job or of a task. No two of them may have the same event
+// or the same exit code.
 // +kubebuilder:validation:MaxItems=32
 type LifecyclePolicies []LifecyclePolicy
 
