@@ -51,8 +51,8 @@ type Cluster struct {
 	generation int64
 	nodes      map[string]*node
 	recent     *list.List // of *node, most recently changed first
-	// gone is the number of entries of recent without a node object. They are kept so that views
-	// learn of the removal.
+	// gone is the number of entries of recent without a node object, kept so that views learn of
+	// their removal.
 	gone       int
 	purged     int64 // removals up to this generation are no longer in recent
 	total      place.Vector
@@ -65,7 +65,7 @@ type Cluster struct {
 	groupPods  map[types.NamespacedName]map[*pod]struct{}
 	priorities priorities
 	machines   machines
-	pins       bool // a machine, or a pod that was assigned CPUs, has been seen
+	pins       bool // a machine, or a pod that holds CPUs, has been seen
 	changes    Changes
 	listenRoom bool
 	listenPods bool
@@ -98,7 +98,7 @@ type pod struct {
 	reserved reservation
 }
 
-// assumption is a decision of the scheduler that the watch has not shown.
+// assumption is the node that the scheduler decided on.
 type assumption struct {
 	node  string
 	queue string
@@ -194,8 +194,8 @@ func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, cl
 }
 
 // Confirm records that the assumed pod was written, by a create with its node or a binding, with
-// the resulting UID and resource version. It does nothing if the pod has no assumption, for example
-// because the watch was faster, or if the assumption is for another UID.
+// the resulting UID and resource version. It does nothing if the watch was faster, or if the
+// assumption is gone.
 func (c *Cluster) Confirm(name types.NamespacedName, uid types.UID, resourceVersion string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,8 +209,8 @@ func (c *Cluster) Confirm(name types.NamespacedName, uid types.UID, resourceVers
 	p.assume.uid, p.assume.version = uid, resourceVersion
 }
 
-// Forget removes the assumption of a pod that could not be written. It does nothing if the pod has
-// none, for example because the watch has shown the pod with a node.
+// Forget removes an assumption: the pod could not be written. It does nothing if the watch has
+// shown the pod with a node.
 func (c *Cluster) Forget(name types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,8 +19,8 @@ type Refusal struct {
 	times           int
 }
 
-// Note records a refusal and returns the time until the next attempt, which doubles with each
-// refusal. The answers to one burst of writes count as one refusal.
+// Note notes a refusal and returns the time until the next attempt, which doubles with each
+// refusal. The answers to one burst of writes count once.
 func (r *Refusal) Note(now time.Time, reason, message string) time.Duration {
 	if !r.RetryAt.After(now) {
 		r.RetryAt = now.Add(min(retryMax, RetryMin<<min(r.times, 9)))

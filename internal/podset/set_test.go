@@ -374,8 +374,7 @@ func TestAWriteThatWaitsIsOvertaken(t *testing.T) {
 	}
 }
 
-// TestAPodThatWasDeletedUnseen checks that Unseen reports a pod that was created and deleted while
-// the watch was broken.
+// TestAPodThatWasDeletedUnseen is created and deleted while the watch is broken.
 func TestAPodThatWasDeletedUnseen(t *testing.T) {
 	g := newGang(podsettest.New(func(string, int) int { return 0 }, t.Fatalf), 1, 1)
 	g.group.BindLater = true
@@ -407,8 +406,8 @@ func (g *gang) handle() (kinds []podset.EventKind) {
 	return kinds
 }
 
-// TestRefusalsPause checks that each pause after a refusal is twice as long as the one before, up
-// to the maximum, and that the answers to one burst of writes count once.
+// TestRefusalsPause checks the pauses after refusals: each is twice as long, and the answers to one
+// burst of writes count once.
 func TestRefusalsPause(t *testing.T) {
 	var r podset.Refusal
 	now := started

@@ -18,10 +18,10 @@ import (
 type write struct {
 	Ref
 	node        string
-	annotations map[string]string // the CPUs that the pod was given, if it requested CPUs
+	annotations map[string]string // the CPUs that the pod was given, if it asked for CPUs
 }
 
-// Create creates the pod of an absent slot without a node, at the next Pump.
+// Create has the pod of an absent slot created without a node.
 func (s *Set) Create(r Ref) { s.place(r, "", nil) }
 
 func (s *Set) place(r Ref, node string, annotations map[string]string) {
@@ -30,7 +30,7 @@ func (s *Set) place(r Ref, node string, annotations map[string]string) {
 		to = Creating
 	}
 	s.move(r, to)
-	r.slot().attempt++ // an answer that is still to come concerns an earlier write
+	r.slot().attempt++ // an answer still to come concerns an earlier write
 	r.slot().unsent = true
 	s.unsent = append(s.unsent, write{r, node, annotations})
 }
