@@ -163,8 +163,7 @@ type QueueStatus struct {
 	// Allocated is the total request of the queue's pods that have nodes.
 	// +optional
 	Allocated corev1.ResourceList `json:"allocated,omitempty"`
-	// Conditions are further facts about the queue, for example that a feature in the spec is not
-	// supported.
+	// Conditions are further facts about the queue, for example that it cannot be decoded (Valid).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
