@@ -141,8 +141,8 @@ func TestNothingIsWrittenAfterTheTerm(t *testing.T) {
 	}
 }
 
-// TestWritesWaitWhileTheLeaseMayStillBeRenewed checks that the writes of a lapsed term wait, and are
-// sent when the lease is renewed, which proves that no other manager has taken it.
+// TestWritesWaitWhileTheLeaseMayStillBeRenewed checks that the writes of a lapsed term wait, and
+// are sent when the lease is renewed, which proves that no other manager has taken it.
 func TestWritesWaitWhileTheLeaseMayStillBeRenewed(t *testing.T) {
 	b, o := newBench(t, nil), newOutcomes()
 	p, job := b.createdPod(b.pod("p", "")), b.createdJob("job")
