@@ -1,4 +1,5 @@
-// Package scheme knows every API type that Lockstep reads or writes: Kubernetes' own and ours.
+// Package scheme registers every API type that Lockstep reads or writes: its own and those of
+// Kubernetes.
 package scheme
 
 import (
@@ -15,7 +16,8 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// Scheme maps Go types to kinds. It is complete when the program starts and not changed afterwards.
+// Scheme maps Go types to kinds. It is complete when the program starts, and not changed
+// afterwards.
 var Scheme = newScheme()
 
 // Codecs encodes and decodes the types of Scheme.
@@ -37,7 +39,7 @@ func newScheme() *runtime.Scheme {
 		oamv1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
-			panic(err) // two types of one kind: a fault of the program that its first run shows
+			panic(err) // two types have one kind: a programming error that every run shows
 		}
 	}
 	return s

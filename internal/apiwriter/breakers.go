@@ -36,15 +36,15 @@ type breaker struct {
 	parent *breaker
 	probe  *write // the probe in flight
 	timed  bool   // a timer for sendProbe is set
-	// since is when the failures began. lastAnswer is when a write of the breaker was last answered.
-	// touched is the time of the last failure or answer.
+	// since is when the failures began. lastAnswer is when a write of the breaker was last
+	// answered. touched is the time of the last failure or answer.
 	since, lastAnswer, touched time.Time
 	first, last                *write // list of the writes that wait
 }
 
 const (
-	// breakersMax is the maximum number of breakers. Writes of further breakers are retried with their
-	// own backoff only.
+	// breakersMax is the maximum number of breakers. Writes that would need a further breaker are
+	// only retried with a backoff of their own.
 	breakersMax = 4096
 	// breakerIdle is how long an idle breaker is kept.
 	breakerIdle = time.Minute
@@ -94,7 +94,7 @@ func (s *breakers) admit(x *write, now time.Time) bool {
 		leaf.probe = x
 		return true
 	case leaf.failed == 0 && leaf.probe == nil:
-		leaf.probe = x // this breaker may have no failures
+		leaf.probe = x // the server may still carry out this breaker's writes
 		return true
 	}
 	if open.probe != nil || now.Before(open.until) {

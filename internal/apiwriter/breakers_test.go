@@ -236,9 +236,9 @@ func TestFailuresOfOneNamespaceHoldUpNoOther(t *testing.T) {
 	}
 }
 
-// TestAResourceThatIsDownIsAskedByOne checks that one write probes for all when the writes of a
-// resource fail in several namespaces. Writes of other resources go on, and a namespace without
-// failures tries for itself.
+// TestAResourceThatIsDownIsAskedByOne checks that only one write at a time probes when the writes
+// of a resource fail in several namespaces. Writes of other resources go on, and a namespace
+// without failures probes for itself.
 func TestAResourceThatIsDownIsAskedByOne(t *testing.T) {
 	const namespaces, each = 10, 20
 	f := newFront(t)
@@ -299,8 +299,8 @@ func TestAResourceThatIsDownIsAskedByOne(t *testing.T) {
 	o.allOnce(t, namespaces*each)
 }
 
-// TestAScopeIsDownWhenItsPartsAre records failures of breakers one by one, in an order that stands
-// for what happened, and checks which breakers are down then.
+// TestAScopeIsDownWhenItsPartsAre records failures of breakers in a given order, and then checks
+// which breakers are open.
 func TestAScopeIsDownWhenItsPartsAre(t *testing.T) {
 	maps, jobs := kind{resource: "configmaps"}, kind{resource: "jobs"}
 	jobs.Group = "batch"

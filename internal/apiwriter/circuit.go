@@ -6,15 +6,16 @@ import "time"
 // probes, at a growing interval, whether the server carries them out again.
 type circuit struct {
 	open           bool
-	failed         int       // failures in a row; while open, of probes
+	failed         int       // failures in a row; while open, failures of probes
 	until          time.Time // no probe before this time
-	opened, closed time.Time // the last time
+	opened, closed time.Time // when the circuit last opened and closed
 }
 
 const (
-	// outageAfter failures in a row open a circuit; a refused connection opens the server's at once.
+	// outageAfter is the number of failures in a row that open a circuit. A refused connection
+	// opens W.outage at once.
 	outageAfter = 4
-	// outageMin and outageMax bound the interval of probes.
+	// outageMin and outageMax bound the interval between probes.
 	outageMin = 50 * time.Millisecond
 	outageMax = time.Second
 	// recoveringTime is how long a circuit counts as recovering after it was closed.
@@ -32,7 +33,7 @@ func (c *circuit) trip(after time.Duration, now time.Time) {
 // wait sets the time of the next probe, after one has failed.
 func (c *circuit) wait(after time.Duration, now time.Time) {
 	if now.Before(c.until) {
-		return // from a write that was sent before
+		return // an older write failed: no probe is in flight before until
 	}
 	c.failed++
 	wait := backoffJitter(min(outageMin<<min(c.failed-1, 10), outageMax))

@@ -56,9 +56,9 @@ func TestAConflictIsOneOfVersions(t *testing.T) {
 	}
 }
 
-// TestAStatusWhoseAnswersWereLostTwiceIsNoConflict checks that a status is written whose first
-// attempt the server carried out without an answer, and whose second, with a newer status, it
-// refused without an answer: what the server has is still the writer's own.
+// TestAStatusWhoseAnswersWereLostTwiceIsNoConflict checks that a status is written after the server
+// carried out its first attempt and refused its second, which had a newer status, and both answers
+// were lost: the status that the server has is still the writer's own.
 func TestAStatusWhoseAnswersWereLostTwiceIsNoConflict(t *testing.T) {
 	p, err := localtest.Proxy(localtest.Shared(t))
 	if err != nil {

@@ -141,7 +141,8 @@ func TestNothingIsWrittenAfterTheTerm(t *testing.T) {
 	}
 }
 
-// The leader's lease is valid again if nobody else has taken it, as the server confirms.
+// TestWritesWaitWhileTheLeaseMayStillBeRenewed checks that the writes of a lapsed term wait, and
+// are sent when the lease is renewed, which proves that no other manager has taken it.
 func TestWritesWaitWhileTheLeaseMayStillBeRenewed(t *testing.T) {
 	b, o := newBench(t, nil), newOutcomes()
 	p, job := b.createdPod(b.pod("p", "")), b.createdJob("job")
@@ -149,8 +150,8 @@ func TestWritesWaitWhileTheLeaseMayStillBeRenewed(t *testing.T) {
 	n := everything(b.Fenced(r), b, o, p, job)
 	r.sleep(time.Minute)
 	b.run()
-	// A write that is not held is queued behind the held ones; when it is written, the held ones
-	// have been looked at.
+	// A write without a fence is queued behind the fenced ones. When it is written, the fenced
+	// ones have had their turn.
 	free := make(chan error)
 	b.Create(Meta{Owner: "other", Reason: "unfenced"}, b.pod("other", ""), func(_ Object, err error) { free <- err })
 	if err := <-free; err != nil {

@@ -202,10 +202,10 @@ const (
 	rampGain    = 0.03 // minimum gain of a step that counts as an improvement
 	rampSlack   = 0.10 // minimum loss that ends the ramp: the next step would lose more
 	rampLevel   = 0.8  // a step that loses fewer errors than this is level with the best
-	rampDoubt   = 1.5  // a step up that loses more errors than this is measured again,
-	rampLost    = 1.0  // unless it loses this much,
-	rampWindows = 2    // for this many windows in total,
-	rampSure    = 2.5  // and has failed if it then loses more errors than this
+	rampDoubt   = 1.5  // a step up that loses more errors than this is measured again
+	rampLost    = 1.0  // a step up that loses this much is not measured again
+	rampWindows = 2    // maximum number of windows in which a step up is measured
+	rampSure    = 2.5  // a step up that loses more errors than this in its last window has failed
 	rampFell    = 2    // a step down that loses more errors than this has failed
 	rampClear   = 3    // a step that gains more errors than this is a clear gain
 	rampFlat    = 2    // this many steps down in a row without a gain also end the ramp
@@ -223,7 +223,7 @@ const (
 
 	everyMax  = 32
 	probeLate = 8    // base windows per probe in a direction that arrive defers
-	noisy     = 0.04 // a variance above this is much noise: a few probes cannot see through it
+	noisy     = 0.04 // with a variance above this, a few probes show nothing
 	expensive = 0.3  // a probe that loses this much (log) is expensive
 )
 

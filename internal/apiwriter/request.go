@@ -103,7 +103,7 @@ func (w *W) create(ctx context.Context, x *write) (Object, error) {
 		case err != nil && !apierrors.IsNotFound(err):
 			return nil, err
 		}
-		x.readFirst = false // if another object is in the way, the create says so
+		x.readFirst = false // if another object has the name, the create fails with AlreadyExists
 	}
 	if x.body == nil {
 		var err error

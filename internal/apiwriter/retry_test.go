@@ -63,8 +63,8 @@ func TestAServerThatStartsForbidsForAMoment(t *testing.T) {
 	}
 }
 
-// TestAWriteThatIsForbiddenForAMomentIsMade checks that a write is made whose right the manager
-// gets only after the first attempt, as from a server that has just read the cluster's roles.
+// TestAWriteThatIsForbiddenForAMomentIsMade checks that a write succeeds if the manager gets the
+// right to it after the first attempt, as from a server that has just read the cluster's roles.
 func TestAWriteThatIsForbiddenForAMomentIsMade(t *testing.T) {
 	const user = "late"
 	b := newBench(t, func(c *Config) {

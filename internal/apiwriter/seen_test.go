@@ -60,8 +60,8 @@ func TestAPodThatWasSeenIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// TestAnotherAsksWhenTheOneThatAskedHasBeenSeen makes the probe of a breaker fail, and shows its
-// pod, so that the probe needs no further attempt.
+// TestAnotherAsksWhenTheOneThatAskedHasBeenSeen checks that another write probes after the probe of
+// a breaker failed and a watch showed its pod, so that the probe needs no further attempt.
 func TestAnotherAsksWhenTheOneThatAskedHasBeenSeen(t *testing.T) {
 	p, err := localtest.Proxy(localtest.Shared(t))
 	if err != nil {

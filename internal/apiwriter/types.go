@@ -41,14 +41,14 @@ type Meta struct {
 	Owner string
 	// Reason is a short constant for metrics, for example "job-pod", "bind", "job-status".
 	Reason string
-	// MetadataOnly means that the caller of Status needs only UID and resource version of the result:
-	// done gets a *metav1.PartialObjectMetadata.
+	// MetadataOnly means that the caller of Status needs only the UID and resource version of the
+	// result: done may get a *metav1.PartialObjectMetadata.
 	MetadataOnly bool
 	// StatusOnly means that a PatchVersion is about the object's status subresource.
 	StatusOnly bool
-	// StartsWork means that a create starts work for which more writes follow. The create goes after
-	// the writes of work that has already begun, including urgent statuses: while the server is
-	// busy, less new work begins and existing work ends sooner.
+	// StartsWork means that a create starts work for which more writes follow. The create goes
+	// after the writes of work that has already begun, including urgent statuses: while the server
+	// is busy, less new work begins and existing work ends sooner.
 	StartsWork bool
 	// ReadFirst means that the object of a create probably exists already, made by an earlier
 	// manager: it is read first, and created only if it does not exist. A create that fails costs
@@ -80,8 +80,8 @@ type Writer interface {
 	// the existing object is read once: if its controller owner has the same UID (or, without an
 	// owner, it has the same creator annotation), it is returned as success, unless it is being
 	// deleted; otherwise the error stands. The object passed to done is the server's, which may
-	// differ from obj: check its node. A pod lacks the fields that kubeclient.TrimmedCore drops. obj
-	// is not modified, and the caller must not modify it until done.
+	// differ from obj: check its node. A pod lacks the fields that kubeclient.TrimmedCore drops.
+	// obj is not modified, and the caller must not modify it until done.
 	Create(m Meta, obj Object, done func(Object, error))
 	// Bind binds a pod to a node and adds annotations to the pod in the same write. A conflict is
 	// success if the pod is already on that node with these annotations.
@@ -114,9 +114,9 @@ type Writer interface {
 	// Event records an event about an object. Equal events (object, type, reason, message) are
 	// counted into one. Under pressure events are dropped, and the drop is counted.
 	Event(about Object, eventType, reason, message string)
-	// Latency returns how long a write that cannot wait takes at present, from the call to the answer.
-	// A caller whose write can wait delays it by several times Latency, because it may become
-	// unnecessary.
+	// Latency returns how long a write that cannot wait takes at present, from the call to the
+	// answer. A caller whose write can wait delays it by several times Latency, because it may
+	// become unnecessary.
 	Latency() time.Duration
 	// Flush returns when every call queued before Flush has ended, or ctx is done.
 	Flush(ctx context.Context) error

@@ -118,7 +118,7 @@ type W struct {
 	throttle lowPriorityThrottle
 	latency  latency
 	open     int    // calls whose done has not been called
-	seq      uint64 // of the last call
+	seq      uint64 // sequence number of the last call
 	flushes  []*flush
 	timers   timers
 	statuses map[statusKey]*statusEntry
@@ -127,14 +127,14 @@ type W struct {
 	kinds    map[schema.GroupVersionKind]kind
 	nextConn int      // round robin among connections
 	answered bool     // the server has answered a request
-	outage   circuit  // of the server: refused and broken connections
-	breakers breakers // writes that the server does not carry out
+	outage   circuit  // open while the server refuses or breaks connections
+	breakers breakers // circuit breakers of writes that fail with server errors
 	expiring bool     // a timer for expireBreakers is set
 	// lastAnswer is when a write was last carried out or refused.
 	lastAnswer  time.Time
 	workers     sync.WaitGroup
-	idleWorker  chan *write   // to an idle worker
-	idleWorkers int           // idle workers
+	idleWorker  chan *write   // hands a write to an idle worker
+	idleWorkers int           // number of idle workers
 	stopping    chan struct{} // closed when the writer stops
 }
 
@@ -216,7 +216,7 @@ type write struct {
 
 	attempts  int
 	applied   bool      // an attempt without an answer may have taken effect
-	failing   bool      // it has failed, or waited, with its breaker
+	failing   bool      // has failed, or has waited in a breaker
 	forbidden time.Time // when the server first forbade it: see deniedForNow
 	// unanswered has the SHA-256 sums of the statuses sent by attempts without an answer.
 	unanswered [][sha256.Size]byte
@@ -663,8 +663,8 @@ func (w *W) ended(x *write, obj Object, err error) []func() {
 	return []func(){w.end(x.seq, x.done, obj, err)}
 }
 
-// end returns the end of a call: it calls done, and only then closes the call, so that Flush does
-// not return before done. It must be called without the lock.
+// end returns a function that ends a call: it calls done, and only then closes the call, so that
+// Flush does not return before done. The function must be called without the lock.
 func (w *W) end(seq uint64, done func(Object, error), obj Object, err error) func() {
 	return func() {
 		if done != nil {
@@ -709,13 +709,14 @@ func (w *W) after(d time.Duration, t *timer) {
 	}
 }
 
-// opened and closed count the calls whose done has not been called. The caller holds mu.
+// opened counts a new call and returns its sequence number. The caller holds mu.
 func (w *W) opened() uint64 {
 	w.open++
 	w.seq++
 	return w.seq
 }
 
+// closed records that the done of a call has been called. The caller holds mu.
 func (w *W) closed(seq uint64) {
 	w.open--
 	kept := w.flushes[:0]

@@ -268,8 +268,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestLongOnesAreWritten checks that requests too long for package http2client go through Go's
-// client with the same result.
+// TestLongOnesAreWritten checks that requests that are too long for package http2client go through
+// Go's client with the same result.
 func TestLongOnesAreWritten(t *testing.T) {
 	b := newBench(t, nil).run()
 	if b.calls == nil {

@@ -61,7 +61,7 @@ var pureMayImport = []string{
 	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "gopkg.in/evanphx/json-patch.v4", "github.com/robfig/cron/v3", "github.com/santhosh-tekuri/jsonschema/v6", "helm.sh/helm/v4/pkg/chart", "helm.sh/helm/v4/pkg/engine", "sigs.k8s.io/yaml", "go.yaml.in/yaml/v3",
 }
 
-// pureExceptions are imports that pure packages may have nevertheless, with the reason.
+// pureExceptions maps further imports that single pure packages may have to the reason.
 var pureExceptions = map[string]string{
 	"internal/scheduler/place k8s.io/klog/v2": "the API types' own ToleratesTaint takes a logger, and gets a silent one",
 	"internal/workflow/template math/rand/v2": "the generator's seed is an argument, so that the same expression gives the same values again",
@@ -70,7 +70,7 @@ var pureExceptions = map[string]string{
 // impure are packages of the standard library that have side effects or read the environment.
 var impure = []string{"os", "net", "log", "syscall", "database", "plugin", "math/rand", "math/rand/v2", "crypto/rand", "runtime/pprof", "os/exec"}
 
-// writers are the packages that may send writes to an API server, with the reason.
+// writers maps the packages that may send writes to an API server to the reason.
 var writers = map[string]string{
 	"internal/apiwriter":    "is the one write path",
 	"internal/localcluster": "sets up a cluster that has no manager yet",
@@ -265,8 +265,9 @@ func trimmed(prefixes []string) []string {
 	return out
 }
 
-// TestOneWriter detects writes by their traces in the source: the options that every write of a
-// client takes, the verbs of REST clients, and the libraries that write by themselves.
+// TestOneWriter checks that only the packages of writers send writes. It detects writes by their
+// traces in the source: the options that every write of a client takes, the verbs of REST clients,
+// and the libraries that write by themselves.
 func TestOneWriter(t *testing.T) {
 	const why = "every write goes through internal/apiwriter, which bounds, orders, retries and counts them"
 	options := []string{"CreateOptions", "UpdateOptions", "PatchOptions", "DeleteOptions", "ApplyOptions"}

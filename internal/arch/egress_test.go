@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// dialers are the packages that may open connections themselves. The value says why no user of the
-// cluster chooses the address, or why the connection does not come from the manager.
+// dialers maps the packages that may open connections themselves to the reason why: no user of the
+// cluster chooses the address, or the connection does not come from the manager.
 var dialers = map[string]string{
 	"internal/egress":                      "is the one guard of what the manager requests for users",
 	"internal/http2client":                 "connects to the API server",
@@ -23,7 +23,7 @@ var dialers = map[string]string{
 }
 
 // connecting lists, by import path, the identifiers that open a connection or create a client that
-// does.
+// opens one.
 var connecting = map[string][]string{
 	"net": {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialIP", "DialUnix", "Dialer", "Resolver", "DefaultResolver",
 		"LookupHost", "LookupIP", "LookupAddr", "LookupCNAME", "LookupTXT", "LookupMX", "LookupNS", "LookupSRV"},
@@ -42,7 +42,8 @@ var connectingLibraries = []string{
 	"helm.sh/helm/v4/pkg/pusher", "oras.land/oras-go", "github.com/google/go-containerregistry",
 }
 
-// TestOnlyTheGuardConnectsForUsers detects connections by their traces in the source.
+// TestOnlyTheGuardConnectsForUsers checks that only the packages of dialers open connections. It
+// detects connections by their traces in the source.
 func TestOnlyTheGuardConnectsForUsers(t *testing.T) {
 	const why = "what the manager requests for users goes through internal/egress, which judges the address that is dialled; " +
 		"if nobody but an administrator chooses the address, or it is not the manager that connects, say so in dialers"

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// inProcess are the packages that may evaluate users' programs in their own process, because the
-// process belongs to the author of the programs.
+// inProcess maps the packages that may evaluate users' programs in their own process to the reason
+// why the process belongs to the author of the programs.
 var inProcess = map[string]string{
 	"internal/cli":              "runs on the user's own machine",
 	"internal/workflow/request": "runs in the pod of the step",
@@ -19,8 +19,8 @@ var inProcess = map[string]string{
 // evaluatorPackages are the packages with an InProcess variant of their evaluators.
 var evaluatorPackages = []string{"internal/workflow/template", "internal/application/render", "internal/application/chart"}
 
-// interpreters are libraries that evaluate what users write, each with the packages that may import
-// it: packages whose evaluators run in child processes, and the packages of inProcess.
+// interpreters maps libraries that evaluate users' programs to the packages that may import them:
+// packages whose evaluators run in child processes, and the packages of inProcess.
 var interpreters = map[string][]string{
 	"github.com/expr-lang/expr":             {"internal/workflow/template"},
 	"github.com/casbin/govaluate":           {"internal/workflow/template"},
@@ -43,7 +43,8 @@ var interpreters = map[string][]string{
 	"github.com/santhosh-tekuri/jsonschema": {"internal/application/chart"},
 }
 
-// TestProgramsOfUsersRunInChildren enforces what docs/security.md says about programs of users.
+// TestProgramsOfUsersRunInChildren checks that users' programs are evaluated in child processes, as
+// docs/security.md says.
 func TestProgramsOfUsersRunInChildren(t *testing.T) {
 	const why = "the manager evaluates programs of users in child processes, by an internal/sandbox.Pool"
 	found := map[string]bool{}

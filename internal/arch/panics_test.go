@@ -47,8 +47,8 @@ func TestSharedStateIsNamedAsItIs(t *testing.T) {
 	}
 }
 
-// TestFailpointsAreArmedByTestsAlone: a failpoint that could be armed in production would be a way
-// to make the manager fail.
+// TestFailpointsAreArmedByTestsAlone checks that only tests arm failpoints. A failpoint that could
+// be armed in production would be a way to make the manager fail.
 func TestFailpointsAreArmedByTestsAlone(t *testing.T) {
 	for _, f := range load(t) {
 		if f.test || f.pkg == "internal/failpoint" {

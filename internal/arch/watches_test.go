@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// watchers are the packages that may make informers and start watches with client-go, with the
+// watchers maps the packages that may make informers and start watches with client-go to the
 // reason. The longest prefix counts.
 var watchers = map[string]string{
 	"internal/informer":               "is the one place where informers are made",
@@ -19,8 +19,8 @@ var watchers = map[string]string{
 	"internal/lab":                    "is a client that drives load and measures; what it misses is in the audit log",
 }
 
-// patient are the packages whose informers may have the option Patient, with the reason: after
-// failures they wait up to a minute.
+// patient maps the packages whose informers may have the option Patient, and so wait up to a minute
+// after failures, to the reason.
 var patient = map[string]string{
 	"internal/cputopology/agent": "there is one on each node: thousands that ask every two seconds would hold down a server that comes back",
 }
@@ -31,8 +31,9 @@ var informerLibraries = []string{
 	"k8s.io/client-go/metadata/metadatainformer", "k8s.io/apiextensions-apiserver/pkg/client/informers",
 }
 
-// TestOnlyInformerWatches detects watches by their traces in the source: the libraries, and calls of
-// a client's method Watch with a context and, of typed clients, options.
+// TestOnlyInformerWatches checks that only the packages of watchers start watches. It detects
+// watches by their traces in the source: imports of libraries, and calls of a client's method Watch
+// with a context and, for typed clients, options.
 func TestOnlyInformerWatches(t *testing.T) {
 	const why = "caches of the API server are made by internal/informer, which decodes object by object, sets malformed objects apart, " +
 		"recovers from panics of handlers, and opens a failed watch again within seconds"
@@ -94,8 +95,8 @@ func longest(pkg string, prefixes map[string]string) string {
 	return found
 }
 
-// TestWatchesComeBackSoon checks the backoff of the reflectors of packages that follow what they
-// watch.
+// TestWatchesComeBackSoon checks that the reflectors of the manager's caches have the backoff of
+// kubeclient.WatchBackoff.
 func TestWatchesComeBackSoon(t *testing.T) {
 	const why = "after a few cut connections client-go's own backoff has whoever decides by a watch wait up to a minute; " +
 		"make the reflector with Backoff: kubeclient.WatchBackoff()"

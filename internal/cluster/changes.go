@@ -1,7 +1,7 @@
 package cluster
 
-// Changes describes changes of the model that may help a waiting gang. It says where to look, not
-// what is there: it may contain too much.
+// Changes describes changes of the model that may help a waiting gang. It may also contain changes
+// that help none.
 type Changes struct {
 	// Nodes holds the names of nodes that may take pods they did not take before: new or changed
 	// nodes, and nodes that have resources released.
@@ -37,9 +37,9 @@ func (c *Cluster) TakeChanges() Changes {
 }
 
 // Listen selects the changes that send a wake-up: room selects changes that may free resources or
-// lift a queue's limit, pods selects changes of other pods. While nothing waits, the scheduler
-// selects none, which saves a cycle for every pod that comes and goes. Changes are recorded in any
-// case; recorded changes that are now selected send a wake-up at once.
+// lift a queue's limit, and pods selects changes of other pods. While no gang waits, the scheduler
+// selects none, which saves a cycle for every pod that is created or deleted. Changes are recorded
+// in any case; recorded changes that are now selected send a wake-up at once.
 func (c *Cluster) Listen(room, pods bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,9 +39,9 @@ type Config struct {
 //	                    (absent)             (absent) ── UpsertPod with a node ───────┘
 //	                                                     placed by another, or before a restart
 //
-// Assumed, confirmed and observed pods hold their request on their node and against their queue.
-// The API server's node of a pod overrides an assumption. A pod that exists without a node holds
-// nothing; it may be assumed (and is then bound), like a pod that does not exist (which is then
+// Assumed, confirmed and observed pods have a reservation on their node and of their queue. The API
+// server's node of a pod overrides an assumption. A pod that exists without a node has no
+// reservation; it may be assumed (and is then bound), like a pod that does not exist (and is then
 // created with its node).
 type Cluster struct {
 	dims *place.Dims
@@ -75,8 +75,8 @@ type Cluster struct {
 	wake chan struct{}
 }
 
-// node is a node that exists, or (if object is nil) one that only pods name or that views must
-// still remove.
+// node is a node that exists. If object is nil, the node does not exist, but pods name it or views
+// must still remove it.
 type node struct {
 	name        string
 	object      *corev1.Node
@@ -85,7 +85,7 @@ type node struct {
 	usedNonZero place.Vector
 	ports       place.PortSet
 	pods        map[*pod]struct{}
-	pinned      int // number of pods that hold CPUs
+	pinned      int // number of pods that were assigned CPUs
 	generation  int64
 	at          *list.Element
 }
@@ -95,8 +95,8 @@ type pod struct {
 	name     types.NamespacedName
 	object   *corev1.Pod
 	assume   *assumption
-	moving   *CPUs                // CPUs assigned by a write that the watch has not shown
-	group    types.NamespacedName // key of groupPods that holds the pod, if any
+	moving   *CPUs                // CPUs of AssumeMoved that the watch has not shown; nil for none
+	group    types.NamespacedName // the pod's key in groupPods, if any
 	reserved reservation
 }
 
@@ -120,18 +120,19 @@ type assumption struct {
 	version string
 }
 
-// reservation is the resources that a pod takes, and where. Its zero value takes nothing.
+// reservation is the resources that a pod takes on its node and of its queue. The zero value takes
+// nothing.
 type reservation struct {
 	node             string
 	queue            string // empty if the pod counts against no queue
 	request, nonZero place.Vector
 	ports            []place.HostPort
 	of               *corev1.Pod // the state of the pod that the amounts were computed from, if any
-	keepsAway        bool        // it has a required anti-affinity, which restricts other pods
+	keepsAway        bool        // the pod has a required anti-affinity, which restricts other pods
 	cpus             *CPUs       // CPUs assigned to the pod, if any
 }
 
-// same reports whether replacing r by o changes nothing outside the pod.
+// same reports whether r and o take the same resources from the same node and queue.
 func (r *reservation) same(o *reservation) bool {
 	return r.node == o.node && r.queue == o.queue && slices.Equal(r.request, o.request) &&
 		slices.Equal(r.nonZero, o.nonZero) && slices.Equal(r.ports, o.ports) && r.cpus.same(o.cpus)
@@ -283,9 +284,9 @@ func (c *Cluster) DeletePod(object *corev1.Pod) {
 	c.changed(func(ch *Changes) { ch.Pods = true })
 }
 
-// Expire drops confirmed assumptions that the watch has passed: the pod was written, and deleted
-// again before the watch showed it. seen is the resource version that the watch of pods has
-// reached. exists reports whether the pod is in the cache.
+// Expire drops the confirmed assumptions of pods that were written, and deleted again before the
+// watch showed them. seen is the resource version that the watch of pods has reached. exists
+// reports whether a pod is in the cache.
 func (c *Cluster) Expire(seen string, exists func(types.NamespacedName) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,8 +298,8 @@ func (c *Cluster) Expire(seen string, exists func(types.NamespacedName) bool) {
 	}
 }
 
-// Pod returns the model's state of a pod: the object (nil if the pod is only assumed) and the node
-// that it holds, or an empty name.
+// Pod returns the model's state of a pod: the object (nil if the pod is only assumed) and the name
+// of its node, or an empty name.
 func (c *Cluster) Pod(name types.NamespacedName) (object *corev1.Pod, node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -309,8 +310,8 @@ func (c *Cluster) Pod(name types.NamespacedName) (object *corev1.Pod, node strin
 	return p.object, p.reserved.node
 }
 
-// PodsOn returns the pods that hold resources on a node. A pod that is only assumed is made from
-// its class's template.
+// PodsOn returns the pods that have reservations on a node. For an assumed pod that does not exist
+// it returns a pod made from its class's template.
 func (c *Cluster) PodsOn(name string) []*corev1.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -329,7 +330,8 @@ func (c *Cluster) PodsOn(name string) []*corev1.Pod {
 	return out
 }
 
-// imagine returns the assumed pod as it will be once written.
+// imagine returns the assumed pod as it will be once written. object is the existing pod without a
+// node, or nil.
 func imagine(p *pod, object *corev1.Pod) *corev1.Pod {
 	if object == nil {
 		object = p.assume.class.Template
@@ -343,7 +345,7 @@ func imagine(p *pod, object *corev1.Pod) *corev1.Pod {
 	return &o
 }
 
-// pod finds or creates the entry of a name; settle removes the entry when it is empty.
+// pod returns the entry of a name, and creates it if there is none; settle removes an empty entry.
 func (c *Cluster) pod(name types.NamespacedName) *pod {
 	p := c.pods[name]
 	if p == nil {
@@ -361,7 +363,7 @@ func (c *Cluster) dropAssumption(p *pod) {
 	delete(c.assumed, p)
 }
 
-// settle recomputes what the pod holds. Every transition ends here.
+// settle recomputes the pod's reservation. Every transition ends here.
 func (c *Cluster) settle(p *pod) {
 	if want := c.reservationOf(p); p.reserved.same(&want) {
 		p.reserved.of = want.of
@@ -376,7 +378,7 @@ func (c *Cluster) settle(p *pod) {
 	}
 }
 
-// reservationOf returns what the pod should take.
+// reservationOf computes the reservation that the pod should have.
 func (c *Cluster) reservationOf(p *pod) reservation {
 	switch {
 	case p.object != nil && p.object.Spec.NodeName != "" && !ended(p.object):
@@ -404,9 +406,9 @@ func (c *Cluster) reservationOf(p *pod) reservation {
 	return reservation{}
 }
 
-// sameRequests reports, by a cheap check, whether two states of a pod request the same. Nearly all
-// updates of a bound pod change only its status, and the informer shares equal lists of containers.
-// False means unknown.
+// sameRequests reports, by a cheap check, whether two states of a pod certainly have the same
+// requests. Nearly all updates of a bound pod change only its status, and the informer shares equal
+// lists of containers.
 func sameRequests(a, b *corev1.Pod) bool {
 	return a == b || a.UID == b.UID && sameList(a.Spec.Containers, b.Spec.Containers) &&
 		sameList(a.Spec.InitContainers, b.Spec.InitContainers) && a.Spec.Resources == nil && b.Spec.Resources == nil &&
@@ -418,8 +420,8 @@ func sameList(a, b []corev1.Container) bool {
 }
 
 // queueOf returns the queue that a bound pod counts against: the queue that the pod names itself,
-// if Ours is true for it; else the queue of its PodGroup; else that of its assumption; else the
-// default queue, if Ours is true for it. Any other pod counts against none.
+// if Ours is true for the pod; else the queue of its PodGroup; else the queue of its present
+// reservation; else the default queue, if Ours is true for the pod; else none.
 func (c *Cluster) queueOf(p *pod) string {
 	if q := QueueOf(p.object); q != "" && c.ours(p.object) {
 		return q
@@ -436,7 +438,7 @@ func (c *Cluster) queueOf(p *pod) string {
 	return ""
 }
 
-// charge adds (sign 1) or removes (sign -1) what the pod holds.
+// charge adds the pod's reservation to its node and queue (sign 1) or removes it (sign -1).
 func (c *Cluster) charge(p *pod, sign int64) {
 	r := &p.reserved
 	if r.node == "" {
@@ -515,7 +517,7 @@ func keepsAway(o *corev1.Pod) bool {
 	return a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0
 }
 
-// AntiAffinityPods returns the number of pods on nodes that have a required anti-affinity. While
+// AntiAffinityPods returns the number of pods with a required anti-affinity that have a node. While
 // there are any, nodes may also refuse pods without an anti-affinity.
 func (c *Cluster) AntiAffinityPods() int {
 	c.mu.Lock()

@@ -44,7 +44,7 @@ func testClass(t interface{ Fatal(...any) }, c *Cluster, cpu string) *place.Clas
 	return class
 }
 
-// used returns the CPU held on a node, in milli-CPUs, according to a new view.
+// used returns the CPU reserved on a node, in milli-CPUs, according to a new view.
 func used(c *Cluster, node string) int64 {
 	v := c.NewView()
 	c.Refresh(v)
@@ -163,8 +163,8 @@ func TestAHeartbeatChangesNothing(t *testing.T) {
 	}
 }
 
-// TestModelAgainstRecount applies random histories: the incremental figures equal a recount, and a
-// view that is refreshed now and then equals a new one.
+// TestModelAgainstRecount applies random histories. It checks that the incremental figures equal a
+// recount, and that a view that is refreshed now and then equals a new one.
 func TestModelAgainstRecount(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		c := New(Config{Ours: func(*corev1.Pod) bool { return true }})

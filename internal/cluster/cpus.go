@@ -23,7 +23,7 @@ type CPUs struct {
 	Result     request.Result
 }
 
-// same reports whether two pods were assigned the same CPUs; either may be nil.
+// same reports whether c and d are the same assignment; either may be nil.
 func (c *CPUs) same(d *CPUs) bool {
 	return c == d || c != nil && d != nil && c.Annotation == d.Annotation
 }
@@ -46,7 +46,8 @@ func (c *CPUs) orParse(pod *corev1.Pod) *CPUs {
 	return &CPUs{Annotation: value, Result: result}
 }
 
-// raise increases a request to at least the CPUs that the pod holds exclusively.
+// raise returns the requests, with their CPUs increased to at least the number of CPUs that the pod
+// has exclusively. It does not modify its arguments. c may be nil.
 func (c *CPUs) raise(request, nonZero place.Vector) (place.Vector, place.Vector) {
 	if c == nil {
 		return request, nonZero
@@ -67,10 +68,10 @@ type Machine struct {
 	Fault  error
 	// Pins are the kubelet's own CPU assignments.
 	Pins []topologyv1alpha1.KubeletPin
-	// Moved is the number of the last completed move of a pod.
+	// Moved is the sequence number of the last completed move of a pod.
 	Moved int64
 	// Closed means that no further pods are assigned CPUs, because the node's agent does not apply
-	// them.
+	// the assignments.
 	Closed bool
 }
 
@@ -83,8 +84,8 @@ type machines struct {
 	layouts map[string]*Machine
 }
 
-// layoutsMax limits the number of cached layouts, of about 100 kB each for 256 CPUs. Clusters have
-// few kinds of machines.
+// layoutsMax is the maximum number of cached layouts, of about 100 kB each for 256 CPUs. Clusters
+// have few kinds of machines.
 const layoutsMax = 4096
 
 func newMachines() machines {
@@ -104,7 +105,7 @@ func (m *machines) read(t *topologyv1alpha1.NodeTopology) *Machine {
 		if len(m.layouts) >= layoutsMax {
 			clear(m.layouts)
 		}
-		known = &Machine{Moved: math.MaxInt64} // as without an agent
+		known = &Machine{Moved: math.MaxInt64} // the value without an agent
 		known.Layout, known.Fault = cpureservation.Layout(t)
 		m.layouts[string(key)] = known
 	}
@@ -167,7 +168,8 @@ type PodCPUs struct {
 // pinned pod has been seen. It must be called before the first Refresh.
 func (v *View) FollowCPUs(follow func(NodeCPUs)) { v.follow = follow }
 
-// tellCPUs is part of Refresh.
+// tellCPUs calls the function of FollowCPUs for a node that Refresh has updated. The caller holds
+// mu.
 func (c *Cluster) tellCPUs(v *View, n *node) {
 	if v.follow != nil && c.pins {
 		v.follow(c.cpusOf(n))
@@ -202,9 +204,10 @@ func (c *Cluster) CPUsOn(name string) NodeCPUs {
 	return c.cpusOf(n)
 }
 
-// AssumeMoved assigns other CPUs to a pod that has a node, before the API server knows. It reports
-// whether the pod still has that UID and the CPUs given by before, and is not being moved already.
-// The assumption ends when the watch shows the new CPUs, or with ForgetMoved.
+// AssumeMoved assigns other CPUs to a pod that has a node, before the API server knows. It returns
+// false, and does nothing, unless the pod still has that UID and the CPUs of the annotation before,
+// and is not being moved already. The assumption ends when the watch shows the new CPUs, or with
+// ForgetMoved.
 func (c *Cluster) AssumeMoved(name types.NamespacedName, uid types.UID, before string, cpus *CPUs) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

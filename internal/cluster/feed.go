@@ -44,6 +44,7 @@ func (c *Cluster) RunExpiry(ctx context.Context, i *informer.Set) {
 	}
 }
 
-// expiryEvery is the interval of Expire. For about this long, resources may stay held by a pod that
-// was created and deleted between two lists, which happens only when the watch was interrupted.
+// expiryEvery is the interval of Expire. For about this long, resources may stay reserved for a pod
+// that was created and deleted between two lists, which happens only when the watch was
+// interrupted.
 const expiryEvery = 30 * time.Second

@@ -14,8 +14,8 @@ import (
 // since.
 const goneNodesMax = 1024
 
-// UpsertNode stores the API server's state of a node. A heartbeat, which changes nothing that
-// placement reads, costs a comparison.
+// UpsertNode stores the API server's state of a node. A heartbeat changes nothing that placement
+// reads, and costs only a comparison.
 func (c *Cluster) UpsertNode(object *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,8 +34,8 @@ func (c *Cluster) UpsertNode(object *corev1.Node) {
 	c.changed(func(ch *Changes) { ch.node(n.name) })
 }
 
-// DeleteNode removes a node. Pods that name the node still hold it, in case a node with the same
-// name appears.
+// DeleteNode removes a node. Pods that name the node keep their reservations, in case a node with
+// the same name appears.
 func (c *Cluster) DeleteNode(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,8 +59,8 @@ func (c *Cluster) Total() place.Vector {
 	return slices.Clone(c.total)
 }
 
-// View is a snapshot with the model's generation that it shows. The zero value is not usable; see
-// NewView.
+// View is a snapshot and the generation of the model that it shows. The zero value is not usable;
+// see NewView.
 type View struct {
 	*place.Snapshot
 	generation int64
@@ -105,7 +105,8 @@ func (c *Cluster) Refresh(v *View) {
 	v.generation = c.generation
 }
 
-// removeUnknown removes deleted nodes from a view that is older than the remembered removals.
+// removeUnknown removes from a view the nodes that no longer exist. It is for views that are older
+// than the removals in c.recent.
 func (c *Cluster) removeUnknown(v *View) {
 	var unknown []string
 	for _, n := range v.All() {
@@ -121,7 +122,7 @@ func (c *Cluster) removeUnknown(v *View) {
 	}
 }
 
-// node finds or creates the entry of a name.
+// node returns the entry of a name, and creates it if there is none.
 func (c *Cluster) node(name string) *node {
 	n := c.nodes[name]
 	if n == nil {
@@ -141,7 +142,7 @@ func (c *Cluster) touch(n *node) {
 	c.recent.MoveToFront(n.at)
 }
 
-// count adds (sign 1) or removes (sign -1) the node's allocatable resources to or from the total.
+// count adds the node's allocatable resources to the total (sign 1) or subtracts them (sign -1).
 func (c *Cluster) count(n *node, sign int64) {
 	if n.object != nil && !n.object.Spec.Unschedulable {
 		c.total = c.total.Plus(n.allocatable, sign)
@@ -149,7 +150,7 @@ func (c *Cluster) count(n *node, sign int64) {
 }
 
 // dropNodeIfUnused forgets all removed nodes that no pod names, if n is removed and there are more
-// than goneNodesMax.
+// than goneNodesMax removed nodes.
 func (c *Cluster) dropNodeIfUnused(n *node) {
 	if n.object != nil || c.gone <= goneNodesMax {
 		return

@@ -104,7 +104,7 @@ func (c *Cluster) dropQueueIfUnused(name string) {
 // priorities holds the priority classes.
 type priorities struct {
 	value    map[string]int32
-	fallback string // the class of pods that name none, or empty
+	fallback string // the class of pods that name none; empty if there is no such class
 }
 
 // UpsertPriorityClass stores the API server's state of a priority class.

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// RefusedByNode reports whether a pod failed because its kubelet did not admit it, or ended it for
-// reasons of the node.
+// RefusedByNode reports whether a pod failed because its kubelet did not admit it, or because of an
+// event on the node, such as a shutdown.
 func RefusedByNode(p *corev1.Pod) bool {
 	if p.Status.Phase != corev1.PodFailed {
 		return false

@@ -10,10 +10,10 @@ import (
 )
 
 // delayQueue holds keys that become due at a later time, each at the earliest time requested. Most
-// requests change nothing, because an earlier time is set; such a request costs one lookup.
+// calls of add change nothing, because an earlier time is set; such a call costs one lookup.
 type delayQueue[K comparable] struct {
 	clock   clock.WithTicker
-	changed chan struct{} // the first element has changed
+	changed chan struct{} // tells run that the first element has changed
 
 	mu    sync.Mutex
 	byKey map[K]*delay[K]
@@ -77,8 +77,8 @@ func (d *delayQueue[K]) run(ctx context.Context, due func(K)) {
 	}
 }
 
-// popDue calls due for the keys that are due, and returns the time until the next key is due, if
-// there is any.
+// popDue calls due for the keys that are due, and returns the time until the next key is due. some
+// is false if there is no further key.
 func (d *delayQueue[K]) popDue(due func(K)) (wait time.Duration, some bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

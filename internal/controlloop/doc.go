@@ -4,19 +4,19 @@
 //	Post, PostLatest ──▶ record's inbox ──┐
 //	Wake, WakeAfter ──────────────────────┴─▶ queue of keys ──▶ Workers × Turn(key) ──Deliver──▶ posted functions, on the record
 //
-// A key is in the queue once however often it was woken, so many events cost one turn. While a turn
-// runs, its key may be woken again: the next turn follows this one, on any worker. So only the turn
-// of a key touches its record, and records need no locks. All other code changes a record by
-// posting functions, which the next turn runs.
+// A key is in the queue once however often it was woken, so many events cost one turn. If a key is
+// woken while its turn runs, its next turn follows this one, on any worker. So only the turn of a
+// key touches its record, and records need no locks. All other code changes a record by posting
+// functions, which the next turn runs.
 //
-// # What fails, and what takes time
+// # Failures and waiting
 //
-// A turn hands its writes to the writer, and the answers are posted to the record; a turn that must
-// wait for an answer yields. A key of which something failed is woken again by Retry, after a delay
-// that doubles each time; a record that must do nothing meanwhile has a Backoff of its own and
-// looks at what is left of it. A question to something outside this process is either asked in
-// Yield, which lets another key take the place of the turn, or is a key of a Loop of its own: then
-// it is asked once, however many wait for the answer.
+// A turn passes its writes to the writer, and the answers are posted to the record. After a
+// failure, Retry wakes the key again, after a delay that doubles each time. A record that must not
+// be worked on during the delay has a Backoff of its own, and checks Backoff.Left. A turn that must
+// wait for an answer from outside this process calls Yield, so that another key takes its place. An
+// answer that several keys need is a key of a Loop of its own: then there is one request, however
+// many keys wait for it.
 //
 // # Invariants
 //

@@ -43,14 +43,14 @@ type Loop[K comparable, R any] struct {
 	queue   workqueue.TypedInterface[K]
 	workers workerPool[K]
 	later   *delayQueue[K]
-	ctx     context.Context // of Run
+	ctx     context.Context // the context of Run
 
 	mu      sync.RWMutex
 	entries map[K]*entry[R]
-	failed  map[K]*Backoff // of Retry
+	failed  map[K]*Backoff // the backoffs of Retry
 }
 
-// Anyone addresses a function to the record of a key, whichever object it belongs to.
+// Anyone addresses a function to the record of a key, whichever object the record belongs to.
 const Anyone types.UID = ""
 
 type entry[R any] struct {
@@ -205,7 +205,7 @@ func (l *Loop[K, R]) post(key K, about string, m message[R]) bool {
 	l.mu.RLock()
 	e := l.entries[key]
 	if e != nil {
-		e.add(about, m) // before a Drop, which takes the posted functions
+		e.add(about, m) // under the lock, so that a Drop follows and takes the function
 	}
 	l.mu.RUnlock()
 	if e != nil {
@@ -253,15 +253,15 @@ func (l *Loop[K, R]) entry(key K) *entry[R] {
 	return l.entries[key]
 }
 
-// Put stores a record under a key that has none. To be called in the key's turn.
+// Put stores a record under a key that has none. It must be called in the key's turn.
 func (l *Loop[K, R]) Put(key K, r *R) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries[key] = &entry[R]{record: r}
 }
 
-// Deliver runs the functions posted for the record, in the order in which they were posted; uid is
-// the UID of the object that the record belongs to. To be called in the key's turn.
+// Deliver runs the functions posted for the record, in the order in which they were posted. uid is
+// the UID of the object that the record belongs to. Deliver must be called in the key's turn.
 func (l *Loop[K, R]) Deliver(key K, uid types.UID) {
 	e := l.entry(key)
 	if e == nil {
@@ -274,8 +274,8 @@ func (l *Loop[K, R]) Deliver(key K, uid types.UID) {
 	}
 }
 
-// Drop removes the record. Functions posted for Anyone are run a last time, because they may
-// release resources. To be called in the key's turn.
+// Drop removes the record. It runs the functions that are still posted for Anyone, because they may
+// release resources. It must be called in the key's turn.
 func (l *Loop[K, R]) Drop(key K) {
 	l.mu.Lock()
 	e := l.entries[key]

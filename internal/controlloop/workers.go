@@ -7,12 +7,12 @@ import "sync"
 // and turns that wait delay no others.
 type workerPool[K any] struct {
 	size int
-	// get waits for the key of the next turn; stop means that there are no more.
+	// get waits for the key of the next turn; stop means that there are no more keys.
 	get func() (key K, stop bool)
 	// turn works on a key.
 	turn func(K)
 
-	places  chan struct{} // held by running turns
+	places  chan struct{} // has one element per running turn
 	running sync.WaitGroup
 
 	mu                sync.Mutex

@@ -72,8 +72,8 @@ type Options[T any] struct {
 	// Indexes are the indexes of ByIndex: functions that return the values of an object.
 	Indexes map[string]func(T) []string
 	// Patient is for programs that run on every node. After failures a list or watch is repeated
-	// after up to a minute, and the first list may be of an older state in the server's cache, so
-	// that thousands of informers do not hold down a server that comes back.
+	// after up to a minute, and the first list may return an older state from the server's cache,
+	// so that thousands of informers do not overload a server that restarts.
 	Patient bool
 }
 
@@ -104,7 +104,7 @@ func New[T object](client rest.Interface, resource string, o Options[T]) *Inform
 	return i
 }
 
-// indexers makes indexes those of a store.
+// indexers converts indexes to those of a store.
 func indexers[T any](indexes map[string]func(T) []string) cache.Indexers {
 	out := cache.Indexers{}
 	for name, values := range indexes {
@@ -206,7 +206,7 @@ func (i *Informer[T]) put(t T) error {
 	return nil
 }
 
-// tell calls the handlers for an object that was stored in place of old, if existed.
+// tell calls the handlers for t, which was stored and, if existed, replaced old.
 func (i *Informer[T]) tell(old T, existed bool, t T) {
 	if existed && old.GetResourceVersion() == t.GetResourceVersion() {
 		return
@@ -305,8 +305,8 @@ func (i *Informer[T]) cut(t T) {
 	}
 }
 
-// sink is a Informer as the store that a reflector fills. The reflector checks the types of the
-// objects.
+// sink is the store through which a reflector fills an Informer. The reflector checks the types of
+// the objects.
 type sink[T object] struct{ kind *Informer[T] }
 
 func (s sink[T]) Add(o any) error                          { return s.kind.put(o.(T)) }

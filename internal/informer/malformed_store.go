@@ -32,7 +32,7 @@ type malformedStore[T object] struct {
 	panicked map[string]string
 }
 
-// Malformed returns the reason why an existing object is not in the cache, or nil.
+// Malformed returns the reason why the object is set apart, or nil if it is not.
 func (i *Informer[T]) Malformed(namespace, name string) *malformed.Error {
 	i.apart.mu.RLock()
 	defer i.apart.mu.RUnlock()
@@ -52,7 +52,7 @@ func (i *Informer[T]) Apart(namespace, name string) (T, bool) {
 	return t, found
 }
 
-// ListApart returns the metadata of all objects that are not in the cache for such reasons.
+// ListApart returns the metadata of all objects that Apart returns.
 func (i *Informer[T]) ListApart() []T { return i.apart.list() }
 
 // OnMalformed registers tell, which is called for every object that is malformed or was set apart.
@@ -73,7 +73,8 @@ func (i *Informer[T]) putApart(t, old T, existed bool) error {
 	if err := i.store.Delete(t); err != nil {
 		return err
 	}
-	// First, so that a caller that no longer finds the object can find the reason.
+	// This comes before the handlers, so that a caller that no longer finds the object can find the
+	// reason.
 	news := i.apart.put(t)
 	if existed {
 		i.tellGone(old)
@@ -103,7 +104,8 @@ func (i *Informer[T]) SetApart(namespace, name string, uid types.UID, p *panics.
 	}
 }
 
-// mayBeApart is false for pods and nodes, because the accounting of the model depends on them.
+// mayBeApart reports whether a panic of a handler sets an object apart. It returns false for pods
+// and nodes, because the cluster model must count them.
 func (i *Informer[T]) mayBeApart() bool { return i.resource != "pods" && i.resource != "nodes" }
 
 // setApart is SetApart for an object that is in the store.
@@ -133,12 +135,12 @@ func copyMeta(to, from metav1.Object) {
 	to.SetOwnerReferences(slices.Clone(from.GetOwnerReferences()))
 }
 
-// staysApart reports whether the manager panicked on the object, and it has not been changed since,
-// except for the conditions that report the panic.
+// staysApart reports whether the manager panicked on the object and nothing but the conditions that
+// report the panic has changed since.
 func (i *Informer[T]) staysApart(t T) bool { return i.apart.stays(t, i.fingerprint) }
 
-// fingerprint is a hash of everything in an object that another client may have changed: not of its
-// version, generation, managed fields or conditions.
+// fingerprint returns a hash of an object without its resource version, generation, managed fields
+// and conditions. The hash changes when another client changes the object.
 func (i *Informer[T]) fingerprint(t T) string {
 	data, err := json.Marshal(t)
 	var o map[string]any
@@ -209,8 +211,9 @@ func (a *malformedStore[T]) remove(t T) {
 	}
 }
 
-// replace removes from a list of all objects those that belong apart. It returns the other objects,
-// and those of its own that are new or have another resource version.
+// replace splits a list of all objects: the store then holds those that belong apart, and others
+// are the remaining objects. news are the objects of the store that are new or have another
+// resource version.
 func (a *malformedStore[T]) replace(list []any, fingerprint func(T) string) (others []any, news []T) {
 	now := map[string]T{}
 	others = slices.DeleteFunc(list, func(o any) bool {

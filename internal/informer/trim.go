@@ -141,7 +141,7 @@ func keepAnnotation(key string) bool {
 		return true
 	}
 	domain, _, ok := strings.Cut(key, "/")
-	// Scripts and texts, which only the kubelet reads.
+	// Only the kubelet reads these scripts and texts.
 	if strings.HasPrefix(key, argov1alpha1.AnnotationFile) {
 		return false
 	}

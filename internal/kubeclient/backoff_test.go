@@ -15,7 +15,7 @@ import (
 func TestAWatchThatIsCutAgainAndAgainComesBackSoon(t *testing.T) {
 	const cuts = 100
 	next := kubeclient.WatchBackoff().DelayWithReset(clock.NewFakeClock(time.Unix(0, 0)), 2*time.Minute)
-	// The delay before the random addition of up to half of it.
+	// delay is without jitter, which adds up to half of it.
 	delay := 200 * time.Millisecond
 	for i := range cuts {
 		if got := next(); got < delay || got > delay*3/2 {

@@ -147,8 +147,8 @@ func Metadata(cfg *rest.Config, gv schema.GroupVersion) (rest.Interface, error) 
 	return clientFor(cfg, nil, gv, protobufType, metainternalversionscheme.Codecs.WithoutConversion())
 }
 
-// AcceptMetadata returns the value of the header Accept that asks for metadata only, of a list, or
-// of an object or a watch.
+// AcceptMetadata returns the value of the Accept header of a request for metadata only. list is
+// true for a list, and false for an object or a watch.
 func AcceptMetadata(list bool) string {
 	as := ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	if list {
@@ -180,12 +180,12 @@ func Connections(cfg *rest.Config, n int) ([]*http.Client, error) {
 // Connection is an HTTP client with TCP connections of its own.
 type Connection struct {
 	*http.Client
-	// Terms stands before the sockets. If cfg has a custom transport or dialer, no traffic passes
-	// through it.
+	// Terms checks lease terms before data is written to the sockets. If cfg has a custom transport
+	// or dialer, no traffic passes through Terms.
 	Terms *http2client.TermCheck
 }
 
-// CheckedConnections is Connections with a gate for each client.
+// CheckedConnections is Connections with a TermCheck for each client.
 func CheckedConnections(cfg *rest.Config, n int) ([]Connection, error) {
 	out := make([]Connection, n)
 	for i := range out {

@@ -116,8 +116,8 @@ func (p protobufEvents) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	return p.Serializer.Decode(data, defaults, into) // reports what is wrong with data
 }
 
-// drops lists the fields of a message to drop: a field with a nil value is dropped, and of the
-// others their own drops.
+// drops lists the fields of a message to drop, by number. A field with a nil value is dropped
+// whole. Any other value lists the fields to drop from the message in the field.
 type drops map[int]drops
 
 func (d drops) with(numbers ...int) drops {
@@ -219,8 +219,8 @@ func leanSpec(buffer *[]byte, raw []byte) (corev1.PodSpec, error) {
 	return spec, err
 }
 
-// emptyVolume reports whether nothing is left of the source of a volume, which is encoded with its
-// tag.
+// emptyVolume reports whether nothing is left of the source of a volume. whole is the volume's
+// encoded field, with its tag.
 func emptyVolume(whole []byte) (bool, error) {
 	empty := true
 	err := eachField(whole, func(_ int, volume, _ []byte) error {
@@ -241,8 +241,8 @@ type knownSpecs struct {
 
 var specs = knownSpecs{specs: map[string]corev1.PodSpec{}}
 
-// specsMax is the maximum number of cached specs; if more origins of pods are active at a time,
-// sharing saves less. specBytesMax is the maximum size of a cached encoding.
+// specsMax is the maximum number of cached specs; if more different specs are in use at a time,
+// sharing saves less. specBytesMax is the maximum size of a cached encoding, in bytes.
 const (
 	specsMax     = 256
 	specBytesMax = 4096

@@ -92,8 +92,9 @@ func withoutManagedFields(out, metadata []byte) ([]byte, error) {
 	})
 }
 
-// CutMembers appends a JSON object to out, member by member. For each member cut is called, and may
-// append a replacement to out. If cut returns true, the member itself is not appended.
+// CutMembers appends a JSON object to out, member by member. It calls cut for each member. cut may
+// append a replacement to out and returns out; if it returns true, the member itself is not
+// appended.
 func CutMembers(out, object []byte, cut func(out []byte, name string, value []byte) ([]byte, bool, error)) ([]byte,
 	error) {
 	out = append(out, '{')

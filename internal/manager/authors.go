@@ -19,18 +19,18 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// authors checks whether the API server records who writes applications, and checks who names a
-// service account in an application. Otherwise any user could claim that another user wrote an
-// application, and a manager that acts as the author would give it all rights of that user.
-// Admission policies do this; they are checked repeatedly, because cluster administrators may
-// change them.
+// authors checks that the API server has the admission policies that record who writes applications
+// and that check who names a service account in one. Without them any user could claim that another
+// user wrote an application, and a manager that acts as the author would give it all rights of that
+// user. The policies are checked repeatedly, because cluster administrators may change them.
 type authors struct {
 	client kubernetes.Interface
 	state  atomic.Pointer[verdict]
-	// silent is the time since which no check was answered; zero if the last check was answered.
+	// silent is when checks began to fail without an answer; zero if the last check was answered.
 	silent time.Time
 }
 
+// verdict is the result of a check: the reason why applications are off, or nil.
 type verdict struct{ err error }
 
 const (
@@ -45,7 +45,7 @@ const (
 
 var errNotLooked = errors.New("it cannot be seen whether the API server records who writes applications")
 
-// newAuthors checks the policies for the first time.
+// newAuthors returns an authors that has checked the policies once.
 func (m *Manager) newAuthors(ctx context.Context) (*authors, error) {
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
@@ -61,7 +61,7 @@ func (m *Manager) newAuthors(ctx context.Context) (*authors, error) {
 }
 
 // recorded returns the reason why applications are off, or nil. Until the first answer, the error
-// wraps applications.ErrNotKnown.
+// wraps author.ErrNotKnown.
 func (w *authors) recorded() error { return w.state.Load().err }
 
 // run checks the policies until ctx is done, and calls changed when the result of recorded changes.
@@ -136,7 +136,7 @@ func (w *authors) decide(err error, now time.Time) {
 	// Otherwise the last known result remains.
 }
 
-// unknownError says that a policy could not be read, which says nothing about the policy.
+// unknownError reports that a policy could not be read, which says nothing about the policy.
 type unknownError struct{ error }
 
 func (e *unknownError) Unwrap() error { return e.error }
@@ -144,6 +144,7 @@ func (e *unknownError) Unwrap() error { return e.error }
 // lookTimeout is the timeout of reading one policy.
 const lookTimeout = 10 * time.Second
 
+// check compares one policy with the server's. It returns an unknownError if it cannot be read.
 func (w *authors) check(ctx context.Context, want *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -14,9 +14,9 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// TestWhatCannotBeLookedAtIsNoAnswer checks that a server that does not answer, or forbids
-// everything while it starts, says nothing about the policies. The last known result remains; if
-// there is none, applications are told only when the situation lasts.
+// TestWhatCannotBeLookedAtIsNoAnswer checks that the last known result remains while a server does
+// not answer, or forbids everything because it starts. If there is no result yet, applications
+// report the error only when the situation lasts.
 func TestWhatCannotBeLookedAtIsNoAnswer(t *testing.T) {
 	gone := &unknownError{io.ErrUnexpectedEOF}
 	forbidden := &unknownError{apierrors.NewForbidden(schema.GroupResource{}, "policy", errors.New("no right"))}

@@ -46,7 +46,7 @@ func TestApplicationsAreOffWhereAuthorsAreNotRecorded(t *testing.T) {
 	if err := editor.try(raw("by-editor", oneConfigMap)); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("an application of an editor: %v; want that it is forbidden", err)
 	}
-	// Nobody believes a user who names an author in the manifest.
+	// An author that a user names in the manifest is ignored.
 	e.apply(strings.Replace(raw("unsigned", oneConfigMap), "metadata: {name: unsigned}", `metadata: {name: unsigned, annotations: {app.oam.dev/username: root, app.oam.dev/group: "system:masters"}}`, 1))
 	e.says(appResource, "unsigned", "applications are off: there is no MutatingAdmissionPolicy "+config.AuthorsPolicy)
 	editor.apply(oneJob)

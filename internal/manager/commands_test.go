@@ -110,7 +110,8 @@ func TestACommandIsCarriedOutOnceWhereverTheManagerEnds(t *testing.T) {
 		status, delete func(*http.Request) bool
 		// begin creates the target while a manager runs, and command creates the Command.
 		begin, command func(*env)
-		// done returns an error for what is not yet as it is when the Command was carried out once.
+		// done returns an error until the Command has been carried out, and if it was carried out
+		// more than once.
 		done func(*env) error
 	}
 	job := target{
@@ -197,8 +198,8 @@ func (e *env) queueIs(name, state string) error {
 	return nil
 }
 
-// TestCommandsAreCarriedOutInTheirOrder checks the order, and that no Command is skipped because
-// another one follows.
+// TestCommandsAreCarriedOutInTheirOrder checks that Commands are carried out in order, and that no
+// Command is skipped because another one follows.
 func TestCommandsAreCarriedOutInTheirOrder(t *testing.T) {
 	e := start(t)
 	e.manifest(jobs, endlessJob)
@@ -220,8 +221,8 @@ func TestCommandsAreCarriedOutInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestACommandThatNobodyCanCarryOut checks that such a Command is deleted, and that an event says
-// why.
+// TestACommandThatNobodyCanCarryOut checks that a Command that cannot be carried out is deleted,
+// and that an event says why.
 func TestACommandThatNobodyCanCarryOut(t *testing.T) {
 	t.Parallel()
 	e := start(t)

@@ -20,6 +20,6 @@
 //	follows   its share of the workflows; their pods are created without a node, and bound by the manager that leads
 //
 // So a pod of a manager that follows costs a second write. Because only one manager may create
-// bound pods for the whole cluster, there is no doubt about who may use the resources of a node,
-// and no agreement is needed for each pod.
+// bound pods in the whole cluster, managers need not agree on each pod about who uses the resources
+// of a node.
 package manager

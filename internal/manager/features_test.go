@@ -597,8 +597,8 @@ func TestAJobsLifeTakesFewEvents(t *testing.T) {
 	}
 }
 
-// TestAJobOfMorePodsThanAClusterHasIsInvalid checks that such a job reports the error and creates
-// no pod, and that others run.
+// TestAJobOfMorePodsThanAClusterHasIsInvalid checks that a job with more pods than a cluster can
+// have reports the error and creates no pod, and that other jobs run.
 func TestAJobOfMorePodsThanAClusterHasIsInvalid(t *testing.T) {
 	e := start(t)
 	e.apply(`

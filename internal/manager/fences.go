@@ -9,9 +9,8 @@ import (
 	"lockstep.dev/lockstep/internal/informer"
 )
 
-// leadership is the authority by which a manager leads if there may be others: the term of the
-// leader's lease, and its part in the division of keys. nil means that this is the only manager,
-// whose writes have no fence.
+// leadership is the authority of a manager that leads: the term of the leader's lease, and its part
+// in the division of keys. nil means that this is the only manager, whose writes have no fence.
 type leadership struct {
 	term   *fence.Term
 	shards *shards
@@ -35,8 +34,8 @@ func (l *leadership) writer(w *apiwriter.W) apiwriter.Writer {
 // Term implements apiwriter.Fence.
 func (l *leadership) Term(string) *fence.Term { return l.term }
 
-// workflows returns the writer for workflows, some of which belong to the leader and the others to
-// this manager's share.
+// workflows returns the writer for the workflows that belong to the leader and for those in this
+// manager's share.
 func (l *leadership) workflows(w *apiwriter.W, informers *informer.Set) apiwriter.Writer {
 	if l == nil {
 		return w
@@ -83,7 +82,7 @@ func (s *shards) fence() apiwriter.Fence {
 // Term implements apiwriter.Fence.
 func (s *shards) Term(owner string) *fence.Term { return s.member.Term(keyOf(owner)) }
 
-// keyOf returns the namespace/name in the owner of a write, which follows the kind.
+// keyOf returns the namespace/name in the owner of a write, which is "kind/namespace/name".
 func keyOf(owner string) string {
 	_, key, _ := strings.Cut(owner, "/")
 	return key

@@ -14,7 +14,7 @@ import (
 
 // process identifies the process that holds a lease, so that another manager can find out whether
 // it has ended. A host name and a process number are not enough: containers share host names, each
-// has process numbers of its own, and numbers are reused.
+// container has process numbers of its own, and numbers are reused.
 type process struct {
 	// pid is the process number in namespace; started is the start time of the process, in clock
 	// ticks since boot.
@@ -81,12 +81,13 @@ func (fs procfs) startedAt(pid string) (string, error) {
 // ended reports whether it is certain that p, which is not this process, no longer exists.
 func (fs procfs) ended(p, self process) bool {
 	if p.boot != self.boot || p.namespace != self.namespace {
-		// Of another machine or container, or of an earlier boot: nothing is known about it here.
+		// It runs on another machine, in another container, or ran before the last boot:
+		// nothing is known about it here.
 		return false
 	}
 	started, err := fs.startedAt(p.pid)
 	if err == nil {
-		return started != p.started // its number was given to another process
+		return started != p.started // if they differ, the number belongs to another process now
 	}
 	// A process whose files cannot be read may belong to another user.
 	var pid int

@@ -36,7 +36,7 @@ func TestWhoseLeaseIsThatOfAProcessThatHasEnded(t *testing.T) {
 	}
 	check("this process", newIdentity(), false)
 	check("another one of this machine", holder(host, there), false)
-	// What two containers with one host name have in common: each has a process 1 of its own.
+	// Two containers with the same host name each have a process 1.
 	check("one with this one's number in another container", holder(host, with(self, func(p *process) { p.namespace = "4026531000" })), false)
 	check("one with a number that nobody has here, in another container",
 		holder(host, with(self, func(p *process) { p.namespace, p.pid = "4026531000", "4194399" })), false)

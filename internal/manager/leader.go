@@ -21,10 +21,10 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// The leader's lease. A leader that dies is succeeded after leaseDuration; one that stops, or that
-// died on the same machine, is succeeded at once. An overloaded server may take seconds for a
-// renewal; a leader that gave up then would make its successor read the whole cluster, which adds
-// load.
+// These constants describe the leader's lease. A leader that dies is succeeded after leaseDuration;
+// one that stops, or that died on the same machine, is succeeded at once. An overloaded server may
+// take seconds for a renewal; a leader that gave up then would make its successor read the whole
+// cluster, which adds load.
 //
 // Other managers count leaseDuration from when they saw the last renewal. The leader writes until
 // leaseFence after it sent the renewal: the difference leaves time for its last writes to arrive.
@@ -38,8 +38,7 @@ const (
 
 var errLostLease = errors.New("manager: lost the lease: another manager leads now")
 
-// leadInTurn waits until this manager holds the lease, and leads while it does. Meanwhile it
-// follows.
+// leadInTurn follows until this manager holds the lease, and then leads while it holds the lease.
 func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
@@ -53,8 +52,7 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 		return err
 	}
 	defer shards.leave()
-	// Until this manager leads, it works on its share of the workflows and applications, and leaves
-	// the rest to the leader.
+	// Until this manager leads, it works only on its share of the workflows and applications.
 	following, endFollowing := context.WithCancel(ctx)
 	defer endFollowing()
 	followed := make(chan struct{})
@@ -121,14 +119,14 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 }
 
 // leaderLock is the leader's lease, with the term of this manager's leadership. Each renewal is
-// conditional on the version of the lease that was seen last, so that it proves that nobody else
+// conditional on the version of the lease that was seen last, so it proves that no other manager
 // has led since.
 type leaderLock struct {
 	resourcelock.Interface
 	now  func() time.Time
 	term *fence.Term
 	held atomic.Bool // this manager has held the lease
-	// taken reports whether another manager was seen to hold the lease since.
+	// taken is true if another manager was seen to hold the lease after this one.
 	taken atomic.Bool
 	once  sync.Once
 	lost  chan struct{} // closed when the term has ended
@@ -180,8 +178,8 @@ func (l *leaderLock) write(record resourcelock.LeaderElectionRecord, write func(
 	return nil
 }
 
-// prepareLease creates the namespace of the lease, and frees the lease if its holder was a process
-// of this machine that has ended.
+// prepareLease creates the namespace of the lease if it does not exist, and frees the lease if its
+// holder was a process of this machine that has ended.
 func (m *Manager) prepareLease(ctx context.Context, client kubernetes.Interface, writer apiwriter.Writer) error {
 	lease, err := client.CoordinationV1().Leases(m.cfg.LeaseNamespace).Get(ctx, leaseName, metav1.GetOptions{})
 	meta := apiwriter.Meta{Owner: "manager", Reason: "lease"}

@@ -66,14 +66,14 @@ type Config struct {
 	// authors: whoever may write an application can have anything created that the manager may
 	// create.
 	ActAsManager bool
-	// AuthorsInterval is the interval between checks whether the API server still records authors.
+	// AuthorsInterval is the interval between checks that the API server still records authors.
 	// Default 30 s.
 	AuthorsInterval time.Duration
 	// ApplicationRevisions writes an ApplicationRevision for each state of every application, not
 	// only for published ones.
 	ApplicationRevisions bool
-	// AllowRequestsTo lists addresses, networks and host names that are not public, but that
-	// applications may send requests to and fetch charts from: see egress.Config.
+	// AllowRequestsTo lists the addresses, networks and host names that applications may send
+	// requests to and fetch charts from although they are not public: see egress.Config.
 	AllowRequestsTo []string
 	// Gateway is the cluster gateway, for managed clusters that are reached through one.
 	Gateway clusters.Gateway
@@ -83,13 +83,13 @@ type Config struct {
 	// Executor holds the options of workflow pods, mainly how they get the executor, which is not
 	// in their images. Its SchedulerName is overwritten.
 	Executor pods.Options
-	// Archive is where finished workflows are archived: see archive.Open; empty means nowhere.
+	// Archive names the database for finished workflows: see archive.Open; empty means none.
 	// ArchiveTTL is how long they are kept; zero means forever. ArchiveLabels selects the workflows
 	// to archive.
 	Archive       string
 	ArchiveTTL    time.Duration
 	ArchiveLabels string
-	// Repack limits the moves of pods to other CPUs within nodes that happen without a request.
+	// Repack limits the moves of pods to other CPUs of their nodes that nobody requested.
 	Repack nodecontroller.Policy
 	// StopTimeout is how long a stopping manager may finish its writes. Default 5 s.
 	StopTimeout time.Duration
@@ -131,7 +131,7 @@ func (c *Config) strategy() place.Strategy {
 	return place.LeastAllocated
 }
 
-// Manager is the control plane's process. It runs once.
+// Manager is the control plane in one process. It runs once.
 type Manager struct {
 	cfg      Config
 	log      *slog.Logger
@@ -173,9 +173,9 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run manages the cluster until ctx is done, or until it may no longer lead, which is an error.
-// When Run returns, all writes passed to the writer have been made, as far as StopTimeout allows,
-// and the lease is free.
+// Run manages the cluster until ctx is done, or until this manager may no longer lead, which is an
+// error. When Run returns, the writes passed to the writer have been made, unless StopTimeout ended
+// them, and the lease is free.
 func (m *Manager) Run(ctx context.Context) error {
 	stopServing, err := m.serve()
 	if err != nil {
@@ -214,7 +214,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return m.leadInTurn(ctx, writer)
 }
 
-// lead does the leader's work until ctx is done. by is nil if there are no other managers.
+// lead does the leader's work until ctx is done. by is nil if this is the only manager.
 func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership) error {
 	parts, err := m.assemble(ctx, writer, by)
 	if err != nil {
@@ -399,7 +399,7 @@ func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry pro
 	return apps, nil
 }
 
-// recorded returns the reason why the API server does not record who writes applications, or nil.
+// recorded returns the reason why applications are off (authors.recorded), or nil.
 func (m *Manager) recorded() error {
 	if m.authors == nil {
 		return nil
@@ -407,8 +407,8 @@ func (m *Manager) recorded() error {
 	return m.authors.recorded()
 }
 
-// runApplications returns a function that runs the controller of applications, and turns
-// applications off and on when the recording of authors changes.
+// runApplications returns a function that runs the controller of applications, and that turns
+// applications off and on when the result of recorded changes.
 func (m *Manager) runApplications(apps *applications.Controller) func(context.Context) {
 	return func(ctx context.Context) {
 		var looking sync.WaitGroup

@@ -80,9 +80,9 @@ func poisons() map[string]poison {
 // poisonedQueue is a queue on whose status the manager panics.
 const poisonedQueue = "poisoned-queue"
 
-// TestAPanicConcernsOneObject checks that an object on which the manager panics is left alone and
-// says so, and that everything else continues, also after a restart, which writes nothing. When the
-// object is changed, the manager works on it again.
+// TestAPanicConcernsOneObject checks that an object on which the manager panics is set apart and
+// reports it, and that everything else continues, also after a restart, which writes nothing. When
+// the object is changed, the manager works on it again.
 func TestAPanicConcernsOneObject(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithApplications(), localtest.WithNodes(localcluster.Nodes{Count: 2}))
 	all := poisons()
@@ -123,8 +123,8 @@ func TestAPanicConcernsOneObject(t *testing.T) {
 	for name, p := range all {
 		e.apply(manifest(name, p))
 	}
-	// Queues have no namespace. Jobs in a queue whose status is left alone continue, because they
-	// belong to many users.
+	// Queues have no namespace. Jobs in a queue whose status is no longer written continue, because
+	// they belong to many users.
 	queues := e.dyn.Resource(scheduling.GroupVersion.WithResource("queues"))
 	for _, name := range []string{poisonedQueue, "sound"} {
 		_, err := queues.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{

@@ -252,7 +252,7 @@ func (l *load) submit(e *env, round int) {
 	apply(&l.applications, applicationsResource, "app", pausedApplication, 12)
 }
 
-// done returns an error for what is not yet in its final state.
+// done returns an error that names an object that is not in its final state yet, or nil.
 func (l *load) done(e *env) error {
 	var errs []error
 	note := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -40,8 +40,8 @@ spec: {entrypoint: main, templates: [{name: main, container: {image: busybox, se
 	}
 }
 
-// TestCommandsActOnJobsOfTheirNamespace checks this for Commands that name jobs of other namespaces
-// by UID.
+// TestCommandsActOnJobsOfTheirNamespace checks that a Command that names a job of another namespace
+// by UID has no effect on the job.
 func TestCommandsActOnJobsOfTheirNamespace(t *testing.T) {
 	t.Parallel()
 	e := start(t)

@@ -18,7 +18,7 @@ type readiness struct{ atomic.Bool }
 
 func (r *readiness) set(ready bool) { r.Store(ready) }
 
-// serve opens the HTTP servers; stop closes them.
+// serve starts the HTTP servers for metrics and health; stop closes them.
 func (m *Manager) serve() (stop func(), err error) {
 	var paths serve.Paths
 	metrics, health := m.cfg.MetricsAddress, m.cfg.HealthAddress

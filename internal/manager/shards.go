@@ -47,11 +47,12 @@ type shards struct {
 
 // joinShards takes part in the division of workflows, crons and applications, until leave is
 // called. Crons run from now on, whichever manager leads, because they need nothing that only the
-// leader has. The name of a workflow started by a cron contains its scheduled time, so the moment
-// in which two managers believe that a cron is theirs does no harm. crons is the writer for
-// workflows that crons start.
+// leader has. The name of a workflow started by a cron contains its scheduled time, so it does no
+// harm if two managers own a cron for a moment. crons is the writer for the workflows that crons
+// start.
 func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, crons *apiwriter.W) (*shards, error) {
-	// A lease must not wait behind other writes, so it has a writer of its own.
+	// The lease of this manager's share must not wait behind other writes, so it has a writer of
+	// its own.
 	writer, err := apiwriter.New(apiwriter.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Fixed: 2, Logger: m.log})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
@@ -120,8 +121,9 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	return s, nil
 }
 
-// owns returns a function that reports whether a workflow is this manager's, or nil if all are.
-// Workflows that need the leader belong to the leader, whichever share they are in.
+// owns returns a function that reports whether a workflow belongs to this manager, or nil if all
+// do. Workflows that need the leader belong to the leader, whichever share they are in. leads
+// means that this manager leads.
 func (s *shards) owns(leads bool) func(*wf.Workflow) bool {
 	if s == nil {
 		return nil
@@ -141,8 +143,8 @@ func (s *shards) works(c *controller.Controller) {
 	}
 }
 
-// ownsKey returns a function that reports whether an application is this manager's, or nil if all
-// are.
+// ownsKey returns a function that reports whether an application belongs to this manager, or nil if
+// all do.
 func (s *shards) ownsKey() func(string) bool {
 	if s == nil {
 		return nil
@@ -190,7 +192,8 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	if err != nil {
 		return err
 	}
-	// Before anything is read, because it must learn of keys that change hands meanwhile.
+	// The controller is set before anything is read, because it must learn of keys that move to or
+	// from this manager meanwhile.
 	shards.works(workflows)
 	watching, end := context.WithCancel(ctx)
 	informers.Start(watching)
@@ -246,12 +249,12 @@ func (r *temporaryRegistry) unregisterAll() {
 }
 
 // leases implements shard.Leases. Every write after the first is conditional on the version seen
-// last: a write that was sent long ago and arrives late is refused.
+// last, so a write that arrives late is refused.
 type leases struct {
 	namespace string
 	client    kubernetes.Interface
 	writer    apiwriter.Writer
-	version   *coordinationv1.Lease // metadata of the own lease as last seen; nil: unknown
+	version   *coordinationv1.Lease // metadata of this manager's lease as last seen; nil if unknown
 }
 
 var leaseMeta = apiwriter.Meta{Owner: "manager", Reason: "shard"}
@@ -262,7 +265,7 @@ func (l *leases) List(ctx context.Context) ([]coordinationv1.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The lease of a process of this machine that has ended need not expire.
+	// The lease of a process of this machine that has ended counts as expired.
 	return slices.DeleteFunc(list.Items, func(lease coordinationv1.Lease) bool {
 		return lease.Spec.HolderIdentity != nil && hasEnded(*lease.Spec.HolderIdentity)
 	}), nil
@@ -317,8 +320,8 @@ func (l *leases) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// wait returns when a write has ended, or after ctx is done or a minute has passed; then the write
-// may still take effect.
+// wait makes a write and returns its outcome. It returns errNotAnswered when ctx is done or a
+// minute has passed; the write may still take effect then.
 func wait(ctx context.Context, write func(done func(apiwriter.Object, error))) (apiwriter.Object, error) {
 	type answer struct {
 		o   apiwriter.Object

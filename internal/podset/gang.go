@@ -12,9 +12,10 @@ import (
 // Request is one request to the scheduler for the nodes of a gang. It implements scheduler.Owner,
 // and posts the scheduler's answers to the owner of the set.
 type Request struct {
-	// Stale means that the request differs from the present need.
+	// Stale means that the request no longer matches what the set needs.
 	Stale bool
-	// Why is the reason why the gang waits, as told at Since; nil if none was told.
+	// Why is the latest reason why the gang waits, and Since when the scheduler reported it. Why is
+	// nil if the scheduler has reported none.
 	Why   *scheduler.Reason
 	Since time.Time
 
@@ -22,11 +23,11 @@ type Request struct {
 	owner types.NamespacedName
 	uid   types.UID
 	gang  *scheduler.Gang
-	slots [][]Ref // of each demand; those that were placed have no group
+	slots [][]Ref // the slots of each demand; the zero Ref replaces a slot that was placed
 }
 
-// Submit requests nodes for slots, and replaces the request with the gang's key. slots are those of
-// each demand of the gang; Submit fills in the demands' units.
+// Submit requests nodes for slots, and replaces an earlier request with the gang's key. slots has
+// the slots of each demand of the gang; Submit sets the demands' units.
 func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) *Request {
 	q := &Request{cfg: s.cfg, owner: s.key, uid: s.uid, gang: g, slots: slots}
 	for d, refs := range slots {
@@ -46,8 +47,8 @@ func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) *Request {
 	return q
 }
 
-// Resubmit replaces a request by one for the slots that are still queued, or withdraws it if there
-// are none. A request for all or nothing stays one.
+// Resubmit replaces a request by one for the slots that are still queued, or withdraws it if none
+// is. If the request was all or nothing, the new one is, too.
 func (s *Set) Resubmit(q *Request) {
 	g := *q.gang
 	g.Demands = nil
@@ -104,8 +105,8 @@ func (q *Request) Waiting(_ *scheduler.Gang, why scheduler.Reason) {
 	})
 }
 
-// commit takes in a placement: the pods of the placed slots are to be written. Room for slots that
-// are no longer wanted is given back.
+// commit accepts a placement: it queues the writes of the placed slots' pods, and releases the
+// reservations of slots that are no longer wanted.
 func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignment) Event {
 	same := s.uid == q.uid
 	for _, a := range placed {
@@ -130,8 +131,8 @@ func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignmen
 			delete(s.requests, q.gang.Key)
 		}
 	case now != nil:
-		// The request was replaced while it was being placed: its successor requests these slots
-		// again.
+		// The request was replaced while it was being placed, and its successor also requests these
+		// slots.
 		now.Stale = true
 	}
 	if s.cfg.Window == 0 {
@@ -140,7 +141,7 @@ func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignmen
 	return Event{Kind: Placed, Request: q}
 }
 
-// WithdrawGangs takes back all requests. Placed slots keep their nodes.
+// WithdrawGangs withdraws all requests. Placed slots keep their nodes.
 func (s *Set) WithdrawGangs() {
 	if len(s.requests) == 0 {
 		return
@@ -161,7 +162,8 @@ func (s *Set) WithdrawGangs() {
 	}
 }
 
-// Withdraw takes back all requests and all placements that have not become pods.
+// Withdraw withdraws all requests, and releases all placements whose pods have not been passed to
+// the writer.
 func (s *Set) Withdraw() {
 	s.WithdrawGangs()
 	s.dropUnsent(func(write) bool { return true })
@@ -176,8 +178,8 @@ func (s *Set) Unplace(r Ref) {
 	s.move(r, Absent)
 }
 
-// RollBack withdraws the gang and deletes its pods that have not ended, so that it holds nothing
-// while it waits.
+// RollBack withdraws the gang and deletes its pods that have not ended, so that the gang holds no
+// resources while it waits.
 func (s *Set) RollBack() {
 	s.WithdrawGangs()
 	for r := range s.every() {
@@ -187,9 +189,9 @@ func (s *Set) RollBack() {
 	}
 }
 
-// GiveBackRoom takes back all requests, and releases the room that the scheduler may have assumed
-// for their slots, after a panic in the owner's turn, which may have lost the message that they
-// were placed.
+// GiveBackRoom withdraws all requests and forgets the reservations that the scheduler may have
+// assumed for their slots. It is called after a panic in the owner's turn, which may have lost a
+// posted placement.
 func (s *Set) GiveBackRoom() {
 	for key := range s.requests {
 		s.cfg.Scheduler.Withdraw(key)

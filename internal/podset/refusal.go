@@ -7,8 +7,8 @@ import (
 	"lockstep.dev/lockstep/internal/controlloop"
 )
 
-// Refusal says why the API server refused a write of an owner, and delays further writes: the same
-// write cannot succeed by repeating it at once. The zero value is no refusal.
+// Refusal is the reason why the API server refused a write of an owner, and the pause before
+// further writes: repeating the same write at once cannot succeed. The zero value is no refusal.
 type Refusal struct {
 	Reason, Message string
 	controlloop.Backoff

@@ -21,12 +21,12 @@ import (
 type Scheduler interface {
 	// Submit requests nodes for a gang, and replaces an earlier request with the same key.
 	Submit(*scheduler.Gang)
-	// Withdraw takes back the request with this key. A Commit that has already begun may still
+	// Withdraw withdraws the request with this key. A Commit that has already begun may still
 	// arrive.
 	Withdraw(key string)
 }
 
-// Model is the part of the cluster model that this package updates, and the priorities of gangs.
+// Model is the part of the cluster model that pod sets use.
 type Model interface {
 	// Confirm records that an assumed pod has been written.
 	Confirm(pod types.NamespacedName, which cluster.Assumption, uid types.UID, resourceVersion string)
@@ -46,9 +46,8 @@ type Cache interface {
 	SeenVersion() string
 }
 
-// Config is what the sets of one controller share. All fields are required, except that a
-// controller all of whose groups are bound later by another manager needs no Scheduler, Model and
-// Nodes.
+// Config is shared by the sets of one controller. All fields are required, except that Scheduler,
+// Model and Nodes may be nil if another manager places and binds all pods of the controller.
 type Config struct {
 	Scheduler Scheduler
 	Model     Model
@@ -57,12 +56,12 @@ type Config struct {
 	Nodes     interface {
 		Get(namespace, name string) (*corev1.Node, bool)
 	}
-	// Rejected reports whether a pod failed for a reason that is not the user's, so that it is
-	// replaced.
+	// Rejected reports whether a pod failed because its node rejected it, not because of the user's
+	// program. Such a pod is replaced.
 	Rejected func(*corev1.Pod) bool
-	// Post has do run on the set of an owner in the owner's next turn, which handles the event that
-	// do returns. Without an owner of that key it returns false. If to is not empty, do is dropped
-	// if the owner then has another UID.
+	// Post runs do on the set of an owner in the owner's next turn, which handles the event that do
+	// returns. It returns false if there is no owner with that key. If to is not empty and the
+	// owner has another UID in that turn, do is dropped.
 	Post func(owner types.NamespacedName, to types.UID, do func(*Set) Event) bool
 	// Window is the maximum number of pods of one set at the writer: Pump sends more as answers
 	// arrive. 0 means that placed pods are sent at once.
@@ -73,12 +72,12 @@ type Config struct {
 	Log          *slog.Logger
 }
 
-// Event is what happened to a set between two turns.
+// Event is something that happened to a set between two turns.
 type Event struct {
 	Kind EventKind
-	// Ref is the slot, unless the event is about a request.
+	// Ref is the slot; it is zero if the event is about a request.
 	Ref
-	// Pod is the pod as the server returned it, or nil after an error or a binding.
+	// Pod is the pod that the server returned; nil after an error or a binding.
 	Pod     *corev1.Pod
 	Err     error
 	Request *Request
@@ -90,19 +89,19 @@ type EventKind uint8
 // The kinds of events.
 const (
 	Nothing      EventKind = iota
-	Placed                 // the scheduler placed the pods of Request, at least in part
-	Waits                  // Request waits
+	Placed                 // the scheduler placed pods of Request, some or all
+	Waits                  // the gang of Request waits
 	Written                // the pod was created or bound
 	Changed                // the watch shows another state of the pod
-	Replacing              // the pod was refused by its node, or does not fit it, and is deleted
-	Refused                // the server refused to create the pod: Err
-	BindFailed             // the server refused to bind the pod, which the watch will explain
+	Replacing              // the pod's node rejected it, or it does not fit the node, and it is being deleted
+	Refused                // the server refused to create the pod, with Err
+	BindFailed             // the server refused to bind the pod; the watch will show why
 	LaterInstead           // the server refused a pod that names its node: the group's pods are bound later
 	Unwanted               // the pod was created after its group had been removed from the set
 )
 
-// Set is the pods of one owner. The zero value is a set of nobody, for which only Post's functions
-// may be called. Only the owner's turn may call methods, except Expects.
+// Set is the pods of one owner. The zero value has no owner; only the functions passed to Post may
+// be called with it. Only the owner's turn may call methods, except Expects.
 type Set struct {
 	cfg   *Config
 	key   types.NamespacedName
@@ -111,10 +110,9 @@ type Set struct {
 
 	groups   []*Group
 	requests map[string]*Request
-	// unsent are placed slots, and slots to be created without a node, whose pods are not at the
-	// writer yet.
+	// unsent has the creates and bindings that have not been passed to the writer yet.
 	unsent   []write
-	inflight int
+	inflight int          // pods at the writer
 	expected atomic.Int32 // number of slots with a version
 
 	holding  bool
@@ -123,7 +121,7 @@ type Set struct {
 	failed   controlloop.FailedWrites[types.UID, Deletion]
 }
 
-// Reset makes the set an empty one of another owner. Answers to writes of the previous owner are
+// Reset empties the set and gives it to another owner. Answers to writes of the previous owner are
 // dropped.
 func (s *Set) Reset(cfg *Config, key types.NamespacedName, uid types.UID, owner string) {
 	s.Clear()
@@ -131,8 +129,8 @@ func (s *Set) Reset(cfg *Config, key types.NamespacedName, uid types.UID, owner 
 	s.inflight, s.holding, s.held, s.deleting, s.failed = 0, false, nil, nil, controlloop.FailedWrites[types.UID, Deletion]{}
 }
 
-// Clear removes all groups and forgets all requests, which the caller has withdrawn. Writes of the
-// owner that are on their way still count.
+// Clear removes all groups and forgets all requests, which the caller must have withdrawn. Writes
+// in flight still count as the set's.
 func (s *Set) Clear() {
 	s.groups, s.requests, s.unsent = nil, nil, nil
 	s.expected.Store(0)
@@ -144,7 +142,8 @@ func (s *Set) Add(g *Group) {
 	s.groups = append(s.groups, g)
 }
 
-// Remove removes a group. A pod of it whose create is on its way is reported as Unwanted.
+// Remove removes a group. If a create of one of its pods is in flight, the pod is reported as
+// Unwanted.
 func (s *Set) Remove(g *Group) {
 	if !s.has(g) {
 		return
@@ -175,11 +174,11 @@ func (s *Set) Sum() *Counts {
 // Writing returns the number of pods at the writer.
 func (s *Set) Writing() int { return s.inflight }
 
-// Busy reports whether pods are at the writer, or are to go there.
+// Busy reports whether pods are at the writer or wait for Pump.
 func (s *Set) Busy() bool { return s.inflight > 0 || len(s.unsent) > 0 }
 
-// Expects reports whether pods that were written are not shown by the watch yet. Any goroutine may
-// call it.
+// Expects reports whether the watch has yet to show pods that were written. Any goroutine may call
+// it.
 func (s *Set) Expects() bool { return s.expected.Load() > 0 }
 
 func (s *Set) move(r Ref, to State) {
@@ -187,11 +186,11 @@ func (s *Set) move(r Ref, to State) {
 	if slot := r.slot(); to == Absent {
 		s.seen(slot)
 		slot.uid, slot.Code = "", 0
-		slot.attempt++ // an answer still to come concerns a pod that is gone
+		slot.attempt++ // a later answer concerns a pod that no longer exists
 	}
 }
 
-// expect notes the pod of a slot as written.
+// expect records that the pod of a slot was written, until seen is called.
 func (s *Set) expect(r Ref, p *corev1.Pod) {
 	slot := r.slot()
 	s.seen(slot)
@@ -201,6 +200,7 @@ func (s *Set) expect(r Ref, p *corev1.Pod) {
 	}
 }
 
+// seen records that the watch has shown the slot's pod, or that it no longer matters.
 func (s *Set) seen(slot *Slot) {
 	if slot.version != "" {
 		slot.version = ""
@@ -230,7 +230,7 @@ func (c *Config) StateOf(p *corev1.Pod) State {
 	return Pending
 }
 
-// See takes in a pod of a slot as the watch shows it. It returns Nothing, Changed or Replacing.
+// See updates a slot with its pod as the watch shows it. It returns Nothing, Changed or Replacing.
 func (s *Set) See(r Ref, p *corev1.Pod) EventKind {
 	slot := r.slot()
 	s.seen(slot)
@@ -253,17 +253,17 @@ func (s *Set) See(r Ref, p *corev1.Pod) EventKind {
 	return Replacing
 }
 
-// Expect notes a pod that exists, of which the watch has not told yet.
+// Expect records that a slot's pod exists, although the watch has not shown it yet.
 func (s *Set) Expect(r Ref, p *corev1.Pod) {
 	s.expect(r, p)
 	s.move(r, Created)
 }
 
-// Await notes that a slot may have a pod, about which the server is asked.
+// Await records that a slot may have a pod. The caller looks the pod up at the server.
 func (s *Set) Await(r Ref) { s.move(r, Unknown) }
 
-// Gone takes in that the pod of a slot no longer exists. It reports whether the slot is absent now:
-// a pod that has succeeded has done its work, which its removal does not undo.
+// Gone records that the pod of a slot no longer exists, and reports whether the slot is absent now.
+// A slot whose pod succeeded stays Succeeded, because the pod has done its work.
 func (s *Set) Gone(r Ref, uid types.UID) bool {
 	s.PodGone(uid)
 	slot := r.slot()
@@ -273,21 +273,22 @@ func (s *Set) Gone(r Ref, uid types.UID) bool {
 	s.overtaken(r)
 	if slot.state == Queued {
 		for _, q := range s.requests {
-			q.Stale = true // it has a pod that must be created first
+			q.Stale = true // the slot's pod must be created again first
 		}
 	}
 	s.move(r, Absent)
 	return true
 }
 
-// Shown is a slot with its pod in the cache, which is nil if the pod no longer exists.
+// Shown is a slot with its pod in the cache. Pod is nil if the pod no longer exists.
 type Shown struct {
 	Ref
 	Pod *corev1.Pod
 }
 
-// Unseen returns the pods that were written and that the watch, which has passed their versions,
-// has not shown: those without a pod were deleted while the watch was broken.
+// Unseen returns the slots whose pods were written and that the watch has not shown, although it
+// has passed the pods' versions. An entry without a pod means that the pod was deleted while the
+// watch was broken.
 func (s *Set) Unseen() (list []Shown) {
 	if !s.Expects() {
 		return nil
@@ -308,7 +309,7 @@ func (s *Set) Unseen() (list []Shown) {
 	return list
 }
 
-// every returns all slots, also those of the surplus.
+// every returns all slots, including the surplus.
 func (s *Set) every() iter.Seq[Ref] {
 	return func(yield func(Ref) bool) {
 		for _, g := range s.groups {

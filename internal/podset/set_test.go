@@ -91,7 +91,7 @@ func (g *gang) show(p *corev1.Pod, gone bool) {
 	}
 }
 
-// turn is a turn of the owner.
+// turn runs a turn of the owner.
 func (g *gang) turn() {
 	inbox := g.inbox
 	g.inbox = nil
@@ -167,7 +167,7 @@ func (g *gang) check() {
 	}
 }
 
-// settle makes steps until nothing is left to do.
+// settle makes steps, without further faults, until nothing is left to do.
 func (g *gang) settle() {
 	g.Calm = true
 	for range 10_000 {
@@ -230,8 +230,9 @@ func (g *gang) fault(t *rapid.T) {
 	}
 }
 
-// TestEverySlotGetsItsPod has random orders of events, faults and refusals, and then none: in the
-// end every slot has one pod, with a node, and no room is assumed for pods that do not exist.
+// TestEverySlotGetsItsPod makes events, faults and refusals in random order, and then stops the
+// faults. It checks that in the end every slot has one pod, with a node, and that nothing is
+// assumed for pods that do not exist.
 func TestEverySlotGetsItsPod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		choose := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
@@ -274,7 +275,8 @@ func TestEverySlotGetsItsPod(t *testing.T) {
 	})
 }
 
-// TestAGangBelowItsMinimumHoldsNothing lets the server take fewer pods than the gang needs.
+// TestAGangBelowItsMinimumHoldsNothing checks that a gang is rolled back if the server accepts
+// fewer pods than the gang needs.
 func TestAGangBelowItsMinimumHoldsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		choose := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
@@ -305,8 +307,9 @@ func TestAGangBelowItsMinimumHoldsNothing(t *testing.T) {
 	})
 }
 
-// TestAnswersOfAnotherTime: what comes after a group was removed, or for an owner that is gone,
-// changes no slot, and is told to the owner where a pod must be deleted.
+// TestAnswersOfAnotherTime checks that an answer that arrives after the watch showed the pod, or
+// after the group was removed, changes no slot, and that the owner learns of a pod that it must
+// delete.
 func TestAnswersOfAnotherTime(t *testing.T) {
 	first := func(string, int) int { return 0 }
 	for name, tc := range map[string]struct {
@@ -336,8 +339,8 @@ func TestAnswersOfAnotherTime(t *testing.T) {
 	}
 }
 
-// TestAWriteThatWaitsIsOvertaken: while the binding of a pod waits for the writer, the answer to
-// the pod's create comes, and then the pod is deleted.
+// TestAWriteThatWaitsIsOvertaken checks that the unsent binding of a pod survives a late answer to
+// the pod's create, and is dropped when the pod is deleted.
 func TestAWriteThatWaitsIsOvertaken(t *testing.T) {
 	schedule := 0
 	g := newGang(podsettest.New(func(what string, _ int) int {
@@ -431,7 +434,7 @@ func ends(g *gang) {
 	g.inbox = nil
 }
 
-// handle runs what was posted, and returns the kinds of the events.
+// handle runs the posted functions and returns the kinds of their events.
 func (g *gang) handle() (kinds []podset.EventKind) {
 	for _, do := range g.inbox {
 		kinds = append(kinds, do(&g.set).Kind)

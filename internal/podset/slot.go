@@ -13,8 +13,8 @@ const (
 	Absent   State = iota
 	Creating       // is being created without a node
 	Unbound        // exists without a node, and no node has been requested from the scheduler
-	Queued         // requested from the scheduler; the pod exists if the slot has a UID
-	Placing        // has a node; the write that creates or binds the pod is on its way
+	Queued         // a node has been requested from the scheduler; the pod exists if the slot has a UID
+	Placing        // has a node; the create or binding of the pod is unsent or in flight
 	Created        // written with its node; not yet shown by the watch
 	Pending
 	Running
@@ -42,11 +42,13 @@ type Slot struct {
 	unsent bool
 	// attempt distinguishes the answers to different writes of the slot's pod.
 	attempt uint16
-	// Code is a number that the owner keeps about the pod. It is 0 again when the pod is gone.
+	// Code is a number that the owner stores with the pod. It is reset to 0 when the slot becomes
+	// absent.
 	Code int32
 	// uid is the UID of the pod, while a pod is known to exist.
 	uid types.UID
-	// version is the resource version at which the pod was written, until the watch shows the pod.
+	// version is the resource version of the pod when it was written. It is empty once the watch
+	// has shown the pod.
 	version string
 }
 
@@ -56,7 +58,7 @@ func (s *Slot) State() State { return s.state }
 // UID returns the UID of the slot's pod, or "" if no pod is known to exist.
 func (s *Slot) UID() types.UID { return s.uid }
 
-// Counts are numbers of slots by state.
+// Counts is the number of slots in each state.
 type Counts [states]int32
 
 // Held returns the number of slots that hold a node, or held one until their pod ended.
@@ -79,20 +81,20 @@ type Maker interface {
 	Pod(index int, node string, annotations map[string]string) *corev1.Pod
 }
 
-// Group is a row of pods that are made from one template. A group that has shrunk may still have
-// slots at index Replicas and above, the surplus.
+// Group is the pods that are made from one template, by index. A group that has shrunk may still
+// have slots at index Replicas and above, the surplus.
 type Group struct {
 	Maker
-	// Plan represents the group's pods in placement. The group's gangs need it; a group whose pods
-	// are placed by another scheduler has none.
+	// Plan represents the group's pods in placement. It is nil if another scheduler places the
+	// group's pods.
 	Plan *corev1.Pod
 	// BindLater means that pods are created without a node and bound later.
 	BindLater bool
 
-	// Replicas is the size of the group, which Resize sets.
+	// Replicas is the size of the group. Only Resize sets it.
 	Replicas int32
-	// Counts are the slots below Replicas by state. Surplus is the number of slots at Replicas and
-	// above that are not absent.
+	// Counts counts the slots below Replicas by state. Surplus is the number of slots at Replicas
+	// and above that are not absent.
 	Counts  Counts
 	Surplus int32
 
@@ -103,7 +105,7 @@ type Group struct {
 // Slots returns the slots below Replicas.
 func (g *Group) Slots() []Slot { return g.slots[:g.Replicas] }
 
-// Every returns all slots, those of the surplus last.
+// Every returns all slots, the surplus last.
 func (g *Group) Every() []Slot { return g.slots }
 
 // Slot returns the slot with this index.
@@ -112,7 +114,7 @@ func (g *Group) Slot(i int32) *Slot { return &g.slots[i] }
 // Has reports whether the group has a slot with this index.
 func (g *Group) Has(i int32) bool { return int(i) < len(g.slots) }
 
-// Extend adds slots to the surplus until there is one with this index.
+// Extend adds slots to the surplus until the group has a slot with index i.
 func (g *Group) Extend(i int32) {
 	if missing := int(i) + 1 - len(g.slots); missing > 0 {
 		g.slots = append(g.slots, make([]Slot, missing)...)
@@ -134,8 +136,8 @@ func (g *Group) Resize(replicas int32) {
 	}
 }
 
-// Written reports whether every pod of the group has been written, so that no pod is made until one
-// is replaced.
+// Written reports whether every pod of the group has been written and there is no surplus, so that
+// Maker is not called until a pod is replaced.
 func (g *Group) Written() bool {
 	return g.Surplus == 0 && g.Counts[Absent]+g.Counts[Creating]+g.Counts[Queued]+g.Counts[Placing] == 0
 }

@@ -14,8 +14,8 @@ import (
 	"lockstep.dev/lockstep/internal/podset/plan"
 )
 
-// write is a slot whose pod is to be created or bound. An empty node means that the pod is created
-// first and bound later.
+// write is a create or binding of a slot's pod. An empty node means that the pod is created first
+// and bound later.
 type write struct {
 	Ref
 	node        string
@@ -50,7 +50,8 @@ func (s *Set) Pump() {
 	}
 }
 
-// dropUnsent gives back placements that have not gone to the writer.
+// dropUnsent drops the writes for which which returns true and that have not been passed to the
+// writer. It releases their reservations.
 func (s *Set) dropUnsent(which func(write) bool) {
 	s.unsent = slices.DeleteFunc(s.unsent, func(w write) bool {
 		if !which(w) {
@@ -65,8 +66,8 @@ func (s *Set) dropUnsent(which func(write) bool) {
 	})
 }
 
-// overtaken drops the write of a slot's pod that has not gone to the writer, because the watch
-// shows that something else happened to the pod.
+// overtaken drops the unsent write of a slot's pod, because the watch shows that the pod has
+// changed.
 func (s *Set) overtaken(r Ref) {
 	if r.slot().unsent {
 		s.dropUnsent(func(w write) bool { return w.Ref == r })
@@ -101,7 +102,8 @@ func (s *Set) send(w write) {
 	})
 }
 
-// account has the model of the cluster count a pod where the server has it.
+// account updates the cluster model with the outcome of a write, so that the model counts the pod
+// on the node that the server has.
 func (c *Config) account(name types.NamespacedName, w write, p *corev1.Pod, err error) {
 	switch {
 	case w.node == "":
@@ -110,7 +112,7 @@ func (c *Config) account(name types.NamespacedName, w write, p *corev1.Pod, err 
 	case p == nil: // bound
 	case p.Spec.NodeName != "" && p.Annotations[topology.ResultAnnotation] != w.annotations[topology.ResultAnnotation]:
 		// The stored pod differs from the decision: an earlier write of this pod, whose answer was
-		// lost, gave it other CPUs. The pod keeps those.
+		// lost, gave it other CPUs, which the pod keeps.
 		c.Model.UpsertPod(p)
 	case p.Spec.NodeName != w.node: // likewise
 		c.Model.Forget(name, w.assumption)
@@ -119,7 +121,7 @@ func (c *Config) account(name types.NamespacedName, w write, p *corev1.Pod, err 
 	}
 }
 
-// answered takes in the writer's answer to a create or a binding.
+// answered handles the writer's answer to a create or a binding.
 func (s *Set) answered(w write, attempt uint16, p *corev1.Pod, err error) EventKind {
 	slot := w.slot()
 	switch {
@@ -147,8 +149,9 @@ func (s *Set) answered(w write, attempt uint16, p *corev1.Pod, err error) EventK
 	return s.checkStored(w, p)
 }
 
-// unwanted reports whether a pod that was created for a group that has been removed meanwhile has
-// to be deleted. It need not be if the watch showed the pod before the answer came.
+// unwanted reports whether a pod must be deleted that was created for a group that has since been
+// removed. It returns false if the watch showed the pod before the answer came, or if the pod has
+// ended.
 func (s *Set) unwanted(slot *Slot, p *corev1.Pod) bool {
 	if slot.uid == p.UID {
 		return false
@@ -160,7 +163,7 @@ func (s *Set) unwanted(slot *Slot, p *corev1.Pod) bool {
 func (s *Set) refused(w write, err error) EventKind {
 	switch {
 	case w.slot().uid != "":
-		s.move(w.Ref, Unbound) // the pod is gone or was bound by another client
+		s.move(w.Ref, Unbound) // the pod was deleted, or another client bound it
 		return BindFailed
 	case w.node != "" && forbidsNode(err):
 		s.cfg.Log.Info("a policy refuses pods that name their node: pods like this one are created first and bound later",
@@ -195,7 +198,7 @@ func (s *Set) checkStored(w write, p *corev1.Pod) EventKind {
 	return Written
 }
 
-// Deletion is the deletion of a pod.
+// Deletion is a request to delete a pod.
 type Deletion struct {
 	Name   string
 	UID    types.UID
@@ -203,7 +206,7 @@ type Deletion struct {
 	Reason string // for the writer's metrics
 }
 
-// Delete deletes the pod of a slot; the watch shows when the pod is gone.
+// Delete deletes the pod of a slot. The slot is Leaving until the watch shows the deletion.
 func (s *Set) Delete(r Ref, grace *int64, reason string) {
 	s.move(r, Leaving)
 	d := Deletion{r.name(), r.slot().uid, grace, reason}
@@ -214,10 +217,10 @@ func (s *Set) Delete(r Ref, grace *int64, reason string) {
 	s.DeletePod(d)
 }
 
-// HoldDeletions has deletions of slots' pods wait for ReleaseDeletions.
+// HoldDeletions delays all calls of Delete until ReleaseDeletions.
 func (s *Set) HoldDeletions() { s.holding = true }
 
-// ReleaseDeletions carries out the deletions that were held.
+// ReleaseDeletions carries out the delayed deletions and ends the delay.
 func (s *Set) ReleaseDeletions() {
 	held := s.held
 	s.holding, s.held = false, nil
@@ -226,7 +229,7 @@ func (s *Set) ReleaseDeletions() {
 	}
 }
 
-// DeletePod deletes a pod that need not be of a slot.
+// DeletePod deletes a pod, which may belong to no slot.
 func (s *Set) DeletePod(d Deletion) {
 	if s.deleting == nil {
 		s.deleting = map[types.UID]bool{}
@@ -242,14 +245,14 @@ func (s *Set) DeletePod(d Deletion) {
 		case err != nil:
 			cfg.Log.Warn("deleting a pod failed", "owner", key, "pod", d.Name, "error", err)
 			cfg.Post(key, uid, func(s *Set) Event { s.notDeleted(d); return Event{} })
-		case !found || p.UID != d.UID: // otherwise the watch says when it is gone
+		case !found || p.UID != d.UID: // otherwise the watch shows the deletion
 			cfg.Post(key, uid, func(s *Set) Event { s.PodGone(d.UID); return Event{} })
 		}
 	})
 }
 
-// DeleteOwner deletes the owner itself, if it still has this version. A refused deletion is
-// reported by DeleteAgain.
+// DeleteOwner deletes the owner o itself, if it still has this version. If the server refuses,
+// DeleteAgain reports the owner when the pause is over.
 func (s *Set) DeleteOwner(o apiwriter.Object, version, reason string) {
 	cfg, key, uid := s.cfg, s.key, s.uid
 	opts := apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground, Version: version}
@@ -263,8 +266,9 @@ func (s *Set) DeleteOwner(o apiwriter.Object, version, reason string) {
 
 func (s *Set) notDeleted(d Deletion) { s.failed.Add(s.cfg.Clock.Now(), d.UID, d) }
 
-// DeleteAgain repeats the refused deletions whose pause is over, except that of the owner itself,
-// which it reports. Otherwise left is the time until the pause is over.
+// DeleteAgain repeats the refused deletions of pods whose pause is over. owner reports whether the
+// deletion of the owner itself is due; the caller repeats it. left is the time until the next
+// deletion is due.
 func (s *Set) DeleteAgain() (owner bool, left time.Duration) {
 	due, left := s.failed.Due(s.cfg.Clock.Now())
 	for uid, d := range due {
@@ -281,8 +285,8 @@ func (s *Set) DeleteAgain() (owner bool, left time.Duration) {
 // Deleting reports whether the deletion of a pod was requested, and the pod still exists.
 func (s *Set) Deleting(uid types.UID) bool { return s.deleting[uid] }
 
-// Deletions returns the number of such pods.
+// Deletions returns the number of pods whose deletion was requested and that still exist.
 func (s *Set) Deletions() int { return len(s.deleting) }
 
-// PodGone takes in that a pod no longer exists, which need not be of a slot.
+// PodGone records that a pod, which may belong to no slot, no longer exists.
 func (s *Set) PodGone(uid types.UID) { delete(s.deleting, uid) }

@@ -2,7 +2,7 @@ package v1alpha1
 
 import corev1 "k8s.io/api/core/v1"
 
-// Artifact is a file or directory that is given, expected or produced.
+// Artifact is a file or directory: an argument, an input or an output.
 type Artifact struct {
 	Name           string           `json:"name"`
 	Path           string           `json:"path,omitempty"`
@@ -21,7 +21,8 @@ type Artifact struct {
 	ArtifactLocation `json:",inline"`
 }
 
-// ArtifactLocation is where an artifact is kept; one of the fields.
+// ArtifactLocation is the place where an artifact is stored. At most one of the pointers to places
+// is set.
 type ArtifactLocation struct {
 	ArchiveLogs *bool                `json:"archiveLogs,omitempty"`
 	S3          *S3Artifact          `json:"s3,omitempty"`
@@ -37,14 +38,14 @@ type ArtifactLocation struct {
 	Volume      *VolumeArtifact      `json:"volume,omitempty"`
 }
 
-// ArchiveStrategy is how a directory becomes a file.
+// ArchiveStrategy is the way in which a file or directory is packed.
 type ArchiveStrategy struct {
 	Tar  *TarStrategy  `json:"tar,omitempty"`
 	None *NoneStrategy `json:"none,omitempty"`
 	Zip  *ZipStrategy  `json:"zip,omitempty"`
 }
 
-// TarStrategy is a compressed tar.
+// TarStrategy packs into a compressed tar file.
 type TarStrategy struct {
 	CompressionLevel *int32 `json:"compressionLevel,omitempty"`
 }
@@ -52,10 +53,10 @@ type TarStrategy struct {
 // NoneStrategy keeps files as they are.
 type NoneStrategy struct{}
 
-// ZipStrategy is a zip file.
+// ZipStrategy packs into a zip file.
 type ZipStrategy struct{}
 
-// When artifacts are deleted.
+// The strategies of ArtifactGC.
 const (
 	ArtifactGCNever        = "Never"
 	ArtifactGCOnCompletion = "OnWorkflowCompletion"
@@ -69,14 +70,15 @@ type ArtifactGC struct {
 	ServiceAccountName string    `json:"serviceAccountName,omitempty"`
 }
 
-// WorkflowLevelArtifactGC is the default of a workflow.
+// WorkflowLevelArtifactGC is the ArtifactGC of artifacts that have none of their own, with settings
+// of the workflow.
 type WorkflowLevelArtifactGC struct {
 	ArtifactGC            `json:",inline"`
 	ForceFinalizerRemoval bool   `json:"forceFinalizerRemoval,omitempty"`
 	PodSpecPatch          string `json:"podSpecPatch,omitempty"`
 }
 
-// S3Artifact is an object in an S3 compatible store.
+// S3Artifact is an object in an S3-compatible store.
 type S3Artifact struct {
 	Endpoint           string                    `json:"endpoint,omitempty"`
 	Bucket             string                    `json:"bucket,omitempty"`
@@ -91,7 +93,7 @@ type S3Artifact struct {
 	Key                string                    `json:"key,omitempty"`
 }
 
-// GitArtifact is a checkout.
+// GitArtifact is a checkout of a Git repository.
 type GitArtifact struct {
 	Repo                  string                    `json:"repo"`
 	Revision              string                    `json:"revision,omitempty"`
@@ -107,7 +109,7 @@ type GitArtifact struct {
 	SingleBranch          bool                      `json:"singleBranch,omitempty"`
 }
 
-// HTTPArtifact is what a URL returns.
+// HTTPArtifact is the content of a URL.
 type HTTPArtifact struct {
 	URL     string       `json:"url"`
 	Headers []HTTPHeader `json:"headers,omitempty"`
@@ -118,14 +120,14 @@ type RawArtifact struct {
 	Data string `json:"data"`
 }
 
-// GCSArtifact is an object in Google's store.
+// GCSArtifact is an object in Google Cloud Storage.
 type GCSArtifact struct {
 	Bucket                  string                    `json:"bucket,omitempty"`
 	ServiceAccountKeySecret *corev1.SecretKeySelector `json:"serviceAccountKeySecret,omitempty"`
 	Key                     string                    `json:"key"`
 }
 
-// AzureArtifact is a blob in Azure's store.
+// AzureArtifact is a blob in Azure Blob Storage.
 type AzureArtifact struct {
 	Endpoint         string                    `json:"endpoint,omitempty"`
 	Container        string                    `json:"container,omitempty"`
@@ -149,7 +151,7 @@ type HDFSArtifact struct {
 	Force     bool     `json:"force,omitempty"`
 }
 
-// OSSArtifact is an object in Alibaba's store.
+// OSSArtifact is an object in Alibaba Cloud's Object Storage Service.
 type OSSArtifact struct {
 	Endpoint        string                    `json:"endpoint,omitempty"`
 	Bucket          string                    `json:"bucket,omitempty"`
@@ -158,15 +160,15 @@ type OSSArtifact struct {
 	Key             string                    `json:"key"`
 }
 
-// VolumeArtifact is a file or directory on a volume that pods share: a claim, or a directory of the nodes. It is
-// Lockstep's own.
+// VolumeArtifact is a file or directory on a volume that pods share: a claim, or a directory of the
+// nodes. It exists only in Lockstep.
 type VolumeArtifact struct {
 	ClaimName string `json:"claimName,omitempty"`
 	HostPath  string `json:"hostPath,omitempty"`
 	Key       string `json:"key,omitempty"`
 }
 
-// PluginArtifact is kept by an artifact plugin.
+// PluginArtifact is an artifact that a plugin stores.
 type PluginArtifact struct {
 	Name          string `json:"name"`
 	Configuration string `json:"configuration,omitempty"`

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CronWorkflow starts workflows by a schedule.
+// CronWorkflow starts workflows on a schedule.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=cronworkflows,shortName=cwf;cronwf
@@ -30,7 +30,7 @@ type CronWorkflowList struct {
 	Items           []CronWorkflow `json:"items"`
 }
 
-// ConcurrencyPolicy says what happens when the workflow before is not done.
+// ConcurrencyPolicy says what happens at a scheduled time if an earlier workflow has not ended.
 //
 // +kubebuilder:validation:Enum="";Allow;Forbid;Replace
 type ConcurrencyPolicy string
@@ -41,11 +41,11 @@ const (
 	ConcurrencyReplace ConcurrencyPolicy = "Replace"
 )
 
-// CronWorkflowSpec says when to start what.
+// CronWorkflowSpec specifies the workflow to start, and when.
 type CronWorkflowSpec struct {
 	WorkflowSpec     WorkflowSpec       `json:"workflowSpec"`
 	WorkflowMetadata *metav1.ObjectMeta `json:"workflowMetadata,omitempty"`
-	// Schedule is how manifests of earlier versions give the one schedule there is: read it by AllSchedules.
+	// Schedule is the only schedule in manifests of earlier versions. Use AllSchedules to read it.
 	Schedule                   string            `json:"schedule,omitempty"`
 	Schedules                  []string          `json:"schedules,omitempty"`
 	Timezone                   string            `json:"timezone,omitempty"`
@@ -58,7 +58,7 @@ type CronWorkflowSpec struct {
 	StopStrategy               *StopStrategy     `json:"stopStrategy,omitempty"`
 }
 
-// AllSchedules are the schedules, in whichever form they are given.
+// AllSchedules returns the schedules of both Schedule and Schedules.
 func (s *CronWorkflowSpec) AllSchedules() []string {
 	if s.Schedule == "" {
 		return s.Schedules
@@ -66,12 +66,12 @@ func (s *CronWorkflowSpec) AllSchedules() []string {
 	return append([]string{s.Schedule}, s.Schedules...)
 }
 
-// StopStrategy ends the schedule once an expression is true.
+// StopStrategy ends the schedule when an expression becomes true.
 type StopStrategy struct {
 	Expression string `json:"expression"`
 }
 
-// CronWorkflowStatus is what was started.
+// CronWorkflowStatus is the state of a CronWorkflow: the workflows that it started.
 type CronWorkflowStatus struct {
 	Active            []corev1.ObjectReference `json:"active,omitempty"`
 	LastScheduledTime *metav1.Time             `json:"lastScheduledTime,omitempty"`

@@ -1,5 +1,5 @@
-// Package v1alpha1 holds the workflow API: Workflow, WorkflowTemplate, ClusterWorkflowTemplate, CronWorkflow and
-// WorkflowTaskResult, wire compatible with argoproj.io/v1alpha1.
+// Package v1alpha1 holds the workflow API: Workflow, WorkflowTemplate, ClusterWorkflowTemplate,
+// CronWorkflow and WorkflowTaskResult, wire compatible with argoproj.io/v1alpha1.
 //
 //	workflow_types.go   Workflow and its spec
 //	template_types.go   templates, steps, tasks, loops, retries, hooks
@@ -8,13 +8,14 @@
 //	cron_types.go       CronWorkflow
 //	result_types.go     WorkflowTaskResult
 //	values.go           values that may be written as a string, number or boolean
-//	names.go            node ids, pod names, labels and annotations that other programs rely on
+//	names.go            node IDs, pod names, labels and annotations that other programs rely on
 //
-// Types only carry: what a field means is decided in internal/workflow, and a field that nobody acts on is refused there by
-// name. In the CRDs the parts that Kubernetes defines (containers, volumes, affinities), artifacts and statuses are left
-// open, by hack/crd: their schemas would be megabytes, which the API server would check at every write of a workflow, and
-// what is wrong in them is found when a pod is made. Workflow and CronWorkflow have no status subresource: clients such as the
-// argo command write a workflow's spec and status in one patch.
+// internal/workflow interprets the fields, and refuses unsupported fields by name. hack/crd leaves
+// some parts of the CRDs without a schema: artifacts, statuses, and the parts that Kubernetes
+// defines (containers, volumes, affinities). Their schemas would be megabytes, which the API server
+// would check at every write of a workflow. Errors in these parts are found when a pod is created.
+// Workflow and CronWorkflow have no status subresource, because clients such as the argo command
+// write a workflow's spec and status in one patch.
 //
 // +kubebuilder:object:generate=true
 // +groupName=argoproj.io

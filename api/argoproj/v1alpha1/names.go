@@ -16,14 +16,14 @@ const (
 	LabelCronWorkflow            = prefix + "cron-workflow"
 	LabelWorkflowTemplate        = prefix + "workflow-template"
 	LabelClusterWorkflowTemplate = prefix + "cluster-workflow-template"
-	// LabelInstanceID is on workflows that are meant for another controller.
+	// LabelInstanceID is a label of workflows that belong to another controller.
 	LabelInstanceID             = prefix + "controller-instanceid"
 	LabelReportOutputsCompleted = prefix + "report-outputs-completed"
 	LabelConfigMapType          = prefix + "configmap-type"
 	LabelArchivingStatus        = prefix + "workflow-archiving-status"
 	LabelPreviousWorkflow       = prefix + "resubmitted-from-workflow"
 
-	// LabelComponent is on pods of a workflow that are none of its nodes'.
+	// LabelComponent is a label of pods that belong to a workflow but to none of its nodes.
 	LabelComponent      = prefix + "component"
 	ComponentArtifactGC = "artifact-gc"
 	// FinalizerArtifactGC keeps a workflow until its artifacts are deleted.
@@ -36,27 +36,31 @@ const (
 	AnnotationScheduledTime = prefix + "scheduled-time"
 	AnnotationDisplayName   = prefix + "display-name"
 
-	// RepositoriesConfigMap holds artifact repositories, one in each key, unless a workflow names another ConfigMap.
-	// AnnotationDefaultRepository on it names the key of workflows that name none.
+	// RepositoriesConfigMap is the ConfigMap of artifact repositories, one in each key, for
+	// workflows that name no other ConfigMap. Its annotation AnnotationDefaultRepository is the key
+	// for workflows that name none.
 	RepositoriesConfigMap       = "artifact-repositories"
 	AnnotationDefaultRepository = prefix + "default-artifact-repository"
 
-	// AnnotationFile starts the names of a pod's annotations that become files in it.
+	// AnnotationFile is the prefix of a pod's annotations whose values become files in the pod.
 	AnnotationFile = "lockstep.dev/file."
 
-	// KeyQueue names the queue of a workflow, or of one of its pods; a label or an annotation.
+	// KeyQueue is a label or annotation that names the queue of a workflow, or of one of its pods.
 	KeyQueue = "lockstep.dev/queue"
-	// KeyGang, in a template's metadata, makes the pods of that name among the children of a node a gang: those that are
-	// due at the same time are placed all together or not at all.
+	// KeyGang is a label or annotation in a template's metadata that names a gang. The pods of a
+	// node's children that have the same gang and are due at the same time are placed all together
+	// or not at all.
 	KeyGang = "lockstep.dev/gang"
-	// AnnotationLeader is on workflows that only the manager that places pods can run: they have locks or gangs.
+	// AnnotationLeader is an annotation of workflows that only the leader can run, because they
+	// have locks or gangs.
 	AnnotationLeader = "lockstep.dev/leader"
 )
 
-// maxPodPrefix is the length in bytes of a pod's name before the hash.
+// maxPodPrefix is the maximum length of a pod's name before the hash, in bytes.
 const maxPodPrefix = 242
 
-// NodeID returns the id of a workflow's node: the workflow's name for the root, else with the node name's FNV-1a hash.
+// NodeID returns the ID of a workflow's node: the workflow's name, followed by the FNV-1a hash of
+// the node's name unless the node is the root.
 func NodeID(workflow, node string) string {
 	if node == workflow {
 		return workflow
@@ -76,7 +80,7 @@ func PodName(workflow, node, template string) string {
 	return p + "-" + Hash(node)
 }
 
-// PodName returns the name of the pod of a node of a workflow, whether or not it has one.
+// PodName returns the name of the node's pod, whether or not the pod exists.
 func (n *NodeStatus) PodName(workflow string) string {
 	template := n.TemplateName
 	if n.TemplateRef != nil {

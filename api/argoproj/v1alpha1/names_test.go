@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestNames pins the names that other programs compute too.
+// TestNames checks names that other programs also compute.
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
 		NodeID("samp", "samp"):                "samp",

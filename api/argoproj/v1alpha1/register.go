@@ -9,10 +9,10 @@ import (
 // GroupVersion is the group and version of this package's types.
 var GroupVersion = schema.GroupVersion{Group: "argoproj.io", Version: "v1alpha1"}
 
-// Kind returns the group-qualified kind.
+// Kind returns a kind of this package with its group.
 func Kind(kind string) schema.GroupKind { return GroupVersion.WithKind(kind).GroupKind() }
 
-// Resource returns the group-qualified resource.
+// Resource returns a resource of this package with its group.
 func Resource(resource string) schema.GroupResource {
 	return GroupVersion.WithResource(resource).GroupResource()
 }

@@ -2,8 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// WorkflowTaskResult carries a node's outputs from its pod to the controller, where they are too large for the pod's
-// termination message. Its name is the node's id.
+// WorkflowTaskResult carries a node's outputs from its pod to the controller, if they are too large
+// for the pod's termination message. Its name is the node's ID.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=workflowtaskresults,shortName=wtr

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeType is what a node of a run is.
+// NodeType is the type of a workflow node.
 type NodeType string
 
 const (
@@ -22,7 +22,7 @@ const (
 	NodePlugin    NodeType = "Plugin"
 )
 
-// NodePhase is how far a node is.
+// NodePhase is the phase of a workflow node.
 type NodePhase string
 
 const (
@@ -35,18 +35,18 @@ const (
 	PhaseOmitted   NodePhase = "Omitted"
 )
 
-// Fulfilled says that nothing more will happen.
+// Fulfilled reports whether the phase is final.
 func (p NodePhase) Fulfilled() bool { return p != "" && p != PhasePending && p != PhaseRunning }
 
-// Completed says that the node ran to an end, good or bad; skipped and omitted ones did not run.
+// Completed reports whether the node ran and has ended. Skipped and omitted nodes did not run.
 func (p NodePhase) Completed() bool {
 	return p == PhaseSucceeded || p == PhaseFailed || p == PhaseError
 }
 
-// FailedOrError says that it went wrong.
+// FailedOrError reports whether the phase is Failed or Error.
 func (p NodePhase) FailedOrError() bool { return p == PhaseFailed || p == PhaseError }
 
-// WorkflowPhase is how far a workflow is.
+// WorkflowPhase is the phase of a workflow.
 type WorkflowPhase string
 
 const (
@@ -58,15 +58,15 @@ const (
 	WorkflowError     WorkflowPhase = "Error"
 )
 
-// Completed says that the workflow is done.
+// Completed reports whether the workflow has ended.
 func (p WorkflowPhase) Completed() bool {
 	return p == WorkflowSucceeded || p == WorkflowFailed || p == WorkflowError
 }
 
-// Nodes are the nodes of a run by id.
+// Nodes maps the IDs of a workflow's nodes to their statuses.
 type Nodes map[string]NodeStatus
 
-// NodeStatus is one node of a run.
+// NodeStatus is the status of one workflow node.
 type NodeStatus struct {
 	ID            string       `json:"id"`
 	Name          string       `json:"name"`
@@ -103,13 +103,13 @@ type NodeStatus struct {
 	RestartingPodUID      string                     `json:"restartingPodUID,omitempty"`
 }
 
-// NodeFlag tells what a node is besides its type.
+// NodeFlag marks nodes that belong to a hook, or that are attempts of a retried node.
 type NodeFlag struct {
 	Hooked  bool `json:"hooked,omitempty"`
 	Retried bool `json:"retried,omitempty"`
 }
 
-// MemoizationStatus tells what the cache said.
+// MemoizationStatus is the result of the lookup of a memoized output.
 type MemoizationStatus struct {
 	Hit       bool   `json:"hit"`
 	Key       string `json:"key"`
@@ -121,7 +121,7 @@ type NodeSynchronizationStatus struct {
 	Waiting string `json:"waiting,omitempty"`
 }
 
-// ConditionType is a type of a workflow's condition.
+// ConditionType is the type of a workflow's condition.
 type ConditionType string
 
 const (
@@ -130,7 +130,7 @@ const (
 	ConditionSpecWarning  ConditionType = "SpecWarning"
 	ConditionSpecError    ConditionType = "SpecError"
 	ConditionMetricsError ConditionType = "MetricsError"
-	// ConditionArtifactGCError says which artifacts could not be deleted.
+	// ConditionArtifactGCError names the artifacts that could not be deleted.
 	ConditionArtifactGCError ConditionType = "ArtifactGCError"
 )
 
@@ -141,7 +141,7 @@ type Condition struct {
 	Message string                 `json:"message,omitempty"`
 }
 
-// WorkflowStatus is how far a workflow is.
+// WorkflowStatus is the state of a workflow.
 type WorkflowStatus struct {
 	Phase             WorkflowPhase `json:"phase,omitempty"`
 	StartedAt         metav1.Time   `json:"startedAt,omitempty"`
@@ -150,12 +150,13 @@ type WorkflowStatus struct {
 	Progress          string        `json:"progress,omitempty"`
 	Message           string        `json:"message,omitempty"`
 
-	// CompressedNodes is base64 of the compressed JSON of Nodes, when that is too large.
+	// CompressedNodes is the compressed JSON of Nodes in base64, if the JSON is too large.
 	CompressedNodes          string `json:"compressedNodes,omitempty"`
 	Nodes                    Nodes  `json:"nodes,omitempty"`
 	OffloadNodeStatusVersion string `json:"offloadNodeStatusVersion,omitempty"`
 
-	// StoredTemplates are the referenced templates as they were at the start, by scope/name/template.
+	// StoredTemplates are the referenced templates as they were at the start, by
+	// scope/name/template.
 	StoredTemplates             map[string]Template           `json:"storedTemplates,omitempty"`
 	StoredWorkflowTemplateSpec  *WorkflowSpec                 `json:"storedWorkflowTemplateSpec,omitempty"`
 	PersistentVolumeClaims      []corev1.Volume               `json:"persistentVolumeClaims,omitempty"`
@@ -168,19 +169,19 @@ type WorkflowStatus struct {
 	TaskResultsCompletionStatus map[string]bool               `json:"taskResultsCompletionStatus,omitempty"`
 }
 
-// SynchronizationStatus is the locks that a workflow and its nodes hold and wait for.
+// SynchronizationStatus is the locks that a workflow and its nodes have and wait for.
 type SynchronizationStatus struct {
 	Semaphore *LockStatus `json:"semaphore,omitempty"`
 	Mutex     *LockStatus `json:"mutex,omitempty"`
 }
 
-// LockStatus is held and awaited locks.
+// LockStatus is the locks of one type that a workflow and its nodes have and wait for.
 type LockStatus struct {
 	Holding []LockHolding `json:"holding,omitempty"`
 	Waiting []LockHolding `json:"waiting,omitempty"`
 }
 
-// LockHolding is a lock and who holds it: for a mutex one holder, for a semaphore several.
+// LockHolding is a lock and its holders: Holder for a mutex, Holders for a semaphore.
 type LockHolding struct {
 	Semaphore string   `json:"semaphore,omitempty"`
 	Mutex     string   `json:"mutex,omitempty"`
@@ -196,7 +197,7 @@ type ArtifactRepositoryRefStatus struct {
 	ArtifactRepository    *ArtifactLocation `json:"artifactRepository,omitempty"`
 }
 
-// ArtifactGCStatus is how far the deletion of artifacts is.
+// ArtifactGCStatus is the progress of the deletion of artifacts.
 type ArtifactGCStatus struct {
 	StrategiesProcessed map[string]bool `json:"strategiesProcessed,omitempty"`
 	PodsRecouped        map[string]bool `json:"podsRecouped,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Template is one unit of work. Exactly one of the fields from Container to Plugin says of which kind.
+// Template is one unit of work. Exactly one of the fields from Container to Plugin is set.
 type Template struct {
 	Name    string  `json:"name,omitempty"`
 	Inputs  Inputs  `json:"inputs,omitempty"`
@@ -57,13 +57,13 @@ type Template struct {
 	ResourceClaims               []corev1.PodResourceClaim    `json:"resourceClaims,omitempty"`
 }
 
-// Inputs are what a template expects.
+// Inputs are the parameters and artifacts that a template expects.
 type Inputs struct {
 	Parameters []Parameter `json:"parameters,omitempty"`
 	Artifacts  []Artifact  `json:"artifacts,omitempty"`
 }
 
-// Outputs are what a template produces; on a node, what it has produced.
+// Outputs are the parameters and artifacts that a template produces or that a node has produced.
 type Outputs struct {
 	Parameters []Parameter `json:"parameters,omitempty"`
 	Artifacts  []Artifact  `json:"artifacts,omitempty"`
@@ -77,13 +77,13 @@ type UserContainer struct {
 	MirrorVolumeMounts *bool `json:"mirrorVolumeMounts,omitempty"`
 }
 
-// ScriptTemplate is a container that runs a source text.
+// ScriptTemplate is a container that runs a script.
 type ScriptTemplate struct {
 	corev1.Container `json:",inline"`
 	Source           string `json:"source"`
 }
 
-// ParallelSteps are steps that run side by side. In JSON it is a list of steps, or one step.
+// ParallelSteps are steps that run in parallel. The JSON is a list of steps, or one step.
 //
 // +kubebuilder:validation:Schemaless
 // +kubebuilder:pruning:PreserveUnknownFields
@@ -109,7 +109,7 @@ type WorkflowStep struct {
 	Hooks        LifecycleHooks `json:"hooks,omitempty"`
 }
 
-// DAGTemplate runs tasks in the order of what they depend on.
+// DAGTemplate runs tasks in the order of their dependencies.
 type DAGTemplate struct {
 	Tasks    []DAGTask `json:"tasks"`
 	Target   string    `json:"target,omitempty"`
@@ -143,7 +143,8 @@ type TemplateRef struct {
 	ClusterScope bool   `json:"clusterScope,omitempty"`
 }
 
-// Sequence is a loop over numbers: count from start, or from start to end; format is printf's for one integer.
+// Sequence is a loop over Count numbers from Start, or over the numbers from Start to End. Format
+// is the printf format of a number.
 type Sequence struct {
 	Count  *intstr.IntOrString `json:"count,omitempty"`
 	Start  *intstr.IntOrString `json:"start,omitempty"`
@@ -151,7 +152,7 @@ type Sequence struct {
 	Format string              `json:"format,omitempty"`
 }
 
-// ContinueOn lets what follows go on although this failed.
+// ContinueOn lets a workflow continue although a step or task failed.
 type ContinueOn struct {
 	Error  bool `json:"error,omitempty"`
 	Failed bool `json:"failed,omitempty"`
@@ -160,10 +161,10 @@ type ContinueOn struct {
 // LifecycleHooks are hooks by name; ExitHook is the exit handler.
 type LifecycleHooks map[string]LifecycleHook
 
-// ExitHook is the name of the hook that runs when a node or workflow is done.
+// ExitHook is the name of the hook that runs when a node or workflow has ended.
 const ExitHook = "exit"
 
-// LifecycleHook runs a template once its expression becomes true.
+// LifecycleHook runs a template when its expression becomes true.
 type LifecycleHook struct {
 	Template    string       `json:"template,omitempty"`
 	TemplateRef *TemplateRef `json:"templateRef,omitempty"`
@@ -171,7 +172,7 @@ type LifecycleHook struct {
 	Expression  string       `json:"expression,omitempty"`
 }
 
-// SuspendTemplate waits until resumed, or for a duration (seconds or a Go duration).
+// SuspendTemplate is a pause until a user resumes it, or for a duration (seconds or a Go duration).
 type SuspendTemplate struct {
 	Duration string `json:"duration,omitempty"`
 }
@@ -193,7 +194,7 @@ type ManifestFrom struct {
 	Artifact *Artifact `json:"artifact"`
 }
 
-// ContainerSetTemplate is several containers in one pod, in the order of what they depend on.
+// ContainerSetTemplate runs several containers in one pod, in the order of their dependencies.
 type ContainerSetTemplate struct {
 	Containers    []ContainerNode            `json:"containers"`
 	VolumeMounts  []corev1.VolumeMount       `json:"volumeMounts,omitempty"`
@@ -212,7 +213,7 @@ type ContainerSetRetryStrategy struct {
 	Retries  *intstr.IntOrString `json:"retries"`
 }
 
-// HTTP is a request.
+// HTTP is an HTTP request.
 type HTTP struct {
 	Method             string          `json:"method,omitempty"`
 	URL                string          `json:"url"`
@@ -224,19 +225,19 @@ type HTTP struct {
 	InsecureSkipVerify bool            `json:"insecureSkipVerify,omitempty"`
 }
 
-// HTTPHeader is a header of a request.
+// HTTPHeader is a header of an HTTP request.
 type HTTPHeader struct {
 	Name      string            `json:"name"`
 	Value     string            `json:"value,omitempty"`
 	ValueFrom *HTTPHeaderSource `json:"valueFrom,omitempty"`
 }
 
-// HTTPHeaderSource takes a header from a secret.
+// HTTPHeaderSource is a key of a Secret with the value of a header.
 type HTTPHeaderSource struct {
 	SecretKeyRef *corev1.SecretKeySelector `json:"secretKeyRef,omitempty"`
 }
 
-// HTTPBodySource is a body as bytes.
+// HTTPBodySource is the body of an HTTP request, as bytes.
 type HTTPBodySource struct {
 	Bytes []byte `json:"bytes,omitempty"`
 }
@@ -247,7 +248,7 @@ type Data struct {
 	Transformation []TransformationStep `json:"transformation"`
 }
 
-// DataSource is where data come from.
+// DataSource is the source of data.
 type DataSource struct {
 	ArtifactPaths *ArtifactPaths `json:"artifactPaths,omitempty"`
 }
@@ -262,7 +263,7 @@ type TransformationStep struct {
 	Expression string `json:"expression"`
 }
 
-// Memoize takes a node's outputs from a cache.
+// Memoize reads and stores a node's outputs in a cache.
 type Memoize struct {
 	Key    string        `json:"key"`
 	Cache  *MemoizeCache `json:"cache"`

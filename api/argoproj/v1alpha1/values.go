@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// AnyString is a string that may also be written as a number or boolean; it is kept as its text.
+// AnyString is a string that may also be written as a number or boolean, whose text it keeps.
 //
 // +kubebuilder:validation:Schemaless
 // +kubebuilder:pruning:PreserveUnknownFields
@@ -36,7 +36,7 @@ func (s *AnyString) UnmarshalJSON(data []byte) error {
 // MarshalJSON writes a string.
 func (s AnyString) MarshalJSON() ([]byte, error) { return json.Marshal(string(s)) }
 
-// Any returns a pointer to an AnyString of s.
+// Any returns a pointer to s as an AnyString.
 func Any(s string) *AnyString { v := AnyString(s); return &v }
 
 // UnmarshalJSON accepts a list of steps, or one step.

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Workflow is a run: templates, which of them to start with, and how far it got.
+// Workflow is one run of a set of templates, beginning with the entrypoint.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=workflows,shortName=wf
@@ -31,7 +31,8 @@ type WorkflowList struct {
 	Items           []Workflow `json:"items"`
 }
 
-// WorkflowTemplate is a library of templates in a namespace, or a workflow to be started by reference.
+// WorkflowTemplate is a library of templates for the workflows of its namespace, or a spec that
+// workflows refer to.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=workflowtemplates,shortName=wftmpl
@@ -73,13 +74,14 @@ type ClusterWorkflowTemplateList struct {
 	Items           []ClusterWorkflowTemplate `json:"items"`
 }
 
-// WorkflowSpec says what to run and how.
+// WorkflowSpec specifies what a workflow runs and how.
 type WorkflowSpec struct {
 	Templates  []Template `json:"templates,omitempty"`
 	Entrypoint string     `json:"entrypoint,omitempty"`
 	Arguments  Arguments  `json:"arguments,omitempty"`
 
-	// WorkflowTemplateRef takes the spec from a WorkflowTemplate; what this spec sets goes before it.
+	// WorkflowTemplateRef names the WorkflowTemplate that has the spec. Fields that are set in this
+	// spec take precedence.
 	WorkflowTemplateRef *WorkflowTemplateRef `json:"workflowTemplateRef,omitempty"`
 	TemplateDefaults    *Template            `json:"templateDefaults,omitempty"`
 
@@ -87,7 +89,7 @@ type WorkflowSpec struct {
 	Hooks         LifecycleHooks `json:"hooks,omitempty"`
 	RetryStrategy *RetryStrategy `json:"retryStrategy,omitempty"`
 
-	// Parallelism bounds the pods that run at the same time.
+	// Parallelism is the maximum number of pods that run at the same time.
 	Parallelism           *int64           `json:"parallelism,omitempty"`
 	ActiveDeadlineSeconds *int64           `json:"activeDeadlineSeconds,omitempty"`
 	Priority              *int32           `json:"priority,omitempty"`
@@ -140,13 +142,13 @@ const (
 	ShutdownTerminate ShutdownStrategy = "Terminate"
 )
 
-// Arguments are values that a caller gives to a template, or a user to a workflow.
+// Arguments are the values that a caller passes to a template, or a user to a workflow.
 type Arguments struct {
 	Parameters []Parameter `json:"parameters,omitempty"`
 	Artifacts  []Artifact  `json:"artifacts,omitempty"`
 }
 
-// Parameter is a named string, given, expected or produced.
+// Parameter is a named string: an argument, an input or an output.
 type Parameter struct {
 	Name string `json:"name"`
 	// +kubebuilder:validation:Schemaless
@@ -163,7 +165,7 @@ type Parameter struct {
 	Description *AnyString `json:"description,omitempty"`
 }
 
-// ValueFrom says where a parameter's value comes from.
+// ValueFrom is the source of a parameter's value.
 type ValueFrom struct {
 	Path            string                       `json:"path,omitempty"`
 	JSONPath        string                       `json:"jsonPath,omitempty"`
@@ -194,15 +196,15 @@ type TTLStrategy struct {
 	SecondsAfterFailure    *int32 `json:"secondsAfterFailure,omitempty"`
 }
 
-// PodGC deletes pods that are done with.
+// PodGC deletes pods that have ended.
 type PodGC struct {
-	// Strategy says when; without one pods stay.
+	// Strategy says when pods are deleted. If it is empty, pods are not deleted.
 	//
 	// +kubebuilder:validation:Enum="";OnPodCompletion;OnPodSuccess;OnWorkflowCompletion;OnWorkflowSuccess
 	Strategy string `json:"strategy,omitempty"`
-	// LabelSelector says which; nil is all.
+	// LabelSelector selects the pods to delete. If it is not set, all pods are deleted.
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
-	// DeleteDelayDuration is how long they stay after that: seconds, or a Go duration.
+	// DeleteDelayDuration is the time from then until the deletion: seconds, or a Go duration.
 	DeleteDelayDuration string `json:"deleteDelayDuration,omitempty"`
 }
 
@@ -214,9 +216,9 @@ const (
 	PodGCOnWorkflowSuccess    = "OnWorkflowSuccess"
 )
 
-// VolumeClaimGC says when claims of volumeClaimTemplates are deleted.
+// VolumeClaimGC says when the claims of volumeClaimTemplates are deleted.
 type VolumeClaimGC struct {
-	// Strategy is OnWorkflowSuccess by default.
+	// Strategy says when; the default is OnWorkflowSuccess.
 	//
 	// +kubebuilder:validation:Enum="";OnWorkflowCompletion;OnWorkflowSuccess
 	Strategy string `json:"strategy,omitempty"`
@@ -228,30 +230,30 @@ const (
 	VolumeClaimGCOnSuccess    = "OnWorkflowSuccess"
 )
 
-// Metadata is put on pods.
+// Metadata is annotations and labels that are added to pods.
 type Metadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 }
 
-// WorkflowMetadata is put on the workflow object.
+// WorkflowMetadata is labels and annotations that are added to the workflow itself.
 type WorkflowMetadata struct {
 	Labels      map[string]string         `json:"labels,omitempty"`
 	Annotations map[string]string         `json:"annotations,omitempty"`
 	LabelsFrom  map[string]LabelValueFrom `json:"labelsFrom,omitempty"`
 }
 
-// LabelValueFrom computes a label.
+// LabelValueFrom computes the value of a label by an expression.
 type LabelValueFrom struct {
 	Expression string `json:"expression"`
 }
 
-// ExecutorConfig is about the executor inside of pods.
+// ExecutorConfig configures the executor in pods.
 type ExecutorConfig struct {
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 }
 
-// ExecutorPlugin names a plugin.
+// ExecutorPlugin names an executor plugin.
 type ExecutorPlugin struct {
 	Name string `json:"name,omitempty"`
 }
@@ -262,16 +264,17 @@ type ArtifactRepositoryRef struct {
 	Key       string `json:"key,omitempty"`
 }
 
-// Synchronization lists the locks to hold.
+// Synchronization lists the locks that a workflow or template needs.
 type Synchronization struct {
 	Semaphores []SemaphoreRef `json:"semaphores,omitempty"`
 	Mutexes    []Mutex        `json:"mutexes,omitempty"`
-	// Semaphore and Mutex are how manifests of earlier versions give the one lock there is: read them by AllSemaphores and AllMutexes.
+	// Semaphore and Mutex are the only lock in manifests of earlier versions. Use AllSemaphores and
+	// AllMutexes to read them.
 	Semaphore *SemaphoreRef `json:"semaphore,omitempty"`
 	Mutex     *Mutex        `json:"mutex,omitempty"`
 }
 
-// AllSemaphores are the semaphores, in whichever form they are given.
+// AllSemaphores returns the semaphores of both Semaphore and Semaphores.
 func (s *Synchronization) AllSemaphores() []SemaphoreRef {
 	if s.Semaphore == nil {
 		return s.Semaphores
@@ -279,7 +282,7 @@ func (s *Synchronization) AllSemaphores() []SemaphoreRef {
 	return append([]SemaphoreRef{*s.Semaphore}, s.Semaphores...)
 }
 
-// AllMutexes are the mutexes, in whichever form they are given.
+// AllMutexes returns the mutexes of both Mutex and Mutexes.
 func (s *Synchronization) AllMutexes() []Mutex {
 	if s.Mutex == nil {
 		return s.Mutexes
@@ -287,14 +290,15 @@ func (s *Synchronization) AllMutexes() []Mutex {
 	return append([]Mutex{*s.Mutex}, s.Mutexes...)
 }
 
-// SemaphoreRef is a lock for as many holders as a ConfigMap's key, or the database, says.
+// SemaphoreRef names a lock for several holders. A key of a ConfigMap, or a database, has their
+// maximum number.
 type SemaphoreRef struct {
 	ConfigMapKeyRef *corev1.ConfigMapKeySelector `json:"configMapKeyRef,omitempty"`
 	Namespace       string                       `json:"namespace,omitempty"`
 	Database        *SyncDatabaseRef             `json:"database,omitempty"`
 }
 
-// SyncDatabaseRef names a lock kept in a database.
+// SyncDatabaseRef names a lock in a database.
 type SyncDatabaseRef struct {
 	Key string `json:"key"`
 }
@@ -328,7 +332,7 @@ type MetricLabel struct {
 	Value string `json:"value"`
 }
 
-// Gauge is a value that goes up and down.
+// Gauge is a value that may increase and decrease.
 type Gauge struct {
 	Value     string `json:"value"`
 	Realtime  *bool  `json:"realtime,omitempty"`
@@ -341,12 +345,13 @@ type Histogram struct {
 	Buckets []AnyString `json:"buckets"`
 }
 
-// Counter only goes up.
+// Counter is a value that only increases.
 type Counter struct {
 	Value string `json:"value"`
 }
 
-// Backoff spaces retries: duration × factor^n, at most cap, none after maxDuration.
+// Backoff delays retry n by Duration × Factor^n, but at most by Cap. There are no retries after
+// MaxDuration.
 type Backoff struct {
 	Duration    string              `json:"duration,omitempty"`
 	Factor      *intstr.IntOrString `json:"factor,omitempty"`
@@ -366,7 +371,7 @@ const (
 	RetryOnTransientError RetryPolicy = "OnTransientError"
 )
 
-// RetryStrategy runs a template again when it fails.
+// RetryStrategy says how often and when a template that failed is run again.
 type RetryStrategy struct {
 	Limit       *intstr.IntOrString `json:"limit,omitempty"`
 	RetryPolicy RetryPolicy         `json:"retryPolicy,omitempty"`
@@ -375,10 +380,10 @@ type RetryStrategy struct {
 	Expression  string              `json:"expression,omitempty"`
 }
 
-// RetryAffinity keeps retries off nodes where attempts failed.
+// RetryAffinity keeps retries away from the machines on which attempts failed.
 type RetryAffinity struct {
 	NodeAntiAffinity *RetryNodeAntiAffinity `json:"nodeAntiAffinity,omitempty"`
 }
 
-// RetryNodeAntiAffinity excludes the hosts of failed attempts.
+// RetryNodeAntiAffinity excludes the machines of failed attempts.
 type RetryNodeAntiAffinity struct{}

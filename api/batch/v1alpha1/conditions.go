@@ -5,7 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Condition returns the condition of that type, or nil. The entries that record phases have no type and are not found.
+// Condition returns the condition of type t, or nil. It does not find the entries that record
+// phases, which have no type.
 func (s *JobStatus) Condition(t JobConditionType) *JobCondition {
 	for i := range s.Conditions {
 		if t != "" && s.Conditions[i].Type == t {
@@ -15,12 +16,12 @@ func (s *JobStatus) Condition(t JobConditionType) *JobCondition {
 	return nil
 }
 
-// SetCondition sets the condition of that type and says whether anything changed. The time changes only when the
-// condition's status does.
+// SetCondition sets the condition of type t and reports whether anything changed. The time changes
+// only if the condition's status changes.
 func (s *JobStatus) SetCondition(t JobConditionType, status corev1.ConditionStatus, reason, message string, now metav1.Time) bool {
 	c := s.Condition(t)
 	if c == nil {
-		// In front, because some clients take the last entry for the phase.
+		// Conditions come before phases, because some clients read the phase from the last entry.
 		s.Conditions = append([]JobCondition{{
 			Type: t, Status: JobPhase(status), Reason: reason, Message: message, LastTransitionTime: &now,
 		}}, s.Conditions...)
@@ -36,7 +37,7 @@ func (s *JobStatus) SetCondition(t JobConditionType, status corev1.ConditionStat
 	return true
 }
 
-// RemoveCondition removes the condition of that type and says whether there was one.
+// RemoveCondition removes the condition of type t and reports whether there was one.
 func (s *JobStatus) RemoveCondition(t JobConditionType) bool {
 	for i := range s.Conditions {
 		if t != "" && s.Conditions[i].Type == t {
@@ -47,8 +48,9 @@ func (s *JobStatus) RemoveCondition(t JobConditionType) bool {
 	return false
 }
 
-// SetPhase makes phase the state, with its entry in the history of phases (one per phase, the latest time), and says
-// whether anything changed. The times change only when the phase does.
+// SetPhase sets the job's phase and the phase's entry in the history, and reports whether anything
+// changed. The history has one entry per phase, with the latest time. The times change only if the
+// phase changes.
 func (s *JobStatus) SetPhase(phase JobPhase, reason, message string, now metav1.Time) bool {
 	if s.State.Phase == phase {
 		changed := s.State.Reason != reason || s.State.Message != message

@@ -9,13 +9,13 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
-// What a Job leaves open has a meaning that is computed here and never written into its spec, so that a Job stays as
-// its author wrote it and no admission webhook is needed.
+// The defaults of fields that a Job leaves empty are computed here and never written into its spec,
+// so that a Job stays as its author wrote it and no admission webhook is needed.
 
-// DefaultMaxRetry is how often a job is started, and how many restarts of containers a task may have, when it does not say.
+// DefaultMaxRetry is the default of JobSpec.MaxRetry and TaskSpec.MaxRetry.
 const DefaultMaxRetry = 3
 
-// TaskName returns the name of task i: its own, or "default" and its index.
+// TaskName returns the name of task i: its own, or "default" followed by i.
 func (j *Job) TaskName(i int) string {
 	if name := j.Spec.Tasks[i].Name; name != "" {
 		return name
@@ -37,7 +37,7 @@ func (j *Job) TotalReplicas() int32 {
 	return n
 }
 
-// MinAvailable returns the gang's minimum: the job's own, or the sum of the tasks'.
+// MinAvailable returns the gang's minimum: the job's own, or the sum of its tasks' minimums.
 func (j *Job) MinAvailable() int32 {
 	if j.Spec.MinAvailable > 0 {
 		return j.Spec.MinAvailable
@@ -49,8 +49,8 @@ func (j *Job) MinAvailable() int32 {
 	return n
 }
 
-// Min returns how many of the task's pods must get nodes with the rest of the gang: its minAvailable, or that of its
-// partition policy, or all.
+// Min returns the number of the task's pods that must get nodes with the rest of the gang: its
+// minAvailable, or the pods of its partition policy's minPartitions, or all.
 func (t *TaskSpec) Min() int32 {
 	if t.MinAvailable != nil {
 		return *t.MinAvailable
@@ -61,7 +61,7 @@ func (t *TaskSpec) Min() int32 {
 	return t.Replicas
 }
 
-// Retries returns how many restarts of containers raise TaskFailed.
+// Retries returns the number of restarts of containers that raises the event TaskFailed.
 func (t *TaskSpec) Retries() int32 {
 	if t.MaxRetry == nil {
 		return DefaultMaxRetry
@@ -69,7 +69,7 @@ func (t *TaskSpec) Retries() int32 {
 	return *t.MaxRetry
 }
 
-// Retries returns how often the job is started before it has failed, the first time included.
+// Retries returns how often the job may be started, including the first time, before it fails.
 func (j *Job) Retries() int32 {
 	if j.Spec.MaxRetry == nil {
 		return DefaultMaxRetry
@@ -77,7 +77,7 @@ func (j *Job) Retries() int32 {
 	return *j.Spec.MaxRetry
 }
 
-// QueueName returns the queue whose share the job uses.
+// QueueName returns the queue whose share the job uses, or the default queue if the job names none.
 func (j *Job) QueueName() string {
 	if j.Spec.Queue == "" {
 		return schedulingv1beta1.DefaultQueue
@@ -104,8 +104,8 @@ func (j *Job) PriorityClassName(i int) string {
 	return j.Spec.PriorityClassName
 }
 
-// DNSPolicy returns the DNS policy of the task's pods. A pod on its host's network that does not say still finds
-// services by name.
+// DNSPolicy returns the DNS policy of the task's pods. The default of a pod on the host network is
+// ClusterFirstWithHostNet, so that it finds services by name.
 func (t *TaskSpec) DNSPolicy() corev1.DNSPolicy {
 	if p := t.Template.Spec.DNSPolicy; p != "" || !t.Template.Spec.HostNetwork {
 		return p
@@ -113,8 +113,9 @@ func (t *TaskSpec) DNSPolicy() corev1.DNSPolicy {
 	return corev1.DNSClusterFirstWithHostNet
 }
 
-// Plugins returns the job's plugins and their arguments, with those that others need: the frameworks find their peers
-// through svc, and mpi reaches them through ssh. The result may be the spec's own map and must not be modified.
+// Plugins returns the job's plugins with their arguments, and the plugins on which they depend: the
+// frameworks find their peers through svc, and mpi connects to them through ssh. The result may be
+// the spec's own map and must not be modified.
 func (j *Job) Plugins() map[string]PluginArguments {
 	has := func(name string) bool { _, ok := j.Spec.Plugins[name]; return ok }
 	needSvc := !has(SvcPlugin) && (has(TensorFlowPlugin) || has(MPIPlugin) || has(PyTorchPlugin) || has(RayPlugin))
@@ -135,7 +136,7 @@ func (j *Job) Plugins() map[string]PluginArguments {
 	return plugins
 }
 
-// AllEvents returns what the policy reacts to: event and events together.
+// AllEvents returns the events to which the policy reacts: Event and Events together.
 func (p *LifecyclePolicy) AllEvents() []busv1alpha1.Event {
 	events := make([]busv1alpha1.Event, 0, len(p.Events)+1)
 	if p.Event != "" {

@@ -9,7 +9,7 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
-// Job is a set of tasks, each a number of pods of one template, that are scheduled together.
+// Job is a set of tasks that are scheduled together. Each task is a number of pods of one template.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -29,16 +29,16 @@ type Job struct {
 	Status JobStatus `json:"status,omitempty"`
 }
 
-// JobSpec says what is to run. After creation only minAvailable, priorityClassName, and each task's replicas and
-// minAvailable may change.
+// JobSpec is the specification of a job. After creation only minAvailable, priorityClassName, and
+// each task's replicas and minAvailable may change.
 type JobSpec struct {
-	// SchedulerName goes to pods whose template names none.
+	// SchedulerName is the scheduler of pods whose template names none.
 	// +optional
 	// +kubebuilder:default=lockstep
 	// +kubebuilder:validation:MaxLength=63
 	SchedulerName string `json:"schedulerName,omitempty"`
-	// MinAvailable is the gang: how many pods must get nodes together, or none does. 0 means the sum of the tasks'
-	// minAvailable.
+	// MinAvailable is the minimum of the gang: the number of pods that must get nodes together;
+	// otherwise none gets one. 0 means the sum of the tasks' minAvailable.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinAvailable int32 `json:"minAvailable,omitempty"`
@@ -50,10 +50,11 @@ type JobSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=128
 	Tasks []TaskSpec `json:"tasks"`
-	// Policies say what to do when something happens to any pod or task of the job.
+	// Policies are the actions to carry out on events of any pod or task of the job.
 	// +optional
 	Policies LifecyclePolicies `json:"policies,omitempty"`
-	// Plugins prepare pods to work together: the plugin's name and its arguments, in the manner of a command line.
+	// Plugins prepare pods to work together. A plugin's name maps to its arguments, which are
+	// written like those of a command.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Plugins map[string]PluginArguments `json:"plugins,omitempty"`
@@ -66,17 +67,19 @@ type JobSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Queue string `json:"queue,omitempty"`
-	// MaxRetry is how often the job is started before it has failed, the first time included. Unlike with Volcano an
-	// explicit 0 is kept: it means that nothing is ever restarted.
+	// MaxRetry is how often the job may be started, including the first time, before it fails.
+	// Unlike in Volcano, an explicit 0 is kept: nothing is ever restarted.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	MaxRetry *int32 `json:"maxRetry,omitempty"`
-	// TTLSecondsAfterFinished is after how many seconds the finished job is deleted. Nil means never.
+	// TTLSecondsAfterFinished is the number of seconds after which a finished job is deleted. If it
+	// is not set, the job is never deleted.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
-	// PriorityClassName orders the job among those of its queue, and goes to pods whose template names none.
+	// PriorityClassName is the priority class by which the jobs of a queue are ordered, and the
+	// priority class of pods whose template names none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
@@ -90,17 +93,17 @@ type JobSpec struct {
 	NetworkTopology *schedulingv1beta1.NetworkTopologySpec `json:"networkTopology,omitempty"`
 }
 
-// PluginArguments are the arguments of a job plugin, in the manner of a command line.
+// PluginArguments are the arguments of a job plugin, written like those of a command.
 type PluginArguments []string
 
-// VolumeSpec is a volume of every pod: an existing claim by name, or a claim that is created for the job.
+// VolumeSpec is a volume of every pod: an existing claim, or a claim that is created for the job.
 type VolumeSpec struct {
-	// MountPath is where containers see the volume.
+	// MountPath is the path at which containers mount the volume.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^[^:]+$`
 	MountPath string `json:"mountPath"`
-	// VolumeClaimName is an existing claim.
+	// VolumeClaimName is the name of an existing claim.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
@@ -110,7 +113,7 @@ type VolumeSpec struct {
 	VolumeClaim *corev1.PersistentVolumeClaimSpec `json:"volumeClaim,omitempty"`
 }
 
-// NumaPolicy says how a task's pods are aligned with NUMA nodes.
+// NumaPolicy is how a task's pods are aligned with NUMA nodes.
 // +kubebuilder:validation:Enum=none;best-effort;restricted;single-numa-node
 type NumaPolicy string
 
@@ -124,37 +127,40 @@ const (
 
 // TaskSpec is a number of pods of one template.
 type TaskSpec struct {
-	// Name is part of the pods' names. A task without one is called "default" and its index.
+	// Name is a part of the pods' names. The default is "default" followed by the task's index.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
-	// Replicas is how many pods the task has. All tasks of a job have at most 150,000 pods together, as many as a cluster.
+	// Replicas is the number of pods of the task. All tasks of a job together have at most 150,000
+	// pods, as many as a cluster.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=150000
 	Replicas int32 `json:"replicas,omitempty"`
-	// MinAvailable is how many of the task's pods must get nodes with the rest of the gang. Nil means all, or
-	// minPartitions times partitionSize where the partitionPolicy has minPartitions.
+	// MinAvailable is the number of the task's pods that must get nodes with the rest of the gang.
+	// The default is minPartitions times partitionSize if partitionPolicy has minPartitions, and
+	// otherwise all pods.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinAvailable *int32 `json:"minAvailable,omitempty"`
-	// Template is what the pods are made from.
+	// Template is the template from which the pods are made.
 	// +optional
 	Template corev1.PodTemplateSpec `json:"template,omitempty"`
-	// Policies come before the job's for what happens to this task.
+	// Policies are the actions to carry out on events of this task. They take precedence over the
+	// job's policies.
 	// +optional
 	Policies LifecyclePolicies `json:"policies,omitempty"`
 	// TopologyPolicy aligns the pods with NUMA nodes.
 	// +optional
 	TopologyPolicy NumaPolicy `json:"topologyPolicy,omitempty"`
-	// MaxRetry is how many restarts of containers, summed over the task, raise TaskFailed. Unlike with Volcano an
-	// explicit 0 is kept: the first restart raises it.
+	// MaxRetry is the number of restarts of containers, summed over the task, that raises the event
+	// TaskFailed. Unlike in Volcano, an explicit 0 is kept: the first restart raises the event.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	MaxRetry *int32 `json:"maxRetry,omitempty"`
-	// DependsOn holds the task's pods back until other tasks have their minAvailable ready.
+	// DependsOn delays the task's pods until minAvailable pods of other tasks are ready.
 	// +optional
 	DependsOn *DependsOn `json:"dependsOn,omitempty"`
 	// PartitionPolicy divides the pods into groups of equal size.
@@ -162,7 +168,8 @@ type TaskSpec struct {
 	PartitionPolicy *PartitionPolicySpec `json:"partitionPolicy,omitempty"`
 }
 
-// Iteration says how many of the named tasks a dependency waits for.
+// Iteration is any if a dependency waits for one of the named tasks, and all if it waits for every
+// one of them.
 // +kubebuilder:validation:Enum=any;all
 type Iteration string
 
@@ -174,12 +181,13 @@ const (
 
 // DependsOn names tasks to wait for.
 type DependsOn struct {
-	// Name are the tasks.
+	// Name lists the names of the tasks.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	Name []string `json:"name,omitempty"`
-	// Iteration is all when empty.
+	// Iteration is any to wait for one of the tasks, or all (the default) to wait for every one of
+	// them.
 	// +optional
 	Iteration Iteration `json:"iteration,omitempty"`
 }
@@ -192,7 +200,8 @@ type PartitionPolicySpec struct {
 	// PartitionSize is the number of pods in each group.
 	// +kubebuilder:validation:Minimum=1
 	PartitionSize int32 `json:"partitionSize"`
-	// MinPartitions is how many groups must get nodes together, or none does.
+	// MinPartitions is the minimum number of groups that must get nodes together; otherwise none
+	// gets any.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -202,16 +211,17 @@ type PartitionPolicySpec struct {
 	NetworkTopology *schedulingv1beta1.NetworkTopologySpec `json:"networkTopology,omitempty"`
 }
 
-// LifecyclePolicies are the policies of a job or of a task. An event is in one of them at most, as is an exit code.
+// LifecyclePolicies are the policies of a job or of a task. No two of them may have the same event
+// or the same exit code.
 // +kubebuilder:validation:MaxItems=32
 type LifecyclePolicies []LifecyclePolicy
 
-// LifecyclePolicy does something when something happens: on one or more events, or on the exit code of a container.
+// LifecyclePolicy is an action to carry out on events, or on the exit code of a container.
 type LifecyclePolicy struct {
-	// Action is what to do.
+	// Action is the action to carry out.
 	// +kubebuilder:validation:Enum=AbortJob;RestartJob;RestartTask;RestartPod;RestartPartition;TerminateJob;CompleteJob;ResumeJob
 	Action busv1alpha1.Action `json:"action"`
-	// Event is one event to react to.
+	// Event is an event to react to.
 	// +optional
 	// +kubebuilder:validation:Enum=*;PodPending;PodFailed;PodEvicted;Unknown;TaskCompleted;TaskFailed;JobUpdated
 	Event busv1alpha1.Event `json:"event,omitempty"`
@@ -220,15 +230,16 @@ type LifecyclePolicy struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:Enum=*;PodPending;PodFailed;PodEvicted;Unknown;TaskCompleted;TaskFailed;JobUpdated
 	Events []busv1alpha1.Event `json:"events,omitempty"`
-	// ExitCode is the exit code of a pod's first container to react to.
+	// ExitCode is an exit code of a pod's first container to react to.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// Timeout is how long to wait before acting; what then no longer holds is not acted on. The event PodPending needs one.
+	// Timeout is the time from the event to the action. The action is dropped if the cause of the
+	// event has ended by then. The event PodPending requires a timeout.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 }
 
-// JobPhase is where a Job is in its life.
+// JobPhase is the phase of a Job's life.
 type JobPhase string
 
 // The phases of a Job.
@@ -245,17 +256,17 @@ const (
 	Failed      JobPhase = "Failed"      // too few pods have succeeded, or it was restarted too often
 )
 
-// Finished says whether the phase is final.
+// Finished reports whether the phase is final.
 func (p JobPhase) Finished() bool {
 	return p == Completed || p == Failed || p == Terminated
 }
 
-// JobStatus is what has become of the job.
+// JobStatus is the state of a job.
 type JobStatus struct {
-	// State is the phase, and why the job is in it.
+	// State is the phase of the job, and the reason for the phase.
 	// +optional
 	State JobState `json:"state,omitempty"`
-	// MinAvailable is the gang's minimum in force.
+	// MinAvailable is the gang's minimum that is in force.
 	// +optional
 	MinAvailable int32 `json:"minAvailable,omitempty"`
 	// TaskStatusCount counts each task's pods by phase.
@@ -274,35 +285,38 @@ type JobStatus struct {
 	Terminating int32 `json:"terminating,omitempty"`
 	// +optional
 	Unknown int32 `json:"unknown,omitempty"`
-	// Version goes up each time that all of the job's pods are removed.
+	// Version increases each time that all pods of the job are removed.
 	// +optional
 	Version int32 `json:"version,omitempty"`
-	// RetryCount is how often the job was restarted.
+	// RetryCount is the number of restarts of the job.
 	// +optional
 	RetryCount int32 `json:"retryCount,omitempty"`
 	// RunningDuration is how long the job ran.
 	// +optional
 	RunningDuration *metav1.Duration `json:"runningDuration,omitempty"`
-	// ControlledResources are what else was created for the job, for example "plugin-svc": "svc".
+	// ControlledResources are the objects that were created for the job besides its pods, for
+	// example "plugin-svc": "svc".
 	// +optional
 	ControlledResources map[string]string `json:"controlledResources,omitempty"`
-	// LastCommand is the UID of the Command that was carried out last. A Command that has it is deleted and not carried out again.
+	// LastCommand is the UID of the Command that was carried out last. A Command with this UID is
+	// deleted and not carried out again.
 	// +optional
 	LastCommand types.UID `json:"lastCommand,omitempty"`
-	// Conditions are of two sorts. Without a type: the phases that the job went through, each with its time, as Volcano
-	// has them; status is the phase. With a type: Kubernetes conditions, where status is True, False or Unknown.
+	// Conditions has two kinds of entries. Entries without a type are the phases that the job went
+	// through, as in Volcano; their status is the phase. Entries with a type are Kubernetes
+	// conditions; their status is True, False or Unknown.
 	// +optional
 	Conditions []JobCondition `json:"conditions,omitempty"`
 }
 
-// JobState is a phase, and why.
+// JobState is a phase, and the reason for it.
 type JobState struct {
 	// +optional
 	Phase JobPhase `json:"phase,omitempty"`
-	// Reason is a CamelCase word.
+	// Reason is the reason for the phase, as a CamelCase word.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message is a sentence for people.
+	// Message is a human-readable explanation.
 	// +optional
 	Message string `json:"message,omitempty"`
 	// LastTransitionTime is when the phase began.
@@ -316,42 +330,44 @@ type TaskState struct {
 	Phase map[corev1.PodPhase]int32 `json:"phase,omitempty"`
 }
 
-// JobConditionType is the type of a Job's condition; empty for the entries that record a phase.
+// JobConditionType is the type of a Job's condition. It is empty for entries that record a phase.
 type JobConditionType string
 
-// The types of a Job's conditions. A condition that has nothing to say is absent.
+// The types of a Job's conditions. A condition that would be True is absent.
 const (
-	// JobScheduled is False while the gang waits for nodes, and says for what: the queue, a resource and how much of it
-	// is short, or a filter that no node passes.
+	// JobScheduled is False while the gang waits for nodes. The message says why: because of the
+	// queue, a resource and how much of it is missing, or a filter that no node passes.
 	JobScheduled JobConditionType = "Scheduled"
-	// JobSupported is False when the spec asks for something that Lockstep does not act on; the message names the fields.
+	// JobSupported is False if the spec has features that Lockstep does not support. The message
+	// names the fields.
 	JobSupported JobConditionType = "Supported"
-	// JobValid is False when the spec has a fault that the API server could not see, for example in a pod template.
+	// JobValid is False if the spec has an error that the API server cannot detect, for example in
+	// a pod template.
 	JobValid JobConditionType = "Valid"
 )
 
 // Reasons of a Job's conditions.
 const (
-	ReasonNotImplemented  = "NotImplemented"  // JobSupported: names the fields
-	ReasonUnknownArgument = "UnknownArgument" // JobSupported: names arguments of plugins, and nothing but them is ignored
-	ReasonMalformed       = "Malformed"       // JobValid: the job cannot be read; the message names the field
+	ReasonNotImplemented  = "NotImplemented"  // JobSupported: the message names the fields
+	ReasonUnknownArgument = "UnknownArgument" // JobSupported: only the plugin arguments in the message are ignored
+	ReasonMalformed       = "Malformed"       // JobValid: the job cannot be decoded; the message names the field
 	ReasonInvalidTemplate = "InvalidTemplate" // JobValid: the API server refuses pods of this template
 )
 
-// JobCondition is a phase that the job went through (no type), or a condition (see JobStatus.Conditions).
+// JobCondition is a phase that the job went through, or a condition: see JobStatus.Conditions.
 type JobCondition struct {
 	// Type is empty in an entry that records a phase.
 	// +optional
 	Type JobConditionType `json:"type,omitempty"`
-	// Status is the phase where there is no type, else True, False or Unknown.
+	// Status is the phase if the type is empty; otherwise it is True, False or Unknown.
 	Status JobPhase `json:"status"`
 	// LastTransitionTime is when the phase began, or when the condition's status last changed.
 	// +optional
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
-	// Reason is a CamelCase word.
+	// Reason is the reason for the status, as a CamelCase word.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message is a sentence for people.
+	// Message is a human-readable explanation.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -1,7 +1,8 @@
 package v1alpha1
 
-// Labels and annotations that a Job's controller puts on its pods. They are the same as Volcano's, because users select
-// by them. TaskIndexKey, JobNameKey, TaskSpecKey and QueueNameKey are labels and annotations both.
+// Labels and annotations that the controller of Jobs puts on pods. They are the same as Volcano's,
+// because users select by them. TaskIndexKey, JobNameKey, TaskSpecKey and QueueNameKey are both
+// labels and annotations.
 const (
 	// TaskIndexKey is the pod's index in its task.
 	TaskIndexKey = "volcano.sh/task-index"
@@ -17,7 +18,7 @@ const (
 	PartitionIDKey = "volcano.sh/partition-id"
 	// JobVersionKey is the Job's status.version when the pod was created (annotation only).
 	JobVersionKey = "volcano.sh/job-version"
-	// PodTemplateKey tells which template the pod was made from (annotation only).
+	// PodTemplateKey identifies the template from which the pod was made (annotation only).
 	PodTemplateKey = "volcano.sh/template-uid"
 	// JobRetryCountKey is the Job's status.retryCount when the pod was created (annotation only).
 	JobRetryCountKey = "volcano.sh/job-retry-count"
@@ -25,14 +26,15 @@ const (
 	NumaTopologyPolicyKey = "volcano.sh/numa-topology-policy"
 )
 
-// Annotations of Lockstep's own.
+// Lockstep's own annotations.
 const (
-	// SimDurationAnnotation on a simulated pod is how long it runs, a Go duration. Without it the pod runs until deleted.
+	// SimDurationAnnotation on a simulated pod is a Go duration: how long the pod runs. Without it
+	// the pod runs until it is deleted.
 	SimDurationAnnotation = "lockstep.dev/sim-duration"
-	// SimExitCodeAnnotation on a simulated pod is the exit code it ends with; 0 when absent.
+	// SimExitCodeAnnotation on a simulated pod is the exit code with which it ends; 0 if absent.
 	SimExitCodeAnnotation = "lockstep.dev/sim-exit-code"
-	// CreatorAnnotation marks an object that Lockstep created and that has no controller owner, so that a lost response
-	// is recognised when the create is repeated.
+	// CreatorAnnotation marks an object that Lockstep created and that has no controller owner, so
+	// that a create that is repeated after a lost response recognises the object.
 	CreatorAnnotation = "lockstep.dev/creator"
 )
 

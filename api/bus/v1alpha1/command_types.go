@@ -2,10 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Action is what is to be done: by a Command or by a lifecycle policy of a Job.
+// Action is what a Command, or a lifecycle policy of a Job, orders.
 type Action string
 
-// The actions that users may ask for.
+// The actions that users may request.
 const (
 	AbortJobAction         Action = "AbortJob"
 	RestartJobAction       Action = "RestartJob"
@@ -19,14 +19,14 @@ const (
 	CloseQueueAction       Action = "CloseQueue"
 )
 
-// The actions that controllers use among themselves; a Command that asks for one is ignored.
+// The internal actions of controllers. A Command that requests one is ignored.
 const (
 	SyncJobAction   Action = "SyncJob"
 	EnqueueAction   Action = "EnqueueJob"
 	SyncQueueAction Action = "SyncQueue"
 )
 
-// Event is what a lifecycle policy reacts to.
+// Event is an event to which a lifecycle policy reacts.
 type Event string
 
 // The events that a policy may name.
@@ -41,15 +41,16 @@ const (
 	JobUpdatedEvent    Event = "JobUpdated"
 )
 
-// The events that only controllers raise; no policy may name one.
+// The internal events of controllers. No policy may name one.
 const (
 	PodRunningEvent    Event = "PodRunning"
 	OutOfSyncEvent     Event = "OutOfSync"
 	CommandIssuedEvent Event = "CommandIssued"
 )
 
-// Command asks a controller to do something to one object, once: the controller acts, has the object's status say so, and
-// deletes the Command then. Unlike most kinds it has no spec: its fields are at the top.
+// Command orders a controller to carry out an action on one object, once. The controller acts,
+// records the action in the object's status, and then deletes the Command. Unlike most kinds,
+// Command has no spec: its fields are at the top level.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=commands
@@ -62,17 +63,17 @@ type Command struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Action is what is to be done.
+	// Action is the action to carry out.
 	// +optional
 	// +kubebuilder:validation:Enum=AbortJob;RestartJob;RestartTask;RestartPod;RestartPartition;TerminateJob;CompleteJob;ResumeJob;OpenQueue;CloseQueue;SyncJob;EnqueueJob;SyncQueue
 	Action Action `json:"action,omitempty"`
 	// TargetObject is the Job (of this namespace) or the Queue to act on.
 	// +optional
 	TargetObject *metav1.OwnerReference `json:"target,omitempty"`
-	// Reason is a CamelCase word for the object's status.
+	// Reason is the reason for the action, as a CamelCase word for the object's status.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message is a sentence for people.
+	// Message is a human-readable explanation for the object's status.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

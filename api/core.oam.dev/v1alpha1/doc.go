@@ -1,5 +1,4 @@
-// Package v1alpha1 is the part of the applications' API that is declared beside applications: policies and workflows
-// that several of them refer to by name.
+// Package v1alpha1 holds the policies and workflows that several applications refer to by name.
 //
 // +kubebuilder:object:generate=true
 // +groupName=core.oam.dev

@@ -16,9 +16,9 @@ type Policy struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	// Type is one of the built-in policies or a PolicyDefinition.
+	// Type is a built-in policy or the name of a PolicyDefinition.
 	Type string `json:"type"`
-	// Properties are the policy's own.
+	// Properties are the parameters of the policy.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

@@ -27,7 +27,7 @@ type Application struct {
 	Status ApplicationStatus `json:"status,omitempty"`
 }
 
-// ApplicationSpec says what is to run, where, and in which order.
+// ApplicationSpec specifies what is deployed, where, and in which order.
 type ApplicationSpec struct {
 	// Components are the parts of the application. Their names are unique.
 	// +listType=map
@@ -39,15 +39,16 @@ type ApplicationSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || self.filter(q, has(q.name) && q.name == p.name).size() == 1)",message="two policies have the same name"
 	Policies []AppPolicy `json:"policies,omitempty"`
-	// Workflow says in which steps the application is deployed. Without it every component is deployed, in the order
-	// of what depends on what.
+	// Workflow is the steps in which the application is deployed. Without it all components are
+	// deployed, in the order of their dependencies.
 	// +optional
 	Workflow *WorkflowSpec `json:"workflow,omitempty"`
 }
 
-// Component is one part of an application: one main workload and what goes with it.
+// Component is one part of an application: a main workload and the objects that belong to it.
 type Component struct {
-	// Name becomes the label app.oam.dev/component and, unless the definition says otherwise, the name of the workload.
+	// Name becomes the label app.oam.dev/component and, unless the definition sets another one, the
+	// name of the workload.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
@@ -56,7 +57,7 @@ type Component struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Type string `json:"type"`
-	// ExternalRevision names the component's revision, where others count them.
+	// ExternalRevision names the component's revision, if another system counts revisions.
 	// +optional
 	ExternalRevision string `json:"externalRevision,omitempty"`
 	// Properties are the parameters of the definition's template.
@@ -64,31 +65,31 @@ type Component struct {
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Properties *runtime.RawExtension `json:"properties,omitempty"`
-	// DependsOn names components that must be healthy before this one is deployed.
+	// DependsOn names components that must be healthy before this component is deployed.
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	DependsOn []string `json:"dependsOn,omitempty"`
-	// Inputs take values that other components or steps put out.
+	// Inputs are outputs of other components or steps that are put into the properties.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Inputs []StepInput `json:"inputs,omitempty"`
-	// Outputs are values that others may take.
+	// Outputs are values that other components or steps may use as inputs.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Outputs []StepOutput `json:"outputs,omitempty"`
-	// Traits change the workload or add to it, in this order.
+	// Traits change the workload or add objects to it, in this order.
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	Traits []Trait `json:"traits,omitempty"`
 	// Scopes are accepted and have no effect.
 	// +optional
 	Scopes map[string]string `json:"scopes,omitempty"`
-	// ReplicaKey tells the copies of a component that a replication policy makes.
+	// ReplicaKey distinguishes the copies of a component that a replication policy makes.
 	// +optional
 	ReplicaKey string `json:"replicaKey,omitempty"`
 }
 
-// Trait is one change of a component's workload, or an object beside it.
+// Trait is a change of a component's workload, or an additional object.
 type Trait struct {
 	// Type is the TraitDefinition, as name, name@vN or name@semver.
 	// +kubebuilder:validation:MinLength=1
@@ -103,22 +104,22 @@ type Trait struct {
 
 // AppPolicy is a policy of an application.
 type AppPolicy struct {
-	// Name is how workflow steps refer to the policy.
+	// Name is the name by which workflow steps refer to the policy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// Type is one of the built-in policies or a PolicyDefinition.
+	// Type is a built-in policy or the name of a PolicyDefinition.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Type string `json:"type"`
-	// Properties are the policy's own.
+	// Properties are the parameters of the policy.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Properties *runtime.RawExtension `json:"properties,omitempty"`
 }
 
-// WorkflowSpec is how an application is deployed.
+// WorkflowSpec is the steps in which an application is deployed.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.ref) && has(self.steps) && size(self.steps) > 0)",message="a workflow has either steps or a ref"
 type WorkflowSpec struct {
@@ -133,7 +134,7 @@ type WorkflowSpec struct {
 	Steps []WorkflowStep `json:"steps,omitempty"`
 }
 
-// WorkflowMode is how steps follow one another.
+// WorkflowMode is the order of steps: one after another, or by their dependencies.
 //
 // +kubebuilder:validation:Enum=StepByStep;DAG
 type WorkflowMode string
@@ -144,12 +145,12 @@ const (
 	WorkflowModeDAG  WorkflowMode = "DAG"
 )
 
-// WorkflowExecuteMode says how steps, and the steps in groups, follow one another.
+// WorkflowExecuteMode is the modes of a workflow and of its groups of steps.
 type WorkflowExecuteMode struct {
-	// Steps is StepByStep by default.
+	// Steps is the mode of the steps; the default is StepByStep.
 	// +optional
 	Steps WorkflowMode `json:"steps,omitempty"`
-	// SubSteps is DAG by default.
+	// SubSteps is the mode of the steps in groups; the default is DAG.
 	// +optional
 	SubSteps WorkflowMode `json:"subSteps,omitempty"`
 }
@@ -157,7 +158,7 @@ type WorkflowExecuteMode struct {
 // WorkflowStep is one step, or a group of steps.
 type WorkflowStep struct {
 	WorkflowStepBase `json:",inline"`
-	// Mode is how the sub-steps follow one another.
+	// Mode is the mode of the sub-steps.
 	// +optional
 	Mode WorkflowMode `json:"mode,omitempty"`
 	// SubSteps are the steps of a group.
@@ -166,24 +167,25 @@ type WorkflowStep struct {
 	SubSteps []WorkflowStepBase `json:"subSteps,omitempty"`
 }
 
-// WorkflowStepBase is what steps and sub-steps have in common.
+// WorkflowStepBase is the common fields of steps and sub-steps.
 type WorkflowStepBase struct {
-	// Name is unique in the workflow; step-N by default.
+	// Name is unique in the workflow; the default is step-N.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Name string `json:"name,omitempty"`
-	// Type is a built-in step or a WorkflowStepDefinition.
+	// Type is a built-in step or the name of a WorkflowStepDefinition.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Type string `json:"type"`
 	// +optional
 	Meta *WorkflowStepMeta `json:"meta,omitempty"`
-	// If says when the step runs: empty, when the steps before it succeeded; "always"; or an expression over status,
+	// If is the condition under which the step runs. If empty, the step runs if the steps before it
+	// succeeded. "always" runs the step in any case. Otherwise If is an expression over status,
 	// context and inputs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	If string `json:"if,omitempty"`
-	// Timeout is a duration such as 30s or 1h.
+	// Timeout is the maximum duration of the step, such as 30s or 1h.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
 	Timeout string `json:"timeout,omitempty"`
@@ -204,29 +206,29 @@ type WorkflowStepBase struct {
 	Properties *runtime.RawExtension `json:"properties,omitempty"`
 }
 
-// WorkflowStepMeta is what people call a step.
+// WorkflowStepMeta is a name of a step for display.
 type WorkflowStepMeta struct {
 	// +optional
 	Alias string `json:"alias,omitempty"`
 }
 
-// StepInput puts a value into the properties.
+// StepInput puts an output of another step or component into the properties.
 type StepInput struct {
-	// ParameterKey is where in the properties, as a path such as a.b[0].
+	// ParameterKey is the place in the properties, as a path such as a.b[0].
 	// +optional
 	ParameterKey string `json:"parameterKey,omitempty"`
-	// From names an output.
+	// From is the name of the output.
 	From string `json:"from"`
 }
 
-// StepOutput names a value.
+// StepOutput is a named value that inputs refer to.
 type StepOutput struct {
 	Name string `json:"name"`
-	// ValueFrom is an expression over output and outputs.
+	// ValueFrom is an expression over output and outputs that yields the value.
 	ValueFrom string `json:"valueFrom"`
 }
 
-// ApplicationPhase sums up where an application is.
+// ApplicationPhase summarizes the state of an application.
 type ApplicationPhase string
 
 // The phases of applications.
@@ -243,7 +245,7 @@ const (
 	PhaseDeleting           ApplicationPhase = "deleting"
 )
 
-// ApplicationStatus is what Lockstep says about an application.
+// ApplicationStatus is the state of an application.
 type ApplicationStatus struct {
 	// +optional
 	// +listType=map
@@ -251,35 +253,35 @@ type ApplicationStatus struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase sums up where the application is.
+	// Phase summarizes the state of the application.
 	// +optional
 	Phase ApplicationPhase `json:"status,omitempty"`
 	// Components are the workloads of the components.
 	// +optional
 	Components []ObjectReference `json:"components,omitempty"`
-	// Services are the components' health, one entry for each component and placement.
+	// Services is the health of the components, one entry for each component and placement.
 	// +optional
 	Services []ComponentStatus `json:"services,omitempty"`
 	// +optional
 	Workflow *WorkflowStatus `json:"workflow,omitempty"`
-	// LatestRevision is the revision that runs, or is being deployed.
+	// LatestRevision is the revision that is deployed, or is being deployed.
 	// +optional
 	LatestRevision *Revision `json:"latestRevision,omitempty"`
 	// AppliedResources are the objects that the application manages.
 	// +optional
 	AppliedResources []ClusterObjectReference `json:"appliedResources,omitempty"`
-	// Policies are the status of the policies.
+	// Policies is the status of the policies.
 	// +optional
 	Policies []PolicyStatus `json:"policy,omitempty"`
-	// WorkflowRestartScheduledAt is when the workflow runs again.
+	// WorkflowRestartScheduledAt is the time of the next scheduled run of the workflow.
 	// +optional
 	WorkflowRestartScheduledAt *metav1.Time `json:"workflowRestartScheduledAt,omitempty"`
 }
 
-// ConditionType names a stage of an application's way.
+// ConditionType is the type of an application's condition, mostly a stage of its deployment.
 type ConditionType string
 
-// The stages, in order.
+// The stages of a deployment, in order, and further conditions.
 const (
 	ConditionParsed   ConditionType = "Parsed"
 	ConditionRevision ConditionType = "Revision"
@@ -288,7 +290,7 @@ const (
 	ConditionWorkflow ConditionType = "Workflow"
 	ConditionReady    ConditionType = "Ready"
 	ConditionDeleting ConditionType = "Deleting"
-	// ConditionStateKeep is False when a managed object could not be brought back to what it should be.
+	// ConditionStateKeep is False if a managed object that was changed could not be restored.
 	ConditionStateKeep ConditionType = "StateKeep"
 )
 
@@ -299,7 +301,7 @@ const (
 	ReasonReconcileError   = "ReconcileError"
 )
 
-// Condition says how one stage went.
+// Condition is the result of one stage, or another fact about an application.
 type Condition struct {
 	Type ConditionType `json:"type"`
 	// +kubebuilder:validation:Enum="True";"False";Unknown
@@ -324,16 +326,16 @@ type ObjectReference struct {
 
 // ClusterObjectReference names an object in one of the clusters.
 type ClusterObjectReference struct {
-	// Cluster is empty for the local one.
+	// Cluster is the name of the cluster; empty for the local one.
 	// +optional
 	Cluster string `json:"cluster,omitempty"`
-	// Creator is what made the object: workflow, policy.
+	// Creator is the kind of the object's creator: workflow or policy.
 	// +optional
 	Creator         string `json:"creator,omitempty"`
 	ObjectReference `json:",inline"`
 }
 
-// ComponentStatus is the health of one component in one place.
+// ComponentStatus is the health of one component in one placement.
 type ComponentStatus struct {
 	Name string `json:"name"`
 	// +optional
@@ -344,7 +346,7 @@ type ComponentStatus struct {
 	Env string `json:"env,omitempty"`
 	// +optional
 	WorkloadDefinition WorkloadGVK `json:"workloadDefinition,omitempty"`
-	// Healthy is the workload's health and that of all traits.
+	// Healthy is true if the workload and all traits are healthy.
 	Healthy bool `json:"healthy"`
 	// +optional
 	WorkloadHealthy bool `json:"workloadHealthy,omitempty"`
@@ -366,7 +368,7 @@ type WorkloadGVK struct {
 type TraitStatus struct {
 	Type    string `json:"type"`
 	Healthy bool   `json:"healthy"`
-	// Pending is set while the trait waits for its workload.
+	// Pending is true while the trait waits for its workload.
 	// +optional
 	Pending bool `json:"pending,omitempty"`
 	// +optional
@@ -375,11 +377,11 @@ type TraitStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
-// WorkflowStatus is how far the workflow is.
+// WorkflowStatus is the state of an application's workflow.
 type WorkflowStatus struct {
 	// +optional
 	AppRevision string `json:"appRevision,omitempty"`
-	// Mode is the steps' and the sub-steps', as in DAG-DAG.
+	// Mode is the mode of the steps and that of the sub-steps, for example DAG-DAG.
 	Mode string `json:"mode"`
 	// +optional
 	Phase string `json:"status,omitempty"`
@@ -401,7 +403,7 @@ type WorkflowStatus struct {
 	EndTime metav1.Time `json:"endTime,omitempty"`
 }
 
-// WorkflowStepPhase says where a step is.
+// WorkflowStepPhase is the phase of a step.
 type WorkflowStepPhase string
 
 // The phases of steps.
@@ -430,14 +432,14 @@ const (
 	StepReasonAction             = "Action"
 )
 
-// WorkflowStepStatus is where a step is, and its sub-steps.
+// WorkflowStepStatus is the state of a step and of its sub-steps.
 type WorkflowStepStatus struct {
 	StepStatus `json:",inline"`
 	// +optional
 	SubSteps []StepStatus `json:"subSteps,omitempty"`
 }
 
-// StepStatus is where one step is.
+// StepStatus is the state of one step or sub-step.
 type StepStatus struct {
 	ID string `json:"id"`
 	// +optional
@@ -456,11 +458,11 @@ type StepStatus struct {
 	LastExecuteTime metav1.Time `json:"lastExecuteTime,omitempty"`
 }
 
-// Revision is a counted state of an application or a definition.
+// Revision is a numbered state of an application or a definition.
 type Revision struct {
 	Name     string `json:"name"`
 	Revision int64  `json:"revision"`
-	// RevisionHash tells states apart.
+	// RevisionHash is a hash of the state.
 	// +optional
 	RevisionHash string `json:"revisionHash,omitempty"`
 }

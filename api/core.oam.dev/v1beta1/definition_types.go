@@ -5,12 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Schematic is how a definition makes objects of parameters.
+// Schematic is the template by which a definition makes objects from parameters.
 type Schematic struct {
-	// CUE is a template.
+	// CUE is a template in CUE.
 	// +optional
 	CUE *CUE `json:"cue,omitempty"`
-	// Terraform is kept for manifests that have it; such definitions are reported as not supported.
+	// Terraform is accepted, but such definitions are reported as not supported.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -23,23 +23,24 @@ type CUE struct {
 	Template string `json:"template"`
 }
 
-// DefinitionHealth says how to read the state of what a definition made: each a piece of CUE over context and parameter.
+// DefinitionHealth computes the status of the objects that a definition made. Each field is CUE
+// over context and parameter.
 type DefinitionHealth struct {
-	// CustomStatus yields message.
+	// CustomStatus computes the field message.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	CustomStatus string `json:"customStatus,omitempty"`
-	// HealthPolicy yields isHealth.
+	// HealthPolicy computes the field isHealth.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	HealthPolicy string `json:"healthPolicy,omitempty"`
-	// Details yields fields for people and scripts.
+	// Details computes fields for users and scripts.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	Details string `json:"details,omitempty"`
 }
 
-// DefinitionStatus is what Lockstep says about a definition.
+// DefinitionStatus is the state of a definition.
 type DefinitionStatus struct {
 	// +optional
 	// +listType=map
@@ -53,18 +54,18 @@ type DefinitionStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// WorkloadTypeDescriptor says what the main object of a component is.
+// WorkloadTypeDescriptor is the type of a component's workload.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.type) || has(self.definition)",message="a workload has a type or a definition"
 type WorkloadTypeDescriptor struct {
-	// Type names a kind; autodetects.core.oam.dev takes it from the output.
+	// Type names a kind; autodetects.core.oam.dev means the kind of the template's output.
 	// +optional
 	Type string `json:"type,omitempty"`
 	// +optional
 	Definition *WorkloadGVK `json:"definition,omitempty"`
 }
 
-// ChildResourceKind is a kind of object that a workload's controller makes.
+// ChildResourceKind is a kind of object that a workload's controller creates.
 type ChildResourceKind struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -90,14 +91,14 @@ type ComponentDefinition struct {
 	Status DefinitionStatus `json:"status,omitempty"`
 }
 
-// ComponentDefinitionSpec is how a type of component is made.
+// ComponentDefinitionSpec specifies the objects of a type of component.
 type ComponentDefinitionSpec struct {
 	Workload WorkloadTypeDescriptor `json:"workload"`
 	// +optional
 	ChildResourceKinds []ChildResourceKind `json:"childResourceKinds,omitempty"`
 	// +optional
 	RevisionLabel string `json:"revisionLabel,omitempty"`
-	// PodSpecPath is where the workload keeps its pod's spec.
+	// PodSpecPath is the path of the pod spec in the workload.
 	// +optional
 	PodSpecPath string `json:"podSpecPath,omitempty"`
 	// +optional
@@ -108,7 +109,7 @@ type ComponentDefinitionSpec struct {
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Extension *runtime.RawExtension `json:"extension,omitempty"`
-	// Version, a semver, names the revision.
+	// Version is a semantic version that names the revision.
 	// +optional
 	Version string `json:"version,omitempty"`
 }
@@ -123,7 +124,7 @@ type ComponentDefinitionList struct {
 	Items           []ComponentDefinition `json:"items"`
 }
 
-// StageType is when the objects of a trait are made.
+// StageType is the time at which the objects of a trait are created.
 //
 // +kubebuilder:validation:Enum=PreDispatch;DefaultDispatch;PostDispatch
 type StageType string
@@ -153,23 +154,24 @@ type TraitDefinition struct {
 	Status DefinitionStatus `json:"status,omitempty"`
 }
 
-// TraitDefinitionSpec is how a type of trait is made.
+// TraitDefinitionSpec specifies the objects of a type of trait, or its changes of the workload.
 type TraitDefinitionSpec struct {
 	// Reference names a CustomResourceDefinition, for traits without a template.
 	// +optional
 	Reference *DefinitionReference `json:"definitionRef,omitempty"`
 	// +optional
 	RevisionEnabled bool `json:"revisionEnabled,omitempty"`
-	// WorkloadRefPath is where in the trait's objects a reference to the workload goes.
+	// WorkloadRefPath is the path in the trait's objects at which a reference to the workload is
+	// set.
 	// +optional
 	WorkloadRefPath string `json:"workloadRefPath,omitempty"`
-	// PodDisruptive says that a change of the trait restarts pods.
+	// PodDisruptive means that a change of the trait restarts pods.
 	// +optional
 	PodDisruptive bool `json:"podDisruptive,omitempty"`
-	// AppliesToWorkloads are the workloads the trait is meant for.
+	// AppliesToWorkloads are the workloads for which the trait is intended.
 	// +optional
 	AppliesToWorkloads []string `json:"appliesToWorkloads,omitempty"`
-	// ConflictsWith are traits that cannot be used beside this one.
+	// ConflictsWith are traits that cannot be used together with this one.
 	// +optional
 	ConflictsWith []string `json:"conflictsWith,omitempty"`
 	// +optional
@@ -180,16 +182,18 @@ type TraitDefinitionSpec struct {
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Extension *runtime.RawExtension `json:"extension,omitempty"`
-	// ManageWorkload says that the trait makes the workload, which then is not made by the component.
+	// ManageWorkload means that the trait creates the workload instead of the component.
 	// +optional
 	ManageWorkload bool `json:"manageWorkload,omitempty"`
-	// ControlPlaneOnly puts the trait's objects into the local cluster, wherever the workload goes.
+	// ControlPlaneOnly means that the trait's objects are created in the local cluster, wherever
+	// the workload is placed.
 	// +optional
 	ControlPlaneOnly bool `json:"controlPlaneOnly,omitempty"`
-	// Stage is when the trait's objects are made; DefaultDispatch is with the workload.
+	// Stage is when the trait's objects are created: before the workload (PreDispatch), with it
+	// (DefaultDispatch), or when it is healthy (PostDispatch).
 	// +optional
 	Stage StageType `json:"stage,omitempty"`
-	// Version, a semver, names the revision.
+	// Version is a semantic version that names the revision.
 	// +optional
 	Version string `json:"version,omitempty"`
 }
@@ -227,16 +231,17 @@ type PolicyDefinition struct {
 	Status DefinitionStatus `json:"status,omitempty"`
 }
 
-// PolicyDefinitionSpec is how a type of policy is made.
+// PolicyDefinitionSpec specifies the objects of a type of policy.
 type PolicyDefinitionSpec struct {
 	// +optional
 	Reference *DefinitionReference `json:"definitionRef,omitempty"`
 	// +optional
 	Schematic *Schematic `json:"schematic,omitempty"`
-	// ManageHealthCheck says that the policy, not the components, tells the application's health.
+	// ManageHealthCheck means that the policy, not the components, determines the application's
+	// health.
 	// +optional
 	ManageHealthCheck bool `json:"manageHealthCheck,omitempty"`
-	// Version, a semver, names the revision.
+	// Version is a semantic version that names the revision.
 	// +optional
 	Version string `json:"version,omitempty"`
 }
@@ -268,13 +273,13 @@ type WorkflowStepDefinition struct {
 	Status DefinitionStatus `json:"status,omitempty"`
 }
 
-// WorkflowStepDefinitionSpec is how a type of step is made.
+// WorkflowStepDefinitionSpec specifies what a type of step does.
 type WorkflowStepDefinitionSpec struct {
 	// +optional
 	Reference *DefinitionReference `json:"definitionRef,omitempty"`
 	// +optional
 	Schematic *Schematic `json:"schematic,omitempty"`
-	// Version, a semver, names the revision.
+	// Version is a semantic version that names the revision.
 	// +optional
 	Version string `json:"version,omitempty"`
 }
@@ -300,7 +305,7 @@ const (
 	WorkflowStepType DefinitionType = "WorkflowStep"
 )
 
-// DefinitionRevision is one state that a definition had.
+// DefinitionRevision is one revision of a definition.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=definitionrevisions,shortName=defrev,categories=oam
@@ -316,7 +321,7 @@ type DefinitionRevision struct {
 	Spec DefinitionRevisionSpec `json:"spec,omitempty"`
 }
 
-// DefinitionRevisionSpec is the state, in the field of its type.
+// DefinitionRevisionSpec is the definition as it was, in the field of its type.
 type DefinitionRevisionSpec struct {
 	Revision       int64          `json:"revision"`
 	RevisionHash   string         `json:"revisionHash"`

@@ -1,8 +1,8 @@
-// Package v1beta1 is the API of applications: what users declare (Application), what platform builders offer
-// (the definitions), and what Lockstep keeps about both (revisions and resource trackers).
+// Package v1beta1 holds the API of applications: Application, which users write, the definitions,
+// which platform engineers write, and the revisions and resource trackers, which Lockstep writes.
 //
-// Free-form parts (properties, templates' parameters, status details) are kept as the user wrote them; package
-// internal/application/render gives them their meaning.
+// Free-form parts (properties, parameters of templates, status details) are kept as the user wrote
+// them. Package internal/application/render interprets them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=core.oam.dev

@@ -2,40 +2,47 @@ package v1beta1
 
 // Annotations and labels that users set on an Application.
 const (
-	// PublishVersionAnnotation pins what runs: changes of the spec wait until its value changes.
+	// PublishVersionAnnotation pins the deployed state: changes of the spec have no effect until
+	// its value changes.
 	PublishVersionAnnotation = "app.oam.dev/publishVersion"
-	// RestartWorkflowAnnotation asks for another run of the workflow: "true", a time (RFC 3339), or a duration, which
-	// repeats.
+	// RestartWorkflowAnnotation requests another run of the workflow: "true" for one run, a time
+	// (RFC 3339) for one run then, or a duration for repeated runs.
 	RestartWorkflowAnnotation = "app.oam.dev/restart-workflow"
-	// WorkflowCommandAnnotation says what is to be done with the workflow, once for each value: suspend, resume,
-	// terminate or restart, or resume/STEP, with @ and a mark that tells one command from the next.
+	// WorkflowCommandAnnotation is a command to the workflow, carried out once for each value:
+	// suspend, resume, terminate, restart or resume/STEP, followed by @ and a text that
+	// distinguishes the command from the one before.
 	WorkflowCommandAnnotation = "lockstep.dev/workflow-command"
-	// AutoUpdateAnnotation "true" takes up changes of definitions without a change of the application.
+	// AutoUpdateAnnotation with the value "true" deploys changes of definitions without a change of
+	// the application.
 	AutoUpdateAnnotation = "app.oam.dev/autoUpdate"
-	// PauseLabel "true" leaves the application, and what it manages, as they are.
+	// PauseLabel with the value "true" leaves the application and its objects unchanged.
 	PauseLabel = "controller.core.oam.dev/pause"
-	// AddonLabel names the addon that an application is of. Such applications are applied once: see the policy apply-once.
+	// AddonLabel names the addon to which an application belongs. Such applications are applied
+	// once: see the policy apply-once.
 	AddonLabel = "addons.oam.dev/name"
-	// UsernameAnnotation, GroupAnnotation and ServiceAccountAnnotation are the identity that an application acts with.
+	// UsernameAnnotation, GroupAnnotation and ServiceAccountAnnotation are the identity with which
+	// an application acts.
 	UsernameAnnotation       = "app.oam.dev/username"
 	GroupAnnotation          = "app.oam.dev/group"
 	ServiceAccountAnnotation = "app.oam.dev/service-account-name"
-	// AuthorGroupsAnnotation is a JSON list of the groups of the user in UsernameAnnotation. GroupAnnotation, the same joined by
-	// commas, is for others to read: a group's name may have a comma in it.
+	// AuthorGroupsAnnotation is a JSON list of the groups of the user in UsernameAnnotation. A
+	// group's name may contain a comma, so GroupAnnotation, which has the same groups joined by
+	// commas, is only for other programs.
 	AuthorGroupsAnnotation = "lockstep.dev/author-groups"
-	// DisableHealthCheckAnnotation on a workload makes it healthy whatever its status says.
+	// DisableHealthCheckAnnotation on a workload makes it healthy whatever its status is.
 	DisableHealthCheckAnnotation = "app.oam.dev/disable-health-check"
 )
 
 // Finalizers of an Application.
 const (
-	// ResourceTrackerFinalizer holds an application until what it manages is gone.
+	// ResourceTrackerFinalizer keeps an application until the objects that it manages are deleted.
 	ResourceTrackerFinalizer = "app.oam.dev/resource-tracker-finalizer"
-	// OrphanFinalizer, set by users, lets the resources stay when the application goes.
+	// OrphanFinalizer, which users set, keeps the objects when the application is deleted.
 	OrphanFinalizer = "app.oam.dev/orphan-resource"
 )
 
-// Labels and annotations on managed objects. Ownership is by label, for owners may live in another namespace or cluster.
+// Labels and annotations on managed objects. Labels name the owner, because the owner may be in
+// another namespace or cluster.
 const (
 	AppNameLabel           = "app.oam.dev/name"
 	AppNamespaceLabel      = "app.oam.dev/namespace"
@@ -54,7 +61,8 @@ const (
 	// LastAppliedAnnotation is the base of three-way merges: the object as it was last applied.
 	LastAppliedAnnotation = "app.oam.dev/last-applied-configuration"
 	LastAppliedTime       = "app.oam.dev/last-applied-time"
-	// SharedByAnnotation lists the applications, as namespace/name, that share an object; the first owns it.
+	// SharedByAnnotation lists the applications, as namespace/name, that share an object; the first
+	// one owns it.
 	SharedByAnnotation = "app.oam.dev/shared-by"
 )
 
@@ -64,8 +72,8 @@ const (
 	ResourceTypeTrait    = "TRAIT"
 )
 
-// SystemNamespace is where the definitions live that every namespace sees.
+// SystemNamespace is the namespace of the definitions that every namespace may use.
 const SystemNamespace = "vela-system"
 
-// LocalCluster is the name of the cluster that the manager itself runs against.
+// LocalCluster is the name of the cluster that the manager itself manages.
 const LocalCluster = "local"

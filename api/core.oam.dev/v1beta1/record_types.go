@@ -5,28 +5,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// CompressionType is how the data of a record is packed.
+// CompressionType is the algorithm by which the data of a revision or resource tracker is
+// compressed.
 //
 // +kubebuilder:validation:Enum="";gzip;zstd
 type CompressionType string
 
-// The ways of packing.
+// The types of compression.
 const (
 	Uncompressed CompressionType = ""
 	Gzip         CompressionType = "gzip"
 	Zstd         CompressionType = "zstd"
 )
 
-// Compression is a packed form of the fields beside it, which are empty then.
+// Compression is the compressed form of other fields of the same spec, which are then empty.
 type Compression struct {
 	// +optional
 	Type CompressionType `json:"type,omitempty"`
-	// Data is base64 of the packed JSON.
+	// Data is the compressed JSON, encoded in base64.
 	// +optional
 	Data string `json:"data,omitempty"`
 }
 
-// ApplicationRevision is one state that an application had.
+// ApplicationRevision is one revision of an application.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -44,21 +45,22 @@ type ApplicationRevision struct {
 	Status ApplicationRevisionStatus `json:"status,omitempty"`
 }
 
-// ApplicationRevisionSpec is the application and what it was made with.
+// ApplicationRevisionSpec is the application as it was, and the definitions that it used.
 type ApplicationRevisionSpec struct {
-	// Application is the application as it was, metadata and spec.
+	// Application is the application's metadata and spec.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Application *runtime.RawExtension `json:"application,omitempty"`
-	// DefinitionHashes are the definitions it was rendered with: kind/namespace/name to the hash of its spec.
+	// DefinitionHashes are the definitions with which the application was rendered. It maps
+	// kind/namespace/name to the hash of the definition's spec.
 	// +optional
 	DefinitionHashes map[string]string `json:"definitionHashes,omitempty"`
 	// +optional
 	Compression Compression `json:"compression,omitempty"`
 }
 
-// ApplicationRevisionStatus says how the deployment of the revision went.
+// ApplicationRevisionStatus is the result of the deployment of the revision.
 type ApplicationRevisionStatus struct {
 	Succeeded bool `json:"succeeded"`
 	// +optional
@@ -75,14 +77,14 @@ type ApplicationRevisionList struct {
 	Items           []ApplicationRevision `json:"items"`
 }
 
-// ResourceTrackerType says what a tracker remembers.
+// ResourceTrackerType is the type of a resource tracker.
 type ResourceTrackerType string
 
-// ResourceTrackerTypeRoot is the one type in use: one tracker for each application.
+// ResourceTrackerTypeRoot is the only type in use: one tracker for each application.
 const ResourceTrackerTypeRoot ResourceTrackerType = "root"
 
-// ResourceTracker remembers the objects that an application manages, so that they can be removed when they leave the
-// spec, or when the application goes.
+// ResourceTracker records the objects that an application manages, so that they can be deleted when
+// they are no longer in the spec, or when the application is deleted.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=resourcetrackers,shortName=rt,scope=Cluster,categories=oam
@@ -98,7 +100,7 @@ type ResourceTracker struct {
 	Spec ResourceTrackerSpec `json:"spec,omitempty"`
 }
 
-// ResourceTrackerSpec is what is remembered.
+// ResourceTrackerSpec is the objects that an application manages.
 type ResourceTrackerSpec struct {
 	// +optional
 	Type ResourceTrackerType `json:"type,omitempty"`
@@ -108,7 +110,7 @@ type ResourceTrackerSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=65536
 	ManagedResources []ManagedResource `json:"managedResources,omitempty"`
-	// Compression is the managed resources, packed.
+	// Compression is the compressed form of the managed resources.
 	// +optional
 	Compression Compression `json:"compression,omitempty"`
 }
@@ -120,16 +122,16 @@ type ManagedResource struct {
 	Component string `json:"component,omitempty"`
 	// +optional
 	Trait string `json:"trait,omitempty"`
-	// Resource is the trait's name of the object, or empty for a workload.
+	// Resource is the trait's name for the object; empty for a workload.
 	// +optional
 	Resource string `json:"resource,omitempty"`
-	// SkipGC leaves the object when it leaves the spec.
+	// SkipGC means that the object is kept when it is no longer in the spec.
 	// +optional
 	SkipGC bool `json:"skipGC,omitempty"`
-	// Deleted says that the object is no longer in the spec and is to be removed.
+	// Deleted means that the object is no longer in the spec and is to be deleted.
 	// +optional
 	Deleted bool `json:"deleted,omitempty"`
-	// Data is the object as it was applied, where it is kept.
+	// Data is the object as it was applied, if it is kept.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

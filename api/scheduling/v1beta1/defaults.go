@@ -1,6 +1,7 @@
 package v1beta1
 
-// ParentName returns the queue of which this one is a part: its own, or root; empty for root itself.
+// ParentName returns the name of the queue's parent: spec.parent, or root if that is empty. For
+// root it returns an empty name.
 func (q *Queue) ParentName() string {
 	if q.Name == RootQueue {
 		return ""
@@ -11,12 +12,13 @@ func (q *Queue) ParentName() string {
 	return q.Spec.Parent
 }
 
-// Accepts says whether the queue takes new work: a queue whose state nobody has written yet is open.
+// Accepts reports whether the queue accepts new work. A queue whose state has not been written yet
+// is open.
 func (q *Queue) Accepts() bool {
 	return q.Status.State == "" || q.Status.State == QueueOpen
 }
 
-// CanReclaim says whether other queues may claim back what this one uses above its share.
+// CanReclaim reports whether other queues may claim back what this queue uses above its share.
 func (q *Queue) CanReclaim() bool {
 	return q.Spec.Reclaimable == nil || *q.Spec.Reclaimable
 }
@@ -26,7 +28,7 @@ func (q *Queue) ShareWeight() int32 {
 	return max(q.Spec.Weight, 1)
 }
 
-// QueueName returns the queue whose share the gang uses.
+// QueueName returns the queue whose share the gang uses, or DefaultQueue if the gang names none.
 func (g *PodGroup) QueueName() string {
 	if g.Spec.Queue == "" {
 		return DefaultQueue

@@ -1,7 +1,8 @@
-// Package v1beta1 holds the scheduling API: PodGroup and Queue, wire compatible with scheduling.volcano.sh/v1beta1.
+// Package v1beta1 holds the scheduling API: PodGroup and Queue, wire compatible with
+// scheduling.volcano.sh/v1beta1.
 //
-// One difference from Volcano: PodGroup has a status subresource, so that its status is written without touching, or
-// conflicting with, what users and operators write into its spec.
+// It differs from Volcano in that PodGroup has a status subresource, so that writes of the status
+// neither change the spec nor conflict with writes of users and operators to the spec.
 //
 // +kubebuilder:object:generate=true
 // +groupName=scheduling.volcano.sh

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PodGroupPhase is where a PodGroup is in its life.
+// PodGroupPhase is the phase of a PodGroup's life.
 type PodGroupPhase string
 
 // The phases of a PodGroup.
@@ -24,11 +24,13 @@ type PodGroupConditionType string
 const (
 	PodGroupUnschedulable PodGroupConditionType = "Unschedulable"
 	PodGroupScheduled     PodGroupConditionType = "Scheduled"
-	// PodGroupSupported is False when the spec asks for something that Lockstep does not act on; the message names it.
+	// PodGroupSupported is False if the spec has a feature that Lockstep does not support. The
+	// message names the feature.
 	PodGroupSupported PodGroupConditionType = "Supported"
 )
 
-// ConditionValid is a condition of PodGroups and Queues: False when the object cannot be read. The message names the field.
+// ConditionValid is the type of a condition of PodGroups and Queues. It is False if the object
+// cannot be decoded; the message names the field.
 const ConditionValid = "Valid"
 
 // Reasons of a PodGroup's conditions.
@@ -40,7 +42,8 @@ const (
 	ReasonNotEnoughPodsOfTask = "NotEnoughPodsOfTask"
 )
 
-// NetworkTopologyMode says whether a network topology constraint must hold.
+// NetworkTopologyMode is hard if a network topology constraint must hold, and soft if it is only
+// preferred.
 // +kubebuilder:validation:Enum=hard;soft
 type NetworkTopologyMode string
 
@@ -50,10 +53,11 @@ const (
 	SoftNetworkTopology NetworkTopologyMode = "soft"
 )
 
-// NetworkTopologySpec keeps pods near each other in the network. The two ways to name the tier exclude each other.
+// NetworkTopologySpec keeps pods near each other in the network. At most one of HighestTierAllowed
+// and HighestTierName may be set.
 // +kubebuilder:validation:XValidation:rule="!(has(self.highestTierAllowed) && has(self.highestTierName))",message="highestTierAllowed and highestTierName must not both be set",fieldPath=".highestTierName"
 type NetworkTopologySpec struct {
-	// Mode says whether the constraint must hold (hard) or is a wish (soft).
+	// Mode is hard if the constraint must hold, and soft if it is only preferred.
 	// +optional
 	// +kubebuilder:default=hard
 	Mode NetworkTopologyMode `json:"mode,omitempty"`
@@ -61,13 +65,15 @@ type NetworkTopologySpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	HighestTierAllowed *int `json:"highestTierAllowed,omitempty"`
-	// HighestTierName is the same by the tier's name.
+	// HighestTierName is the name of the highest tier of the network that may lie between two of
+	// the pods.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	HighestTierName string `json:"highestTierName,omitempty"`
 }
 
-// PodGroup is a gang: pods that get nodes together, or not at all. Pods join it by GroupNameAnnotation.
+// PodGroup is a gang: pods that get nodes together, or not at all. Pods join a PodGroup by the
+// annotation scheduling.k8s.io/group-name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -88,13 +94,15 @@ type PodGroup struct {
 	Status PodGroupStatus `json:"status,omitempty"`
 }
 
-// PodGroupSpec says what the gang needs.
+// PodGroupSpec is the specification of a gang.
 type PodGroupSpec struct {
-	// MinMember is how many pods must get nodes together, or none does.
+	// MinMember is the minimum number of pods that must get nodes together; otherwise none gets
+	// one.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinMember int32 `json:"minMember,omitempty"`
-	// MinTaskMember is the same for each task: pods with that task-spec annotation.
+	// MinTaskMember is the minimum of each task, by the task's name in the pods' annotation
+	// volcano.sh/task-spec.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1024
 	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k] >= 0)",message="must not be negative"
@@ -105,17 +113,18 @@ type PodGroupSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Queue string `json:"queue,omitempty"`
-	// PriorityClassName orders the gang among those of its queue.
+	// PriorityClassName is the priority class by which the gangs of a queue are ordered.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PriorityClassName string `json:"priorityClassName,omitempty"`
-	// MinResources is what the gang's minimum needs in all. It is not needed for placement, which counts the pods.
+	// MinResources is the total request of the gang's minimum. Placement does not need it, because
+	// it adds up the pods' requests.
 	// +optional
 	MinResources *corev1.ResourceList `json:"minResources,omitempty"`
 	// NetworkTopology keeps the gang's pods near each other.
 	// +optional
 	NetworkTopology *NetworkTopologySpec `json:"networkTopology,omitempty"`
-	// SubGroupPolicy divides the gang into smaller gangs.
+	// SubGroupPolicy divides the gang into sub-groups.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	SubGroupPolicy []SubGroupPolicySpec `json:"subGroupPolicy,omitempty"`
@@ -123,32 +132,34 @@ type PodGroupSpec struct {
 
 // SubGroupPolicySpec divides some of a PodGroup's pods into gangs of their own.
 type SubGroupPolicySpec struct {
-	// Name tells the policies apart.
+	// Name is the name of the policy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
 	// NetworkTopology keeps each sub-group's pods near each other.
 	// +optional
 	NetworkTopology *NetworkTopologySpec `json:"networkTopology,omitempty"`
-	// SubGroupSize is how many pods of a sub-group get nodes together, or none does.
+	// SubGroupSize is the number of pods of a sub-group that must get nodes together; otherwise
+	// none gets one.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	SubGroupSize *int32 `json:"subGroupSize,omitempty"`
-	// MinSubGroups is how many sub-groups get nodes together, or none does.
+	// MinSubGroups is the minimum number of sub-groups that must get nodes together; otherwise none
+	// gets any.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	MinSubGroups *int32 `json:"minSubGroups,omitempty"`
-	// LabelSelector picks the pods that the policy is about.
+	// LabelSelector selects the pods to which the policy applies.
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
-	// MatchLabelKeys are the labels whose values tell the sub-groups apart.
+	// MatchLabelKeys are labels: pods with the same values of these labels form a sub-group.
 	// +optional
 	MatchLabelKeys []string `json:"matchLabelKeys,omitempty"`
 }
 
-// PodGroupStatus is what has become of the gang.
+// PodGroupStatus is the state of a gang.
 type PodGroupStatus struct {
 	// +optional
 	Phase PodGroupPhase `json:"phase,omitempty"`
@@ -169,15 +180,15 @@ type PodGroupCondition struct {
 	Type PodGroupConditionType `json:"type,omitempty"`
 	// +optional
 	Status corev1.ConditionStatus `json:"status,omitempty"`
-	// TransitionID is kept for Volcano's clients; Lockstep leaves it empty.
+	// TransitionID exists for Volcano's clients; Lockstep leaves it empty.
 	// +optional
 	TransitionID string `json:"transitionID,omitempty"`
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
-	// Reason is a CamelCase word.
+	// Reason is the reason for the status, as a CamelCase word.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message is a sentence for people.
+	// Message is a human-readable explanation.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// QueueState says whether a queue takes new work.
+// QueueState is the state of a queue. Only an open queue accepts new work.
 // +kubebuilder:validation:Enum="";Open;Closed;Closing;Unknown
 type QueueState string
 
@@ -13,25 +13,25 @@ type QueueState string
 const (
 	QueueOpen    QueueState = "Open"
 	QueueClosed  QueueState = "Closed"
-	QueueClosing QueueState = "Closing" // closed, and work that was accepted before has not ended
+	QueueClosing QueueState = "Closing" // closed, but work that was accepted before has not ended
 	QueueUnknown QueueState = "Unknown"
 )
 
-// DequeueStrategy says what a job at the head of a queue that cannot start does to those behind it.
+// DequeueStrategy says what happens to the jobs behind one that cannot start.
 // +kubebuilder:validation:Enum=fifo;traverse
 type DequeueStrategy string
 
 // The dequeue strategies.
 const (
-	DequeueFIFO     DequeueStrategy = "fifo"     // those behind wait
-	DequeueTraverse DequeueStrategy = "traverse" // those behind are tried
+	DequeueFIFO     DequeueStrategy = "fifo"     // the jobs behind it wait, too
+	DequeueTraverse DequeueStrategy = "traverse" // the jobs behind it may start before it
 )
 
-// QueueSupported is the type of the condition that is False when the spec asks for something that Lockstep does not act
-// on; the message names it.
+// QueueSupported is the type of a condition that is False if the spec has a feature that Lockstep
+// does not support. The message names the feature.
 const QueueSupported = "Supported"
 
-// Queue is a share of the cluster.
+// Queue gives its jobs and PodGroups a share of the cluster.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -52,37 +52,40 @@ type Queue struct {
 	Status QueueStatus `json:"status,omitempty"`
 }
 
-// QueueSpec says how much of the cluster a queue may use, and when it must give it back.
+// QueueSpec is the specification of a queue: how much of the cluster it may use, and when other
+// queues may claim it back.
 type QueueSpec struct {
-	// Weight is the queue's share relative to its siblings'.
+	// Weight is the queue's share relative to the queues with the same parent.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Weight int32 `json:"weight,omitempty"`
-	// Capability is the most that the queue may use; a resource that is not listed is not limited.
+	// Capability is the hard limit of what the queue may use. Resources that are not listed are not
+	// limited.
 	// +optional
 	Capability corev1.ResourceList `json:"capability,omitempty"`
-	// Deserved is what the queue may claim back when others have borrowed it.
+	// Deserved is the amount that the queue may claim back when other queues use it.
 	// +optional
 	Deserved corev1.ResourceList `json:"deserved,omitempty"`
-	// Guarantee is kept free for the queue.
+	// Guarantee is the amount that is kept free for the queue.
 	// +optional
 	Guarantee Guarantee `json:"guarantee,omitempty"`
-	// Reclaimable says whether other queues may claim back what this one uses above its share.
+	// Reclaimable is true if other queues may claim back what this queue uses above its share.
 	// +optional
 	// +kubebuilder:default=true
 	Reclaimable *bool `json:"reclaimable,omitempty"`
-	// Priority orders queues, higher first.
+	// Priority orders queues; higher values come first.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Priority int32 `json:"priority,omitempty"`
-	// Parent is the queue of which this one is a part; empty means root.
+	// Parent is the queue whose share this queue divides with its siblings; empty means root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	Parent string `json:"parent,omitempty"`
-	// DequeueStrategy says what a job at the head of the queue that cannot start does to those behind it.
+	// DequeueStrategy says what happens to the jobs behind one that cannot start: with fifo they
+	// wait, with traverse they may start before it.
 	// +optional
 	// +kubebuilder:default=traverse
 	DequeueStrategy DequeueStrategy `json:"dequeueStrategy,omitempty"`
@@ -92,13 +95,13 @@ type QueueSpec struct {
 	// ExtendClusters lists other clusters that the queue's work may go to.
 	// +optional
 	ExtendClusters []Cluster `json:"extendClusters,omitempty"`
-	// Type is free text.
+	// Type is a free text.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Type string `json:"type,omitempty"`
 }
 
-// Guarantee is what is kept free for a queue.
+// Guarantee is the amount of resources that is kept free for a queue.
 type Guarantee struct {
 	// +optional
 	Resource corev1.ResourceList `json:"resource,omitempty"`
@@ -112,7 +115,7 @@ type Affinity struct {
 	NodeGroupAntiAffinity *NodeGroupAntiAffinity `json:"nodeGroupAntiAffinity,omitempty"`
 }
 
-// NodeGroupAffinity lists the groups of nodes that a queue must or would like to use.
+// NodeGroupAffinity lists the groups of nodes that a queue must use, or should use if possible.
 type NodeGroupAffinity struct {
 	// +optional
 	RequiredDuringSchedulingIgnoredDuringExecution []string `json:"requiredDuringSchedulingIgnoredDuringExecution,omitempty"`
@@ -120,7 +123,8 @@ type NodeGroupAffinity struct {
 	PreferredDuringSchedulingIgnoredDuringExecution []string `json:"preferredDuringSchedulingIgnoredDuringExecution,omitempty"`
 }
 
-// NodeGroupAntiAffinity lists the groups of nodes that a queue must not or would rather not use.
+// NodeGroupAntiAffinity lists the groups of nodes that a queue must not use, or should avoid if
+// possible.
 type NodeGroupAntiAffinity struct {
 	// +optional
 	RequiredDuringSchedulingIgnoredDuringExecution []string `json:"requiredDuringSchedulingIgnoredDuringExecution,omitempty"`
@@ -138,7 +142,7 @@ type Cluster struct {
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
 }
 
-// QueueStatus is what a queue holds.
+// QueueStatus is the state of a queue and the resources that it uses.
 type QueueStatus struct {
 	// +optional
 	State QueueState `json:"state,omitempty"`
@@ -153,20 +157,20 @@ type QueueStatus struct {
 	Inqueue int32 `json:"inqueue,omitempty"`
 	// +optional
 	Completed int32 `json:"completed,omitempty"`
-	// Reservation is what has been set aside for the guarantee.
+	// Reservation is the nodes and resources that have been set aside for the guarantee.
 	// +optional
 	Reservation Reservation `json:"reservation,omitempty"`
-	// Allocated is what the queue's pods request.
+	// Allocated is the total request of the queue's pods that have nodes.
 	// +optional
 	Allocated corev1.ResourceList `json:"allocated,omitempty"`
-	// Conditions say what else is to be known, for example what of the spec is not acted on.
+	// Conditions are further facts about the queue, for example that it cannot be decoded (Valid).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Reservation is what has been set aside for a queue.
+// Reservation is the nodes and resources that have been set aside for a queue.
 type Reservation struct {
 	// +optional
 	Nodes []string `json:"nodes,omitempty"`

@@ -1,6 +1,7 @@
 package v1alpha1
 
-// What a pod asks of its node's CPUs, in three languages: Lockstep's own, and those of ACK and Koordinator.
+// Annotations and labels by which a pod requests CPUs of its node, in three formats: Lockstep's
+// own, and those of ACK and Koordinator.
 const (
 	RequestAnnotation = "cpu.lockstep.dev/request"
 
@@ -13,25 +14,26 @@ const (
 	KoordinatorNUMASpecAnnotation = "scheduling.koordinator.sh/numa-topology-spec"
 )
 
-// MoveAnnotation on a pod, with the value "false", keeps it on the CPUs that it was given first.
+// MoveAnnotation with the value "false" on a pod keeps the pod on the CPUs that it was given first.
 const MoveAnnotation = "cpu.lockstep.dev/move"
 
-// AgentLabel is on the pods and leases of agents.
+// AgentLabel is a label of the pods and leases of agents.
 const AgentLabel = "topology.lockstep.dev/agent"
 
-// Which CPUs a pod was given. Lockstep's own form is always written, the others to pods that asked in their language.
+// Annotations with the CPUs that a pod was given. Lockstep's own format is always written; the
+// other formats are written to pods whose request used them.
 const (
 	ResultAnnotation            = "cpu.lockstep.dev/result"
 	ACKResultAnnotation         = "cpuset"
 	KoordinatorResultAnnotation = "scheduling.koordinator.sh/resource-status"
 )
 
-// ResultAnnotations are all annotations by which a pod is told its CPUs.
+// ResultAnnotations returns the annotations with a pod's CPUs, in all formats.
 func ResultAnnotations() []string {
 	return []string{ResultAnnotation, ACKResultAnnotation, KoordinatorResultAnnotation}
 }
 
-// IsRequestAnnotation says whether a pod's annotation is part of what it asks of its node's CPUs.
+// IsRequestAnnotation reports whether a pod's annotation is part of a request for CPUs.
 func IsRequestAnnotation(key string) bool {
 	switch key {
 	case RequestAnnotation, ACKSchedulerAnnotation, ACKPolicyAnnotation, KoordinatorSpecAnnotation, KoordinatorNUMASpecAnnotation:
@@ -40,7 +42,8 @@ func IsRequestAnnotation(key string) bool {
 	return false
 }
 
-// RequestAnnotations are those of a pod's annotations that ask for CPUs, or nil.
+// RequestAnnotations returns those of a pod's annotations that request CPUs, or nil if there are
+// none.
 func RequestAnnotations(annotations map[string]string) map[string]string {
 	var out map[string]string
 	for key, value := range annotations {

@@ -8,7 +8,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:Pattern=`^([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)?$`
 type CPUList string
 
-// ApplyMode is how the agent brings CPU sets to containers.
+// ApplyMode is how the agent applies CPU sets to containers.
 // +kubebuilder:validation:Enum=NRI;Files;Observe
 type ApplyMode string
 
@@ -23,16 +23,17 @@ const (
 const (
 	// NodeReady is True while the agent applies CPU sets on the node. The agent writes it.
 	NodeReady = "Ready"
-	// AgentAlive is False when the agent has not been heard of for a while: its pod is not ready, or its lease has run out.
-	// The manager writes it, when that changes. Pods that ask for CPUs do not go to such a node.
+	// AgentAlive is False if the agent's pod is not ready, or the agent's lease has expired. The
+	// manager writes it when it changes. Pods that request CPUs are not placed on such a node.
 	AgentAlive = "AgentAlive"
 )
 
-// ReasonObserving is the reason of NodeReady when the agent was told to write nothing. Pods that ask for CPUs go to such a
-// node all the same: for looking at what would be chosen.
+// ReasonObserving is the reason of NodeReady if the agent is configured to write nothing. Pods that
+// request CPUs are still placed on such a node, so that users can see which CPUs would be chosen.
 const ReasonObserving = "Observing"
 
-// NodeTopology says what the processors of the node of the same name look like, and what the node's agent reports.
+// NodeTopology describes the processors of the node of the same name, and what the node's agent
+// reports.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -57,26 +58,27 @@ type NodeTopology struct {
 
 	// +required
 	Spec NodeTopologySpec `json:"spec"`
-	// Repack asks the manager to move pinned pods within the node, so that whole L3 domains become free. It is not part of
-	// the spec, which is the agent's; whoever sets it needs the verb "repack" on nodetopologies.
+	// Repack requests that the manager moves pinned pods within the node, so that whole L3 domains
+	// become free. It is not a part of the spec, which the agent writes. A user who sets it needs
+	// the verb "repack" on nodetopologies.
 	// +optional
 	Repack *RepackRequest `json:"repack,omitempty"`
 	// +optional
 	Status NodeTopologyStatus `json:"status,omitempty"`
 }
 
-// RepackRequest asks for pinned pods to be moved within a node. It is carried out once for each ID.
+// RepackRequest is a request to move pinned pods within a node. It is carried out once for each ID.
 type RepackRequest struct {
-	// ID tells requests apart: another than status.repack.id is a new one.
+	// ID identifies the request. An ID that differs from status.repack.id is a new request.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
-	// MovesMax is the largest number of pods moved; 0 is no limit.
+	// MovesMax is the maximum number of pods moved; 0 means no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MovesMax int32 `json:"movesMax,omitempty"`
-	// CostMaxPercent is the largest cost, in CPUs moved for each 100 CPUs freed, where a CPU moved to another NUMA node
-	// counts twice; 0 is the default, 400.
+	// CostMaxPercent is the maximum cost: the number of CPUs moved for each 100 CPUs freed, where a
+	// CPU moved to another NUMA node counts twice. 0 means the default, 400.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
@@ -86,68 +88,69 @@ type RepackRequest struct {
 	StayInNUMA bool `json:"stayInNUMA,omitempty"`
 }
 
-// RepackPhase is how far a repack has come.
+// RepackPhase is the phase of a repack.
 // +kubebuilder:validation:Enum=Moving;Done;Failed
 type RepackPhase string
 
-// The phases. Done is also when there was nothing to win.
+// The phases of a repack. A repack for which there was nothing to do is Done.
 const (
 	RepackMoving RepackPhase = "Moving"
 	RepackDone   RepackPhase = "Done"
 	RepackFailed RepackPhase = "Failed"
 )
 
-// RepackStatus is what became of the last repack.
+// RepackStatus is the state of the last repack.
 type RepackStatus struct {
-	// ID is that of the request, or "policy" for moves that the manager made by its own configuration.
+	// ID is the ID of the request, or "policy" if the manager's configuration caused the repack.
 	// +kubebuilder:validation:MaxLength=64
 	ID    string      `json:"id"`
 	Phase RepackPhase `json:"phase"`
-	// Moves is how many pods have other CPUs now.
+	// Moves is the number of pods that were moved to other CPUs.
 	// +optional
 	Moves int32 `json:"moves,omitempty"`
-	// Freed are the L3 domains that became free by it, each as a CPU list.
+	// Freed lists the L3 domains that became free, each as a CPU list.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	Freed []CPUList `json:"freed,omitempty"`
-	// Message says why it failed, or what was not done.
+	// Message says why the repack failed, or which part of it was not done.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
-	// Started and Finished are when; Finished is absent while it is going on.
+	// Started and Finished are when the repack began and ended. Finished is absent until then.
 	// +optional
 	Started metav1.Time `json:"started,omitempty,omitzero"`
 	// +optional
 	Finished *metav1.Time `json:"finished,omitempty"`
 }
 
-// Liveness says how the node's agent shows that it is there. Exactly one field is set.
+// Liveness says how the node's agent shows that it is alive. Exactly one field is set.
 type Liveness struct {
-	// Pod is namespace/name of the pod that the agent runs in: its kubelet says whether it is ready, which costs no write
-	// of the agent's.
+	// Pod is the namespace/name of the pod in which the agent runs. The kubelet reports whether the
+	// pod is ready, so the agent need not write anything.
 	// +optional
 	// +kubebuilder:validation:MaxLength=320
 	Pod string `json:"pod,omitempty"`
-	// Lease is namespace/name of the lease that an agent renews which runs in no pod.
+	// Lease is the namespace/name of the lease that an agent outside a pod renews.
 	// +optional
 	// +kubebuilder:validation:MaxLength=320
 	Lease string `json:"lease,omitempty"`
 }
 
-// NodeTopologySpec is the machine, as sets of CPUs. It changes when the machine does: a CPU goes off line, the firmware
-// draws NUMA nodes anew. 256 CPUs take 1 to 2 kB.
+// NodeTopologySpec describes the machine, as sets of CPUs. It changes when the machine changes, for
+// example when a CPU goes offline or the firmware is set to other NUMA nodes. For 256 CPUs its size
+// is 1 to 2 kB.
 //
 // +structType=atomic
 // +kubebuilder:validation:XValidation:rule="self.numa.all(n, size(n.distances) == size(self.numa))",message="numa[*].distances: must have a distance for each NUMA node"
 // +kubebuilder:validation:XValidation:rule="self.numa.all(n, self.numa.exists_one(m, m.id == n.id))",message="numa[*].id: must differ among NUMA nodes"
 // +kubebuilder:validation:XValidation:rule="self.sockets.all(s, self.sockets.exists_one(t, t.id == s.id))",message="sockets[*].id: must differ among sockets"
 type NodeTopologySpec struct {
-	// Counts sums up the rest, for people.
+	// Counts summarizes the other fields for users.
 	// +optional
 	Counts Counts `json:"counts,omitempty,omitzero"`
-	// Cores lists the cores in groups: in each, the n-th CPUs of all lists are the threads of one core. ["0-63","64-127"]
-	// is 64 cores, the first of CPUs 0 and 64.
+	// Cores lists the cores in groups. In a group, the n-th CPUs of all lists are the threads of
+	// one core: ["0-63","64-127"] is 64 cores, the first of which has the CPUs 0 and 64.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -159,12 +162,12 @@ type NodeTopologySpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=128
 	Sockets []Socket `json:"sockets"`
-	// Dies lists the CPUs of each die; empty where each socket is one.
+	// Dies lists the CPUs of each die. It is empty if each socket is one die.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	Dies []CPUList `json:"dies,omitempty"`
-	// NUMA lists the memory nodes by ascending id, those without CPUs included.
+	// NUMA lists the NUMA nodes by ascending ID, including nodes without CPUs.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -175,18 +178,19 @@ type NodeTopologySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	L3 []L3Group `json:"l3,omitempty"`
-	// Efficient are the CPUs of the smaller kind of core on a machine with two kinds.
+	// Efficient lists the CPUs of the smaller cores on a machine with two kinds of cores.
 	// +optional
 	Efficient CPUList `json:"efficient,omitempty"`
-	// Offline CPUs are present and switched off.
+	// Offline lists the CPUs that are present and switched off.
 	// +optional
 	Offline CPUList `json:"offline,omitempty"`
-	// Isolated CPUs are kept from the kernel's load balancer (isolcpus=) and are not given out.
+	// Isolated lists the CPUs that are excluded from the kernel's load balancer (isolcpus=). They
+	// are not given to pods.
 	// +optional
 	Isolated CPUList `json:"isolated,omitempty"`
 }
 
-// Counts is how many of each a machine has.
+// Counts is the numbers of CPUs, cores, L3 domains, NUMA nodes and sockets of a machine.
 type Counts struct {
 	CPUs    int32 `json:"cpus"` // online
 	Cores   int32 `json:"cores"`
@@ -195,7 +199,7 @@ type Counts struct {
 	Sockets int32 `json:"sockets"`
 }
 
-// CoreGroup is a number of cores with equally many threads.
+// CoreGroup is a number of cores with the same number of threads.
 //
 // +kubebuilder:validation:MinItems=1
 // +kubebuilder:validation:MaxItems=16
@@ -208,7 +212,7 @@ type Socket struct {
 	CPUs CPUList `json:"cpus"`
 }
 
-// NUMANode is one memory node.
+// NUMANode is one NUMA node.
 type NUMANode struct {
 	// ID is the kernel's number of the node.
 	// +kubebuilder:validation:Minimum=0
@@ -218,7 +222,8 @@ type NUMANode struct {
 	// Memory is the node's memory in bytes.
 	// +kubebuilder:validation:Minimum=0
 	Memory int64 `json:"memory"`
-	// Distances are the firmware's distances to each NUMA node, in the order of the list; 10 is local.
+	// Distances are the firmware's distances to each NUMA node, in the order of spec.numa. 10 is
+	// the distance to the node itself.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:Minimum=0
@@ -226,9 +231,9 @@ type NUMANode struct {
 	Distances []int32 `json:"distances"`
 }
 
-// L3Group is all last-level caches of one size.
+// L3Group lists all last-level caches of one size.
 type L3Group struct {
-	// Bytes is the size of each cache; 0 if unknown.
+	// Bytes is the size of each cache, in bytes; 0 if unknown.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Bytes int64 `json:"bytes,omitempty"`
@@ -238,10 +243,10 @@ type L3Group struct {
 	Domains []CPUList `json:"domains"`
 }
 
-// NodeTopologyStatus is what the node's agent reports. The scheduler gives out neither Reserved CPUs nor those of
-// KubeletPins.
+// NodeTopologyStatus is what the node's agent reports. The scheduler gives pods neither the CPUs of
+// Reserved nor those of KubeletPins.
 type NodeTopologyStatus struct {
-	// AgentVersion is the version of the agent that wrote this.
+	// AgentVersion is the version of the agent that wrote the status.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	AgentVersion string `json:"agentVersion,omitempty"`
@@ -252,46 +257,48 @@ type NodeTopologyStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=8
 	Cgroups string `json:"cgroups,omitempty"`
-	// Reserved CPUs are kept for the system: by the kubelet's reserved CPUs, or by the agent's own setting.
+	// Reserved lists the CPUs that are kept for the system, by the kubelet's reserved CPUs or by
+	// the agent's own setting.
 	// +optional
 	Reserved CPUList `json:"reserved,omitempty"`
-	// Shared are the CPUs on which everything runs that is not pinned.
+	// Shared lists the CPUs of the shared pool, on which everything runs that is not pinned.
 	// +optional
 	Shared CPUList `json:"shared,omitempty"`
-	// Pinned is how many containers have the CPU set that their pod's annotation says.
+	// Pinned is the number of containers that have the CPU set of their pod's annotation.
 	// +optional
 	Pinned int32 `json:"pinned,omitempty"`
-	// Moved is the number of the last move of a pod to other CPUs that is complete: no process is left on the CPUs that
-	// it was moved away from.
+	// Moved is the sequence number of the last completed move of a pod to other CPUs. A move is
+	// complete when no process is left on the CPUs from which the pod was moved.
 	// +optional
 	Moved int64 `json:"moved,omitempty"`
-	// Liveness says how the agent shows that it is there. Without it, it is taken to be.
+	// Liveness says how the agent shows that it is alive. If it is not set, the agent is assumed to
+	// be alive.
 	// +optional
 	Liveness *Liveness `json:"liveness,omitempty"`
-	// Repack is what became of the last repack. The manager writes it.
+	// Repack is the state of the last repack. The manager writes it.
 	// +optional
 	Repack *RepackStatus `json:"repack,omitempty"`
-	// KubeletPins are the containers that the kubelet's own static CPU manager has pinned.
+	// KubeletPins lists the containers that the kubelet's static CPU manager has pinned.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	KubeletPins []KubeletPin `json:"kubeletPins,omitempty"`
-	// Problems are containers whose CPU set is not what it should be. At most 16 are listed.
+	// Problems lists containers that do not have the CPU set that they should have, at most 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Problems []Problem `json:"problems,omitempty"`
-	// Conditions: Ready says whether CPU sets are being applied, and if not, why; AgentAlive, which the manager writes,
-	// whether the agent is there.
+	// Conditions has the types Ready, which is True while CPU sets are applied, and AgentAlive,
+	// which the manager writes and which is False if the agent is not alive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// KubeletPin is a container that the kubelet has pinned by itself.
+// KubeletPin is a container that the kubelet has pinned.
 type KubeletPin struct {
-	// PodUID is the pod's uid.
+	// PodUID is the UID of the container's pod.
 	// +kubebuilder:validation:MaxLength=64
 	PodUID string `json:"podUID"`
 	// +kubebuilder:validation:MaxLength=63
@@ -299,15 +306,15 @@ type KubeletPin struct {
 	CPUs      CPUList `json:"cpus"`
 }
 
-// Problem is a container whose CPU set is not what it should be.
+// Problem is a container that does not have the CPU set that it should have.
 type Problem struct {
-	// Pod is namespace/name.
+	// Pod is the namespace/name of the container's pod.
 	// +kubebuilder:validation:MaxLength=320
 	Pod string `json:"pod"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Container string `json:"container,omitempty"`
-	// Message says what is wrong. It does not change while the cause is the same.
+	// Message describes the problem. It stays the same as long as the cause does.
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message"`
 }

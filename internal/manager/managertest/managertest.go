@@ -1,4 +1,4 @@
-// Package managertest runs managers for tests: in the test's process, or as a process of their own
+// Package managertest runs managers for tests: in the test's process, or in a process of their own
 // that can be killed.
 //
 //	func TestMain(m *testing.M) { managertest.Main(m, localtest.WithControllerManager(), localtest.WithInstall()) }
@@ -32,9 +32,9 @@ func Main(m *testing.M, options ...localtest.Option) {
 // Option changes the configuration of a manager.
 type Option func(*manager.Config)
 
-// Run runs a manager of a cluster in this process until stop is called. stop returns the result of
-// the manager, also when called again. The manager connects through a proxy, so that Refuse, Hold,
-// Delay and Lose act on the same requests as in production.
+// Run runs a manager of a cluster in this process until stop is called. Every call of stop returns
+// the result of the manager. The manager connects through a proxy, so that Refuse, Hold, Delay and
+// Lose act on the same requests as in production.
 func Run(c *localcluster.Cluster, options ...Option) (stop func() error, err error) {
 	proxy, err := localtest.Proxy(c)
 	if err != nil {

@@ -57,13 +57,13 @@ func Refuse(t testing.TB, match func(*http.Request) bool) (times func() int, rel
 }
 
 // Hold delays the answers to matching requests of this process's managers, like a slow network: the
-// server has carried the request out, and the manager does not know. there is closed when an answer
-// is held; release lets all of them go.
+// server has carried the request out, and the manager does not know. there is closed when the first
+// answer is delayed; release ends all delays.
 func Hold(t testing.TB, match func(*http.Request) bool) (there <-chan struct{}, release func()) {
 	return newHold(t, &hold{match: match})
 }
 
-// Delay is Hold for requests before they reach the server: they arrive late.
+// Delay is like Hold, but delays the requests on their way to the server.
 func Delay(t testing.TB, match func(*http.Request) bool) (there <-chan struct{}, release func()) {
 	return newHold(t, &hold{match: match, before: true})
 }

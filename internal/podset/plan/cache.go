@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Cache makes equal plans of different owners one object, because the scheduler compiles a class
-// once per object. Uses of a plan are counted, and a plan is dropped with its last use. Cache is
-// safe for concurrent use.
+// Cache replaces equal plans of different owners by one object, because the scheduler compiles a
+// pod class once per object. The uses of a plan are counted, and a plan is dropped with its last
+// use. Cache is safe for concurrent use.
 type Cache struct {
 	mu    sync.Mutex
 	byKey map[[sha256.Size]byte]*entry

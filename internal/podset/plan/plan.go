@@ -1,5 +1,5 @@
-// Package plan makes the pods that represent equal pods in placement. It is pure, except for the
-// Cache.
+// Package plan makes pod plans: the pods that represent equal pods in placement. It is pure, except
+// for the Cache.
 package plan
 
 import (
@@ -12,10 +12,11 @@ import (
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// Of returns the pod that the API server will make of base, as far as placement reads it:
-// requests default to limits, and to the defaults of the namespace's LimitRanges. Fields that
-// placement does not read are omitted, so that the plans of equal pods are equal whatever their
-// owner, whose name is in the label ownerLabel. base is not modified.
+// Of returns the plan of base: the fields that placement reads, as the API server will set them.
+// Requests default to limits, and to the defaults in ranges, the LimitRanges of the namespace.
+// Other fields are omitted, so that equal pods of different owners have equal plans. ownerLabel is
+// the label with the owner's name; it is omitted unless affinity or spread constraints may select
+// it. base is not modified.
 func Of(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev1.Pod {
 	s := &base.Spec
 	p := &corev1.Pod{Spec: corev1.PodSpec{
@@ -40,7 +41,7 @@ func Of(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev
 		portsOfHost(s.InitContainers, p.Spec.InitContainers)
 	}
 	for _, v := range s.Volumes {
-		// Volumes of files on the node do not restrict placement.
+		// Volumes whose files the kubelet provides on any node do not restrict placement.
 		if v.ConfigMap == nil && v.Secret == nil && v.EmptyDir == nil && v.Projected == nil && v.DownwardAPI == nil && v.HostPath == nil {
 			p.Spec.Volumes = append(p.Spec.Volumes, v)
 		}
@@ -54,7 +55,7 @@ func Of(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev
 	return p
 }
 
-// Ranges returns the LimitRanges of a namespace, by name.
+// Ranges returns the LimitRanges of a namespace, sorted by name.
 func Ranges(all []*corev1.LimitRange, namespace string) []*corev1.LimitRange {
 	out := slices.DeleteFunc(slices.Clone(all), func(l *corev1.LimitRange) bool { return l.Namespace != namespace })
 	slices.SortFunc(out, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
@@ -139,7 +140,7 @@ func Matches(plan, stored *corev1.Pod) bool {
 		len(stored.Spec.Overhead) == len(plan.Spec.Overhead)
 }
 
-// sameCPURequest reports whether the stored pod still asks for the CPUs that it was given.
+// sameCPURequest reports whether the stored pod still requests the CPUs that placement gave it.
 func sameCPURequest(plan, stored *corev1.Pod) bool {
 	if !maps.Equal(plan.Annotations, topology.RequestAnnotations(stored.Annotations)) {
 		return false

@@ -1,4 +1,4 @@
-// Package podsettest is a small world for tests of controllers that have pods: an API server that
+// Package podsettest simulates the surroundings of a controller that has pods: an API server that
 // stores pods, a watch that may be late or break, a writer whose answers come in any order, and a
 // scheduler. Nothing happens by itself: a test makes the steps.
 package podsettest
@@ -32,16 +32,16 @@ const Node = "node"
 type World struct {
 	// Fail ends the test.
 	Fail func(format string, args ...any)
-	// Show is called when the watch shows a pod, which gone says is deleted.
+	// Show is called when the watch shows a pod. gone means that the pod was deleted.
 	Show func(p *corev1.Pod, gone bool)
-	// Refuse returns the error with which the server refuses a create, or nil; may be nil.
+	// Refuse, if not nil, returns the error with which the server refuses a create, or nil.
 	Refuse func(*corev1.Pod) error
 	// Choose returns a number from 0 to n-1.
 	Choose func(what string, n int) int
 	// Calm means that the server refuses no deletions, that gangs are withdrawn in time, and that
 	// the watch is not late.
 	Calm bool
-	// Room is the number of pods that have room on the node.
+	// Room is the number of pods that fit on the node.
 	Room int
 
 	Server  map[string]*corev1.Pod // by name
@@ -53,7 +53,7 @@ type World struct {
 
 	writes  []*write
 	gangs   map[string]*scheduler.Gang
-	late    []*scheduler.Gang // withdrawn or replaced, while they are being placed
+	late    []*scheduler.Gang // withdrawn or replaced while they were being placed
 	assumed map[string]assumption
 	// assumptions is the number of assumptions made so far.
 	assumptions cluster.Assumption
@@ -65,7 +65,7 @@ type change struct {
 	version int
 }
 
-// assumption is room for a pod that the server does not know of.
+// assumption is a reservation that the watch has not confirmed yet.
 type assumption struct {
 	id        cluster.Assumption
 	binds     types.UID // the pod exists, and is to be bound
@@ -73,8 +73,8 @@ type assumption struct {
 }
 
 type write struct {
-	creates string // name of the pod, or ""
-	do      func() // at the server; nil when it is done
+	creates string // name of the pod to create, or ""
+	do      func() // carries out the write at the server; nil when that is done
 	answer  func()
 }
 
@@ -94,7 +94,7 @@ func (w *World) Idle() bool {
 // Writes returns the number of writes without an answer.
 func (w *World) Writes() int { return len(w.writes) }
 
-// Assumed returns the names of the pods for which there is room that the server does not know of.
+// Assumed returns the sorted names of the pods with a reservation that the watch has not confirmed.
 func (w *World) Assumed() []string { return slices.Sorted(maps.Keys(w.assumed)) }
 
 // Step makes a random step: a write is carried out or answered, a gang is placed or told to wait,
@@ -141,7 +141,7 @@ func (w *World) Watch() {
 	w.show(c.pod, c.gone)
 }
 
-// Relist has the watch break: changes are lost, and the cache is filled anew.
+// Relist breaks the watch: pending changes are lost, and the cache is filled by a new list.
 func (w *World) Relist() {
 	w.changes, w.seen = nil, w.version
 	for _, name := range slices.Sorted(maps.Keys(w.cache)) {
@@ -159,8 +159,9 @@ func (w *World) Relist() {
 	}
 }
 
-// Restart forgets everything that a manager knew, and its writes that are not answered: some have
-// been carried out. The watch shows what the server has.
+// Restart simulates a restart of the manager: requests, reservations and unanswered writes are
+// lost, although the server may have carried out some of the writes. The watch then shows all pods
+// of the server.
 func (w *World) Restart() {
 	w.writes, w.late = nil, nil
 	clear(w.gangs)
@@ -403,7 +404,7 @@ func (w *World) PatchVersion(_ apiwriter.Meta, o apiwriter.Object, _ bool, _ []b
 // Event implements apiwriter.Writer.
 func (*World) Event(apiwriter.Object, string, string, string) {}
 
-// Lag implements apiwriter.Writer.
+// Latency implements apiwriter.Writer.
 func (*World) Latency() time.Duration { return 0 }
 
 // Flush implements apiwriter.Writer.
