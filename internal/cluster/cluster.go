@@ -51,8 +51,8 @@ type Cluster struct {
 	generation int64
 	nodes      map[string]*node
 	recent     *list.List // of *node, most recently changed first
-	// gone is the number of entries of recent without a node object, kept so that views learn of
-	// their removal.
+	// gone is the number of entries of recent without a node object. They are kept so that views
+	// learn of the removal.
 	gone      int
 	purged    int64 // removals up to this generation are no longer in recent
 	total     place.Vector
@@ -67,7 +67,7 @@ type Cluster struct {
 	groupPods   map[types.NamespacedName]map[*pod]struct{}
 	priorities  priorities
 	machines    machines
-	pins        bool // a machine, or a pod that holds CPUs, has been seen
+	pins        bool // a machine, or a pod that was assigned CPUs, has been seen
 	changes     Changes
 	listenRoom  bool
 	listenPods  bool
@@ -100,12 +100,12 @@ type pod struct {
 	reserved reservation
 }
 
-// assumedBy reports whether the pod has this assumption.
+// assumedBy reports whether the pod has this assumption, or any if which is 0. p may be nil.
 func (p *pod) assumedBy(which Assumption) bool {
 	return p != nil && p.assume != nil && (which == 0 || p.assume.id == which)
 }
 
-// assumption is the node that the scheduler decided on.
+// assumption is a decision of the scheduler that the watch has not shown.
 type assumption struct {
 	id    Assumption
 	node  string
@@ -172,9 +172,9 @@ func New(cfg Config) *Cluster {
 // Dims returns the dimensions of the model's vectors.
 func (c *Cluster) Dims() *place.Dims { return c.dims }
 
-// Assumption identifies one assumption of a pod: a late answer to the write of an earlier pod of the
-// same name must not end that of its successor. The zero value stands for the present one, whichever
-// that is.
+// Assumption identifies one assumption of a pod, so that a late answer to the write of an earlier
+// pod does not end the assumption of a later pod of the same name. The zero value stands for the
+// pod's present assumption.
 type Assumption uint64
 
 // Assume assigns a pod to a node before the API server knows. If a pod of that name exists without
@@ -209,8 +209,8 @@ func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, cl
 }
 
 // Confirm records that the assumed pod was written, by a create with its node or a binding, with
-// the resulting UID and resource version. It does nothing if the watch was faster, or if the
-// assumption is gone.
+// the resulting UID and resource version. It does nothing if the pod no longer has the assumption,
+// for example because the watch was faster, or if the assumption is for another UID.
 func (c *Cluster) Confirm(name types.NamespacedName, which Assumption, uid types.UID, resourceVersion string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,8 +224,8 @@ func (c *Cluster) Confirm(name types.NamespacedName, which Assumption, uid types
 	p.assume.uid, p.assume.version = uid, resourceVersion
 }
 
-// Forget removes an assumption: the pod could not be written. It does nothing if the watch has
-// shown the pod with a node, or if the assumption is gone.
+// Forget removes the assumption of a pod that could not be written. It does nothing if the pod no
+// longer has the assumption, for example because the watch has shown the pod with a node.
 func (c *Cluster) Forget(name types.NamespacedName, which Assumption) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -121,7 +121,8 @@ func TestTheLifeOfAPod(t *testing.T) {
 	}
 }
 
-// TestTheAnswerToAnEarlierWriteChangesNothing: two pods of one name, one after the other.
+// TestTheAnswerToAnEarlierWriteChangesNothing checks that the answer to the write of a pod does not
+// change the assumption of a later pod of the same name.
 func TestTheAnswerToAnEarlierWriteChangesNothing(t *testing.T) {
 	name := types.NamespacedName{Namespace: "ns", Name: "p"}
 	c := New(Config{})

@@ -14,7 +14,7 @@ type Refusal struct {
 	controlloop.Backoff
 }
 
-// Note notes a refusal and returns the time until the next attempt.
+// Note records a refusal and returns the time until the next attempt.
 func (r *Refusal) Note(now time.Time, reason, message string) time.Duration {
 	r.Failed(now)
 	r.Reason, r.Message = reason, message

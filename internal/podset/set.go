@@ -32,10 +32,10 @@ type Model interface {
 	Confirm(pod types.NamespacedName, which cluster.Assumption, uid types.UID, resourceVersion string)
 	// UpsertPod updates the model with a pod as the API server has it, ahead of the watch.
 	UpsertPod(pod *corev1.Pod)
-	// Forget releases the room assumed for a pod that will not be created.
+	// Forget releases the reservation assumed for a pod that will not be created.
 	Forget(pod types.NamespacedName, which cluster.Assumption)
-	// Priority returns the value of a PriorityClass, and whether the class exists. An empty name
-	// means the default class.
+	// Priority returns the value of a PriorityClass, and false if the class does not exist. An
+	// empty name means the default class.
 	Priority(class string) (int32, bool)
 }
 

@@ -374,8 +374,8 @@ func TestAWriteThatWaitsIsOvertaken(t *testing.T) {
 	}
 }
 
-// TestALateAnswerKeepsTheRoomOfTheNextPod: a pod is shown and gone before its create is answered. The
-// answer comes when the next pod of that name has its room, and is not about that.
+// TestALateAnswerKeepsTheRoomOfTheNextPod checks that the answer to a create keeps the reservation
+// of the next pod of the same name, if the watch showed the first pod and its deletion before.
 func TestALateAnswerKeepsTheRoomOfTheNextPod(t *testing.T) {
 	schedule := 0
 	g := newGang(podsettest.New(func(what string, _ int) int {
@@ -411,7 +411,8 @@ func TestALateAnswerKeepsTheRoomOfTheNextPod(t *testing.T) {
 	}
 }
 
-// TestAPodThatWasDeletedUnseen is created and deleted while the watch is broken.
+// TestAPodThatWasDeletedUnseen checks that Unseen reports a pod that was created and deleted while
+// the watch was broken.
 func TestAPodThatWasDeletedUnseen(t *testing.T) {
 	g := newGang(podsettest.New(func(string, int) int { return 0 }, t.Fatalf), 1, 1)
 	g.group.BindLater = true

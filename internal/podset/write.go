@@ -19,11 +19,11 @@ import (
 type write struct {
 	Ref
 	node        string
-	annotations map[string]string // the CPUs that the pod was given, if it asked for CPUs
+	annotations map[string]string // the CPUs that the pod was given, if it requested CPUs
 	assumption  cluster.Assumption
 }
 
-// Create has the pod of an absent slot created without a node.
+// Create creates the pod of an absent slot without a node, at the next Pump.
 func (s *Set) Create(r Ref) { s.plan(Creating, write{Ref: r}) }
 
 func (s *Set) plan(to State, w write) {

@@ -68,7 +68,7 @@ type change struct {
 // assumption is a reservation that the watch has not confirmed yet.
 type assumption struct {
 	id        cluster.Assumption
-	binds     types.UID // the pod exists, and is to be bound
+	binds     types.UID // UID of the existing pod that is to be bound; empty for a new pod
 	confirmed bool
 }
 

@@ -100,9 +100,9 @@ func (atOnce) Withdraw(string) {}
 type noModel struct{}
 
 func (noModel) Confirm(types.NamespacedName, cluster.Assumption, types.UID, string) {}
-func (noModel) UpsertPod(*corev1.Pod)                           {}
-func (noModel) Forget(types.NamespacedName, cluster.Assumption) {}
-func (noModel) Priority(string) (int32, bool)                   { return 0, false }
+func (noModel) UpsertPod(*corev1.Pod)                                               {}
+func (noModel) Forget(types.NamespacedName, cluster.Assumption)                     {}
+func (noModel) Priority(string) (int32, bool)                                       { return 0, false }
 
 func (p atOnce) Submit(g *scheduler.Gang) {
 	var placed []scheduler.Assignment
