@@ -92,3 +92,7 @@ test-mutations: build ## Make some fifty mistakes in the code, each of which a t
 .PHONY: demo
 demo: build ## Bring up a control plane, run the examples and a small benchmark, show the result
 	@hack/demo.sh
+
+.PHONY: demo-full
+demo-full: build ## The demo with a larger benchmark (five minutes)
+	@hack/demo.sh full
