@@ -186,6 +186,8 @@ var mutations = []mutation{
 	// Placement.
 	{"containers of one pod are promised the same memory", "internal/cputopology/allocate/allocate.go",
 		"part.promise(scratch, set, a.memory)", "_ = part", "internal/cputopology/allocate", "TestContainersOfOnePodDoNotShareMemory", nil, nil},
+	{"filters are blamed for a full cluster", placer + "/placer.go",
+		"case len(x.heap) == 0:", "case false:", placer, "TestAFullClusterLacksResources", nil, nil},
 	{"a gang that does not fit leaves a part behind", placer + "/placer.go",
 		"p.rollback()\n\t\tif i == 0", "if i == 0", placer, "TestPlacementIsSafe", nil, nil},
 	{"a gang starts without its minimum", placer + "/placer.go",
