@@ -228,6 +228,8 @@ var mutations = []mutation{
 		"if unwritable && facts.Phase == api.Restarting {", "if false {", batch, "TestTheNextRunBeginsWhenItsStatusCanBeWritten", nil, nil},
 	{"a command to a queue is taken for carried out while its status waits", batch + "/queues.go",
 		"return // wait until the watch shows the queue's present version", "r.answer(nil)\n\t\treturn", batch, "TestACommandToAQueueOutlivesAConflict", nil, nil},
+	{"the status of a queue is what was written last, for ever", batch + "/queues.go",
+		"if r.version != \"\" && !informer.Older(", "if false && !informer.Older(", batch, "TestTheStatusOfAQueueIsRepaired", nil, nil},
 	{"a command is deleted before it is carried out", batch + "/commands.go",
 		"\t\tq.handed = c.jobs.loop.Post(", "\t\tc.delete(target, q, cmd)\n\t\tq.handed = c.jobs.loop.Post(",
 		manager, "TestACommandIsCarriedOutOnceWhereverTheManagerEnds/job, before the status", nil, nil},
