@@ -83,6 +83,8 @@ var mutations = []mutation{
 		"opts.Preconditions.ResourceVersion = &x.Version", "_ = x.Version", apiwriter, "TestDeleteOfAVersion", nil, nil},
 	{"the lease of a process that lives is freed", manager + "/identity.go",
 		"nothing is known about it here.\n\t\treturn false", "nothing is known about it here.\n\t\treturn true", manager, "TestWhoseLeaseIsThatOfAProcessThatHasEnded", nil, nil},
+	{"a manager that cannot work on its share keeps it", manager + "/leader.go",
+		"failed != nil {\n\t\t\tgiveUp()", "failed != nil {", manager, "TestAManagerThatCannotFollowEnds", nil, nil},
 	{"the lease of a dead manager is freed in the place of an old version for ever", manager + "/leader.go",
 		"writer.PatchVersion(meta, &coordinationv1.Lease{ObjectMeta: lease.ObjectMeta}, true, patch, nil)",
 		"writer.Patch(meta, &coordinationv1.Lease{ObjectMeta: lease.ObjectMeta}, \"application/merge-patch+json\", patch, nil)",
