@@ -213,13 +213,8 @@ func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shard
 // keptByArchive reports whether a workflow must not be deleted because the leader may still have to
 // archive it.
 func (m *Manager) keptByArchive(w *wf.Workflow) bool {
-	return m.cfg.Archive != "" && w.Labels[wf.LabelArchivingStatus] != archive.Archived && m.archives(w)
-}
-
-// archives reports whether a workflow is selected for the archive.
-func (m *Manager) archives(w *wf.Workflow) bool {
-	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
-	return err == nil && chosen.Matches(labels.Set(w.Labels))
+	return m.cfg.Archive != "" && w.Labels[wf.LabelArchivingStatus] != archive.Archived &&
+		m.cfg.archived.Matches(labels.Set(w.Labels))
 }
 
 // temporaryRegistry registers metrics that are unregistered before the process ends.
