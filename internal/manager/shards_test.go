@@ -38,7 +38,7 @@ func TestAManagerThatCannotFollowEnds(t *testing.T) {
 	running.Go(func() { _ = writer.Run(writing) })
 	defer func() { stop(); running.Wait() }()
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	err = m.leadInTurn(ctx, writer)
 	if registered := (prometheus.AlreadyRegisteredError{}); !errors.As(err, &registered) {
