@@ -23,7 +23,7 @@ func TestAPolicyOnPodsThatWait(t *testing.T) {
 		events  []string
 	}{
 		"restarts one of them, and the others begin to wait anew": {bus.RestartPodAction, 1, []string{"RestartPod"}},
-		"has nothing to resume": {bus.ResumeJobAction, 0, nil},
+		"has nothing to resume":                                   {bus.ResumeJobAction, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {

@@ -257,9 +257,11 @@ func TestRareFilterFollowsTheTransaction(t *testing.T) {
 // noCPUs is a Pinner that has no CPUs.
 type noCPUs struct{}
 
-func (noCPUs) Take(*Class, []bool) (int32, Pin)     { return -1, nil }
-func (noCPUs) GiveBack(Pin)                         {}
-func (noCPUs) Refused(_ *Class, open []bool) NoCPUs { return NoCPUs{Want: "CPUs", Nodes: map[string]int{"no CPUs": len(open)}} }
+func (noCPUs) Take(*Class, []bool) (int32, Pin) { return -1, nil }
+func (noCPUs) GiveBack(Pin)                     {}
+func (noCPUs) Refused(_ *Class, open []bool) NoCPUs {
+	return NoCPUs{Want: "CPUs", Nodes: map[string]int{"no CPUs": len(open)}}
+}
 
 type anyCPU struct{}
 
