@@ -41,6 +41,9 @@ func TestAManagerThatCannotFollowEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	err = m.leadInTurn(ctx, writer)
+	if ctx.Err() != nil {
+		t.Error("the manager did not end by itself")
+	}
 	if registered := (prometheus.AlreadyRegisteredError{}); !errors.As(err, &registered) {
 		t.Errorf("the manager ended with %v", err)
 	}
