@@ -99,7 +99,10 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 					}
 				}()
 				endFollowing()
-				<-followed
+				if <-followed; failed != nil {
+					worked <- failed
+					return
+				}
 				worked <- m.lead(work, writer, &leadership{lock.term, shards})
 				lock.lose() // the next leader does the rest
 			},
