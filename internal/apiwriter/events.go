@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/reference"
+
+	"lockstep.dev/lockstep/internal/clip"
 )
 
 const (
@@ -54,9 +56,7 @@ func (w *W) Event(about Object, eventType, reason, message string) {
 
 func (w *W) event(u boundTerm, about Object, eventType, reason, message string) {
 	now := time.Now()
-	if len(message) > eventMessageMax {
-		message = message[:eventMessageMax-3] + "..."
-	}
+	message = clip.Text(message, eventMessageMax)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {

@@ -476,11 +476,12 @@ func (w *W) doDelete(ctx context.Context, x *write) error {
 		TypeMeta:           metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
 		GracePeriodSeconds: x.GracePeriodSeconds,
 	}
+	opts.Preconditions = &metav1.Preconditions{}
 	if x.uid != "" {
-		opts.Preconditions = &metav1.Preconditions{UID: &x.uid}
-		if x.Version != "" {
-			opts.Preconditions.ResourceVersion = &x.Version
-		}
+		opts.Preconditions.UID = &x.uid
+	}
+	if x.Version != "" {
+		opts.Preconditions.ResourceVersion = &x.Version
 	}
 	if x.Propagation != "" {
 		opts.PropagationPolicy = &x.Propagation
@@ -496,14 +497,14 @@ func (w *W) doDelete(ctx context.Context, x *write) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if apierrors.IsConflict(err) && x.uid != "" {
+	if apierrors.IsConflict(err) && (x.uid != "" || x.Version != "") {
 		there, readErr := w.read(ctx, x)
 		switch {
 		case apierrors.IsNotFound(readErr):
 			return nil
 		case readErr != nil:
 			return readErr
-		case there.GetUID() != x.uid:
+		case x.uid != "" && there.GetUID() != x.uid:
 			return nil // the intended object is gone; another one has its name
 		case x.Version != "" && there.GetResourceVersion() != x.Version:
 			return err // the object has changed

@@ -138,7 +138,7 @@ func (e *statusEntry) begin(x *write) {
 	e.sent = append(e.sent, e.calls...)
 	e.latest, e.calls, e.urgent = nil, nil, false
 	x.version = x.obj.GetResourceVersion()
-	if e.uid == x.uid && olderVersion(x.version, e.version) {
+	if x.version != "" && e.uid == x.uid && olderVersion(x.version, e.version) {
 		// The version of our own last write, which the caller's cache does not show yet.
 		x.version = e.version
 	}

@@ -597,6 +597,28 @@ func TestDeleteOfAVersion(t *testing.T) {
 	}
 }
 
+// TestDeleteOfAVersionOfAnyObject deletes a version without naming the object's UID.
+func TestDeleteOfAVersionOfAnyObject(t *testing.T) {
+	b := newBench(t, nil).run()
+	o := newOutcomes()
+	old := b.createdJob("job")
+	if err := b.jobs.Patch(types.MergePatchType).Namespace(b.ns).Resource("jobs").Name("job").Body([]byte(`{"metadata":{"labels":{"a":"b"}}}`)).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	version := old.ResourceVersion
+	old.UID, old.ResourceVersion = "", ""
+	b.Delete(test, old, DeleteOptions{Version: version}, o.ofErr("old"))
+	b.flush()
+	if err := o.errs["old"]; !apierrors.IsConflict(err) || o.ended["old"] != 1 {
+		t.Errorf("deleting a version that is past: %v, want one Conflict", err)
+	}
+	b.Delete(test, old, DeleteOptions{Version: b.job("job").ResourceVersion}, o.ofErr("now"))
+	b.flush()
+	if err := o.errs["now"]; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestEvents(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxEvents = 3 })
 	job := b.createdJob("job")

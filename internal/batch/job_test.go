@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -30,6 +31,9 @@ type world struct {
 
 	job     *api.Job
 	version int
+	// conflict means that another client has changed the job, and the watch has not shown it yet.
+	conflict bool
+	events   []string // reasons
 }
 
 var jobKey = types.NamespacedName{Namespace: "ns", Name: "job"}
@@ -86,16 +90,29 @@ func (w *world) begin() {
 
 // Status implements apiwriter.Writer: the status is stored, and then the watch shows it.
 func (w *world) Status(_ apiwriter.Meta, o apiwriter.Object, _ bool, done func(apiwriter.Object, error)) {
-	old, job := w.job, *o.(*api.Job)
+	if w.conflict {
+		done(nil, apierrors.NewConflict(schema.GroupResource{Resource: "jobs"}, jobKey.Name, errors.New("changed")))
+		return
+	}
+	job := *o.(*api.Job)
+	w.store(job, func(stored *api.Job) { done(stored, nil) })
+}
+
+// store stores the job as its next version, and then the watch shows it.
+func (w *world) store(job api.Job, stored func(*api.Job)) {
+	old := w.job
 	w.version++
 	job.ResourceVersion = strconv.Itoa(w.version)
 	w.job = &job
-	done(w.job, nil)
+	stored(w.job)
 	if err := w.c.Informers.Jobs.Store().Update(w.job); err != nil {
 		w.t.Fatal(err)
 	}
 	w.c.jobUpdated(old, w.job)
 }
+
+// Event implements apiwriter.Writer.
+func (w *world) Event(_ apiwriter.Object, _, reason, _ string) { w.events = append(w.events, reason) }
 
 func (w *world) turn() { w.c.loop.Take(jobKey) }
 

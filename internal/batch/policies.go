@@ -43,11 +43,13 @@ type policies struct {
 	seen     []occurrence // since the last turn
 	deferred []deferred
 	// waiting means that some policy reacts to pods that wait. In that case since is when the job
-	// began to wait, gone is when each lost pod was deleted, by task and index, and look is when
-	// the next pod may have waited for long enough.
+	// began to wait, gone is when each lost pod was deleted, by task and index, acted is when a
+	// policy last acted on a pod that waits, and look is when the next pod may have waited for long
+	// enough.
 	waiting bool
 	since   time.Time
 	gone    map[[2]int32]time.Time
+	acted   time.Time
 	look    time.Time
 	// restarts means that some policy reacts to restarts of containers.
 	restarts bool
@@ -144,9 +146,8 @@ func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 func (c *Controller) act(r *record, o occurrence, policy *api.LifecyclePolicy) (bus.Action, lifecycle.Cause) {
 	p := r.policies
 	p.target, p.deferred = o, nil
-	if o.event == bus.PodPendingEvent { // the pod begins to wait anew
-		p.since, p.look = c.Clock.Now(), time.Time{}
-		clear(p.gone)
+	if o.event == bus.PodPendingEvent { // every pod begins to wait anew
+		p.acted, p.look = c.Clock.Now(), time.Time{}
 	}
 	cause := lifecycle.Cause{Event: o.event, Message: r.describe(o)}
 	if policy.Action != bus.CompleteJobAction { // the final status records CompleteJob
@@ -274,6 +275,9 @@ func (c *Controller) waitedTooLong(r *record, now time.Time) []occurrence {
 				since = pod.CreationTimestamp.Time
 			} else if gone, ok := p.gone[[2]int32{o.task, int32(i)}]; ok {
 				since = gone
+			}
+			if since.Before(p.acted) {
+				since = p.acted
 			}
 			if !since.Add(limit).After(now) {
 				o.index = int32(i)

@@ -63,8 +63,11 @@ type Queues struct {
 
 // queueRecord is the in-memory state of one queue.
 type queueRecord struct {
-	// written is the last status written, until the watch shows it.
+	uid types.UID
+	// written is the last status passed to the writer, until the watch shows it or a later one.
+	// version is the resource version that the write produced; it is empty before the answer.
 	written *scheduling.QueueStatus
+	version string
 	// conflict is the resource version from which the last status was made, if its write met a
 	// conflict.
 	conflict string
@@ -176,8 +179,11 @@ func (q *Queues) turn(key types.NamespacedName) {
 		return
 	}
 	if r == nil {
-		r = &queueRecord{failures: controlloop.Backoff{Min: q.Interval}}
+		r = &queueRecord{}
 		q.loop.Put(key, r)
+	}
+	if r.uid != queue.UID { // a new queue
+		*r = queueRecord{uid: queue.UID, commands: r.commands, used: r.used, failures: controlloop.Backoff{Min: q.Interval}}
 	}
 	if q.left[key.Name] == queue.ResourceVersion {
 		r.answer(errLeftAlone)
@@ -241,13 +247,15 @@ var errLeftAlone = errors.New("the manager failed on the queue before, and leave
 // update writes the status of a queue if it differs.
 func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *queueRecord) {
 	// 1. The present status.
+	if r.version != "" && !informer.Older(queue.ResourceVersion, r.version) {
+		if r.written.State != queue.Status.State {
+			q.wakeBelow(queue.Name) // another client has changed the state since
+		}
+		r.written, r.version = nil, ""
+	}
 	now := queue.Status
 	if r.written != nil {
-		written := *r.written
-		if equality.Semantic.DeepEqual(now, written) {
-			r.written = nil
-		}
-		now = written
+		now = *r.written
 	}
 	// 2. The status that the queue should have.
 	next := now
@@ -282,15 +290,19 @@ func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *qu
 		return
 	}
 	commands := r.commands
-	r.written, r.conflict, r.commands = &next, "", nil
+	r.written, r.version, r.conflict, r.commands = &next, "", "", nil
 	out := *queue
 	out.Status = next
 	m := apiwriter.Meta{Owner: "queue/" + queue.Name, Reason: "queue-status"}
-	q.Writer.Status(m, &out, next.State != now.State, func(_ apiwriter.Object, err error) {
+	q.Writer.Status(m, &out, next.State != now.State, func(o apiwriter.Object, err error) {
 		if errors.Is(err, apiwriter.ErrStopped) {
 			return
 		}
-		q.loop.Post(key, controlloop.Anyone, func(r *queueRecord) { q.answered(r, &out, err) })
+		q.loop.Post(key, controlloop.Anyone, func(r *queueRecord) {
+			if r.written == &next { // otherwise the answer to a later status follows
+				q.answered(r, queue, o, err)
+			}
+		})
 		for _, cmd := range commands {
 			cmd.recorded(err)
 		}
@@ -300,15 +312,17 @@ func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *qu
 	}
 }
 
-// answered handles the result of a status write.
-func (q *Queues) answered(r *queueRecord, sent *scheduling.Queue, err error) {
+// answered handles the result of the last status write, which was made from this version of the
+// queue.
+func (q *Queues) answered(r *queueRecord, queue *scheduling.Queue, o apiwriter.Object, err error) {
 	switch {
 	case err == nil:
+		r.version = o.GetResourceVersion()
 		r.failures.Succeeded()
 	case apierrors.IsConflict(err):
-		r.conflict = sent.ResourceVersion
+		r.conflict = queue.ResourceVersion
 	case !apierrors.IsNotFound(err):
-		q.Log.Warn("writing a queue's status failed", "queue", sent.Name, "error", err)
+		q.Log.Warn("writing a queue's status failed", "queue", queue.Name, "error", err)
 		r.written = nil
 		r.failures.Failed(q.Clock.Now())
 	}

@@ -140,3 +140,56 @@ func TestACommandToAQueueOutlivesAConflict(t *testing.T) {
 		t.Fatalf("the answers are %v", answers)
 	}
 }
+
+// TestTheStatusOfAQueueIsRepaired changes a queue in ways that the watch shows only together with
+// this controller's own status, or later. The status must then be written again.
+func TestTheStatusOfAQueueIsRepaired(t *testing.T) {
+	queue := func(uid types.UID, version string) *scheduling.Queue {
+		return &scheduling.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q", UID: uid, ResourceVersion: version}}
+	}
+	for name, c := range map[string]struct {
+		shown *scheduling.Queue // after the write
+	}{
+		"another client has overwritten the status": {queue("u", "3")},
+		"the queue is another one of this name":     {queue("other", "3")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, err := informer.NewSet(&rest.Config{Host: "http://none"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			writer := &statusWriter{}
+			q, err := NewQueues(QueuesConfig{Informers: set, Use: noUse{}, Writer: writer})
+			if err != nil {
+				t.Fatal(err)
+			}
+			turn := func(shown *scheduling.Queue) {
+				t.Helper()
+				writer.sent = nil
+				if err := set.Queues.Store().Add(shown); err != nil {
+					t.Fatal(err)
+				}
+				q.loop.Take(types.NamespacedName{Name: "q"})
+			}
+			turn(queue("u", "1"))
+			if writer.sent == nil || writer.sent.Status.State != scheduling.QueueOpen {
+				t.Fatalf("the first status is %+v", writer.sent)
+			}
+			written := *writer.sent
+			written.ResourceVersion = "2"
+			turn(queue("u", "1"))
+			if writer.sent != nil {
+				t.Fatalf("while a write is in flight, %+v is sent", writer.sent)
+			}
+			writer.done(&written, nil)
+			turn(queue("u", "1"))
+			if writer.sent != nil {
+				t.Fatalf("before the watch shows the status, %+v is sent", writer.sent)
+			}
+			turn(c.shown)
+			if writer.sent == nil || writer.sent.Status.State != scheduling.QueueOpen || writer.sent.ResourceVersion != "3" {
+				t.Errorf("sent: %+v", writer.sent)
+			}
+		})
+	}
+}

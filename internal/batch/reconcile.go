@@ -47,14 +47,18 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	// 2. Decide.
 	facts := r.facts()
 	ordered := false
-	switch left := r.statuses.Left(c.Clock.Now()); {
+	left := r.statuses.Left(c.Clock.Now())
+	unwritable := left > 0 || r.awaitsVersion()
+	switch {
 	case job.DeletionTimestamp != nil:
 		if r.ordered() != "" {
 			c.refuseAction(r, r.ordered(), "the job is being deleted")
 		}
 		r.endOrder(true)
-	case left > 0: // an action whose status cannot be written is not begun
-		c.loop.WakeAfter(key, left)
+	case unwritable: // an action whose status cannot be written is not begun
+		if left > 0 {
+			c.loop.WakeAfter(key, left)
+		}
 	default:
 		r.settleOrder()
 		if facts.Action, facts.Cause = c.react(r); facts.Action == "" {
@@ -63,6 +67,10 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		}
 	}
 	step := lifecycle.Next(facts)
+	if unwritable && facts.Phase == api.Restarting {
+		// Nor is the next run: in the phase Restarting its pods would be deleted again.
+		step.Pods = lifecycle.Clear
+	}
 	switch {
 	case ordered:
 		changes := step.Phase != r.status.State.Phase || step.NewRun || step.Retries != r.status.RetryCount

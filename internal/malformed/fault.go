@@ -7,12 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 
+	"lockstep.dev/lockstep/internal/clip"
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
@@ -134,15 +134,7 @@ func fieldNamed(t reflect.Type, name string) (reflect.Type, bool) {
 const valueMax = 64
 
 func shown(data []byte) string {
-	s := strings.TrimSpace(string(data))
-	if len(s) <= valueMax {
-		return s
-	}
-	end := valueMax
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "..."
+	return clip.Text(strings.TrimSpace(string(data)), valueMax)
 }
 
 // why says what a value of t should be. For a type that decodes itself, why returns the error of
@@ -183,12 +175,5 @@ func why(t reflect.Type, err error) string {
 
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
-	return shownText(line)
-}
-
-func shownText(s string) string {
-	if len(s) > 4*valueMax {
-		s = strings.ToValidUTF8(s[:4*valueMax], "") + "..."
-	}
-	return s
+	return clip.Text(line, 4*valueMax)
 }

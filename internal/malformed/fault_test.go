@@ -36,7 +36,7 @@ func TestFindNamesTheFieldAndItsValue(t *testing.T) {
 		"a type with a decoder of its own": {workflow, `{"spec":{"arguments":{"parameters":[{"name":"a","value":{"b":1}}]}}}`,
 			`spec.arguments.parameters[0].value: {"b":1} is refused: want a string, number or boolean, not {"b":1}`},
 		"a long value": {workflow, `{"spec":{"entrypoint":["` + strings.Repeat("ä", 40) + `"]}}`,
-			`spec.entrypoint: ["` + strings.Repeat("ä", 31) + `... is no string`},
+			`spec.entrypoint: ["` + strings.Repeat("ä", 29) + `… is no string`},
 		"not an object at all": {job, `[]`, `[] is no object`},
 	} {
 		t.Run(name, func(t *testing.T) {

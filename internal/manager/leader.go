@@ -52,19 +52,23 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 		return err
 	}
 	defer shards.leave()
-	// Until this manager leads, it works only on its share of the workflows and applications.
-	following, endFollowing := context.WithCancel(ctx)
-	defer endFollowing()
-	followed := make(chan struct{})
-	go func() {
-		defer close(followed)
-		m.follow(following, writer, shards)
-	}()
-	defer func() { endFollowing(); <-followed }()
 	// The election outlives the work, so that the lease is released only when everything has been
 	// written.
 	electing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
+	// Until this manager leads, it works only on its share of the workflows and applications. If it
+	// cannot, it ends, so that other managers work on its share.
+	following, endFollowing := context.WithCancel(ctx)
+	defer endFollowing()
+	var failed error
+	followed := make(chan struct{}) // closed when failed is set
+	go func() {
+		defer close(followed)
+		if failed = m.follow(following, writer, shards); failed != nil {
+			giveUp()
+		}
+	}()
+	defer func() { endFollowing(); <-followed }()
 	lock := &leaderLock{
 		Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: m.cfg.LeaseNamespace, Name: leaseName},
@@ -95,7 +99,10 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 					}
 				}()
 				endFollowing()
-				<-followed
+				if <-followed; failed != nil {
+					worked <- failed
+					return
+				}
 				worked <- m.lead(work, writer, &leadership{lock.term, shards})
 				lock.lose() // the next leader does the rest
 			},
@@ -112,10 +119,12 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 	})
 	defer stop()
 	elector.Run(electing)
-	if !started.Load() {
-		return nil // stopped while another manager led
+	if started.Load() {
+		return <-worked
 	}
-	return <-worked
+	endFollowing()
+	<-followed
+	return failed // nil if this manager was stopped while another one led
 }
 
 // leaderLock is the leader's lease, with the term of this manager's leadership. Each renewal is

@@ -89,6 +89,7 @@ type Config struct {
 	Archive       string
 	ArchiveTTL    time.Duration
 	ArchiveLabels string
+	archived      labels.Selector // ArchiveLabels, parsed
 	// Repack limits the moves of pods to other CPUs of their nodes that nobody requested.
 	Repack nodecontroller.Policy
 	// StopTimeout is how long a stopping manager may finish its writes. Default 5 s.
@@ -107,6 +108,10 @@ func (c *Config) complete() error {
 	case "", "least", "most":
 	default:
 		return fmt.Errorf("manager: node score %q; want least or most", c.NodeScore)
+	}
+	var err error
+	if c.archived, err = labels.Parse(c.ArchiveLabels); err != nil {
+		return fmt.Errorf("manager: labels of the workflows to archive: %w", err)
 	}
 	c.Executor.SchedulerName = c.SchedulerNames[0]
 	if c.LeaseNamespace == "" {
@@ -424,16 +429,12 @@ func (m *Manager) runApplications(apps *applications.Controller) func(context.Co
 // keeper.
 func (m *Manager) archive(ctx context.Context, informers *informer.Set, writer apiwriter.Writer) (*archive.Keeper,
 	func(context.Context), error) {
-	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
-	if err != nil {
-		return nil, nil, fmt.Errorf("archive: label selector: %w", err)
-	}
 	db, err := archive.Open(ctx, m.cfg.Archive)
 	if err != nil {
 		return nil, nil, err
 	}
 	keeper, err := archive.NewKeeper(archive.KeeperConfig{
-		DB: db, REST: m.cfg.REST, Informers: informers, Writer: writer, TTL: m.cfg.ArchiveTTL, Labels: chosen, Log: m.log,
+		DB: db, REST: m.cfg.REST, Informers: informers, Writer: writer, TTL: m.cfg.ArchiveTTL, Labels: m.cfg.archived, Log: m.log,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())

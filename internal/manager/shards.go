@@ -160,21 +160,16 @@ func (s *shards) deploys(c *applications.Controller) {
 }
 
 // follow works on this manager's share of the workflows and applications while another manager
-// leads.
-func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shards) {
-	if err := m.tryToFollow(ctx, writer, shards); err != nil && ctx.Err() == nil {
-		m.log.Error("working on a share of the workflows failed", "error", err)
-	}
-}
-
-func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *shards) error {
+// leads, until ctx is done. After an error nobody works on the share as long as this manager has
+// its lease.
+func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shards) error {
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
-		return err
+		return fmt.Errorf("manager: %w", err)
 	}
 	informers, err := informer.NewWorkflowSet(m.cfg.REST)
 	if err != nil {
-		return err
+		return fmt.Errorf("manager: %w", err)
 	}
 	informers.Guard(m.guard)
 	informers.OnMalformed(func(o runtime.Object, why *malformed.Error) {
@@ -190,23 +185,23 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 		Pods: m.cfg.Executor, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("manager: %w", err)
 	}
-	// The controller is set before anything is read, because it must learn of keys that move to or
-	// from this manager meanwhile.
+	// The controllers are set before anything is read, because they must learn of keys that move to
+	// or from this manager meanwhile.
 	shards.works(workflows)
-	watching, end := context.WithCancel(ctx)
-	informers.Start(watching)
-	defer informers.Wait()
-	defer end()
-	if err := informers.WaitForSync(ctx); err != nil {
-		return err
-	}
-	workflows.Resume()
 	apps, err := m.applications(writer, shards, registry, nil)
 	if err != nil {
 		return err
 	}
+	watching, end := context.WithCancel(ctx)
+	informers.Start(watching)
+	defer informers.Wait()
+	defer end()
+	if informers.WaitForSync(ctx) != nil {
+		return nil // ctx is done
+	}
+	workflows.Resume()
 	m.log.Info("working on a share of the workflows and applications", "server", m.cfg.REST.Host)
 	var deploying sync.WaitGroup
 	deploying.Go(func() { apps.Run(ctx) })
@@ -218,13 +213,8 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 // keptByArchive reports whether a workflow must not be deleted because the leader may still have to
 // archive it.
 func (m *Manager) keptByArchive(w *wf.Workflow) bool {
-	return m.cfg.Archive != "" && w.Labels[wf.LabelArchivingStatus] != archive.Archived && m.archives(w)
-}
-
-// archives reports whether a workflow is selected for the archive.
-func (m *Manager) archives(w *wf.Workflow) bool {
-	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
-	return err == nil && chosen.Matches(labels.Set(w.Labels))
+	return m.cfg.Archive != "" && w.Labels[wf.LabelArchivingStatus] != archive.Archived &&
+		m.cfg.archived.Matches(labels.Set(w.Labels))
 }
 
 // temporaryRegistry registers metrics that are unregistered before the process ends.

@@ -151,6 +151,9 @@ func New(cfg Config) (*Controller, error) {
 	cfg.Informers.Pods.Handle(informer.Handler[*corev1.Pod]{
 		Added: pod,
 		Updated: func(old, p *corev1.Pod) {
+			if old.UID != p.UID {
+				c.forgetPod(old)
+			}
 			if keyOf(old) != keyOf(p) {
 				pod(old)
 			}
@@ -288,7 +291,7 @@ func (c *Controller) forgetPod(p *corev1.Pod) {
 	if c.binding[name] == p.UID {
 		delete(c.binding, name)
 	}
-	if r := c.reports[name]; r != nil && !r.underWay && r.uid == p.UID {
+	if r := c.reports[name]; r != nil && r.uid == p.UID {
 		delete(c.reports, name)
 	}
 	c.templates.forget(p.UID)

@@ -3,6 +3,7 @@ package podgroup
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -110,8 +111,8 @@ func ask(minMember int, minTask map[string]int32, m members, templates func(*cor
 
 	// 2. The minimum of each task is taken from its demands in turn.
 	sum := 0
-	for task, minimum := range minTask {
-		need := int(minimum) - m.holding[task]
+	for _, task := range slices.Sorted(maps.Keys(minTask)) { // in this order, so that missing stays the same
+		need := int(minTask[task]) - m.holding[task]
 		for i := range r.demands {
 			if tasks[i] == task && need > 0 {
 				r.demands[i].Min = min(need, len(r.demands[i].Units))

@@ -80,6 +80,19 @@ func TestAskBringsAGroupToItsMinimum(t *testing.T) {
 	})
 }
 
+// TestAskReportsTheSameTask checks that, of several tasks without pods, the same one is reported each
+// time. Another message would be another status write, which wakes the group again.
+func TestAskReportsTheSameTask(t *testing.T) {
+	m := countMembers(nil, func(*corev1.Pod) bool { return false })
+	templates := newTemplates()
+	first := ask(0, map[string]int32{"a": 1, "b": 1, "c": 1}, m, templates.of)
+	for range 100 {
+		if again := ask(0, map[string]int32{"a": 1, "b": 1, "c": 1}, m, templates.of); again.missing != first.missing {
+			t.Fatalf("%q, then %q", first.missing, again.missing)
+		}
+	}
+}
+
 func TestPhases(t *testing.T) {
 	node, none := "n", ""
 	for sentence, tc := range map[string]struct {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"lockstep.dev/lockstep/internal/clip"
 )
 
 // startMax is the maximum time until a child is ready. childNice is the priority (nice value) of
@@ -273,10 +275,7 @@ func (h *head) line() string { return firstLine(h.String()) }
 
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	if len(line) > 200 {
-		line = line[:200]
-	}
-	return line
+	return clip.Text(line, 200)
 }
 
 // resident returns the resident memory of the process in bytes, or 0 if the process has ended.

@@ -194,6 +194,7 @@ func TestReact(t *testing.T) {
 		{Events: []bus.Event{bus.PodFailedEvent, bus.PodEvictedEvent}, Action: bus.RestartJobAction},
 		{Event: bus.PodPendingEvent, Action: bus.AbortJobAction},
 	}
+	resume := []batch.LifecyclePolicy{{Event: bus.AnyEvent, Action: bus.ResumeJobAction}}
 	any := []batch.LifecyclePolicy{{Event: bus.AnyEvent, Action: bus.TerminateJobAction}}
 	for name, c := range map[string]struct {
 		task, job []batch.LifecyclePolicy
@@ -211,6 +212,7 @@ func TestReact(t *testing.T) {
 		"a change of the job is not any event":    {task, any, bus.JobUpdatedEvent, 0, ""},
 		"a change of the job, by its name":        {nil, []batch.LifecyclePolicy{{Events: []bus.Event{bus.AnyEvent, bus.JobUpdatedEvent}, Action: bus.RestartJobAction}}, bus.JobUpdatedEvent, 0, bus.RestartJobAction},
 		"the task's exit code comes before any":   {task, any, bus.PodFailedEvent, 137, bus.RestartPodAction},
+		"a job that runs cannot be resumed":       {resume, job, bus.PodFailedEvent, 1, ""},
 		"an exit code says nothing of what ended": {task, nil, bus.PodEvictedEvent, 137, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/clip"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
 	"lockstep.dev/lockstep/internal/informer"
@@ -32,7 +33,7 @@ const (
 // statusOf returns the status that describes a pass.
 func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTopologyStatus {
 	s := topologyv1alpha1.NodeTopologyStatus{
-		AgentVersion: clip(a.cfg.Version, 64), Mode: topologyv1alpha1.ApplyByFiles, Cgroups: a.version.String(),
+		AgentVersion: clip.Text(a.cfg.Version, 64), Mode: topologyv1alpha1.ApplyByFiles, Cgroups: a.version.String(),
 		Reserved: cputopology.List(*a.cfg.Reserved), Shared: cputopology.List(out.Pool), Pinned: int32(out.Pinned),
 		KubeletPins: out.KubeletPins[:min(len(out.KubeletPins), pinsMax)], Moved: a.moved, Liveness: a.cfg.liveness(),
 	}
@@ -40,7 +41,7 @@ func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTo
 		s.Mode = topologyv1alpha1.ApplyByNRI
 	}
 	for _, p := range out.Problems[:min(len(out.Problems), problemsMax)] {
-		p.Message = clip(p.Message, messageBytesMax)
+		p.Message = clip.Text(p.Message, messageBytesMax)
 		s.Problems = append(s.Problems, p)
 	}
 	ready := metav1.Condition{Type: topologyv1alpha1.NodeReady, Status: metav1.ConditionFalse}
@@ -57,28 +58,6 @@ func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTo
 	}
 	s.Conditions = []metav1.Condition{ready}
 	return s
-}
-
-// clip shortens a text to at most bytesMax bytes, without splitting characters.
-func clip(s string, bytesMax int) string {
-	if len(s) <= bytesMax {
-		return s
-	}
-	for i := range s {
-		if i > bytesMax-len("…") {
-			return s[:last(s, i)] + "…"
-		}
-	}
-	return s
-}
-
-// last returns the position of the character before position i.
-func last(s string, i int) int {
-	at := 0
-	for j := range s[:i] {
-		at = j
-	}
-	return at
 }
 
 // reporter keeps the node's NodeTopology up to date. It writes only differences.

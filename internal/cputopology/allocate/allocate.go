@@ -80,10 +80,14 @@ func (al *Allocator) Plan(n *Node, key string, r *Request) (*Allocation, error) 
 		if k == 0 || worst.pack(request.AnyCPU).less(c.pack(request.AnyCPU)) {
 			worst = c
 		}
-		if k+1 < len(r.groups) { // the next group takes other CPUs, even if CPUs are shared
+		if k+1 < len(r.groups) { // the next group takes other CPUs and memory, even if CPUs are shared
+			part := &Allocation{Key: fmt.Sprintf("%s/%d", key, k),
+				Containers: []ContainerCPUs{{CPUs: set, Held: set.Union(n.held(set, a)), Share: 1}}}
+			if a.local {
+				part.promise(scratch, set, a.memory)
+			}
 			scratch = scratch.Clone()
-			scratch.apply(&Allocation{Key: fmt.Sprintf("%s/%d", key, k),
-				Containers: []ContainerCPUs{{CPUs: set, Held: set.Union(n.held(set, a)), Share: 1}}})
+			scratch.apply(part)
 		}
 	}
 	return al.s.build(n, key, r, sets, given, worst), nil

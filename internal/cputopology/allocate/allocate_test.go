@@ -229,6 +229,28 @@ func TestMemoryIsPlacedWithTheCPUs(t *testing.T) {
 	}
 }
 
+// TestContainersOfOnePodDoNotShareMemory checks that containers whose CPUs are chosen separately are
+// promised different memory.
+func TestContainersOfOnePodDoNotShareMemory(t *testing.T) {
+	n := node(t, machines.AMD256NPS4, "") // 128 GiB in each NUMA node
+	first := own(4, request.Policy{Memory: request.LocalMemory, Span: request.SingleNUMA})
+	first.MemoryBytes = 70 << 30
+	second := first
+	first.Name, second.Name = "first", "second"
+	var al Allocator
+	a, err := al.Allocate(n, "pod", prepared(t, first, second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	for _, bytes := range a.MemoryBytes {
+		sum += bytes
+	}
+	if sum != 140<<30 || a.Containers[0].Mems.Equal(a.Containers[1].Mems) {
+		t.Errorf("%d GiB are promised: %v; want 140", sum>>30, a.MemoryBytes)
+	}
+}
+
 func TestChooseTakesTheBestNode(t *testing.T) {
 	l := node(t, machines.AMD256NPS1, "").layout
 	idle, used, full := NewNode("idle", l), NewNode("used", l), NewNode("full", l)

@@ -8,6 +8,8 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+
+	"lockstep.dev/lockstep/internal/clip"
 )
 
 // Max is the number of CPUs that a set can hold: ids 0 to Max-1. It is the largest NR_CPUS of Linux
@@ -78,22 +80,22 @@ func Parse(list string) (Set, error) {
 			used, err1 = number(u)
 			group, err2 = number(g)
 			if !ok || err1 != nil || err2 != nil || used < 1 || group < used {
-				return Set{}, fmt.Errorf("CPU list: %q: the stride is not USED/GROUP", clip(part))
+				return Set{}, fmt.Errorf("CPU list: %q: the stride is not USED/GROUP", shown(part))
 			}
 		}
 		first, last, isRange := strings.Cut(span, "-")
 		lo, err := number(first)
 		if err != nil {
-			return Set{}, fmt.Errorf("CPU list: %q: %w", clip(part), err)
+			return Set{}, fmt.Errorf("CPU list: %q: %w", shown(part), err)
 		}
 		hi := lo
 		if isRange {
 			if hi, err = number(last); err != nil {
-				return Set{}, fmt.Errorf("CPU list: %q: %w", clip(part), err)
+				return Set{}, fmt.Errorf("CPU list: %q: %w", shown(part), err)
 			}
 		}
 		if hi < lo {
-			return Set{}, fmt.Errorf("CPU list: %q: the range runs backwards", clip(part))
+			return Set{}, fmt.Errorf("CPU list: %q: the range runs backwards", shown(part))
 		}
 		for id := lo; id <= hi; id++ {
 			if (id-lo)%group < used {
@@ -110,23 +112,18 @@ func number(s string) (int, error) {
 	}
 	for _, c := range []byte(s) {
 		if c < '0' || c > '9' {
-			return 0, fmt.Errorf("%q is not a CPU number", clip(s))
+			return 0, fmt.Errorf("%q is not a CPU number", shown(s))
 		}
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n >= Max {
-		return 0, fmt.Errorf("CPU %s is above the limit of %d", clip(s), Max-1)
+		return 0, fmt.Errorf("CPU %s is above the limit of %d", shown(s), Max-1)
 	}
 	return n, nil
 }
 
-// clip keeps an error message short when the input is garbage.
-func clip(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "…"
-	}
-	return s
-}
+// shown keeps an error message short when the input is garbage.
+func shown(s string) string { return clip.Text(s, 40) }
 
 // MustParse is like Parse but panics on an error. It is for constants.
 func MustParse(list string) Set {

@@ -29,12 +29,12 @@ socket 0  CPUs 0-2,4-7,19-23
                  idle:3
 socket 1  CPUs 8-15,24-30
   NUMA node 1  32 GiB  distances 32 10
-    L3 #2 16 MiB [8* 24*][9* 25*][10 26][11 27] idle
+    L3 #2 16 MiB [8* 24*][9* 25*][10 26][11 27] idle:4
     L3 #3 16 MiB [12 28][13 29][14 30][15] ns/b:2 idle:5
 offline CPUs 3,16-18,31
 isolated (*) CPUs 8-9,24-25
 reserved CPUs 0
-7 CPUs held by 3 pods, 17 idle
+7 CPUs held by 3 pods, 13 idle
 
 POD                             CPUS  L3  NUMA  SET
 ns/a                            3     2   1     1-2,4

@@ -179,11 +179,10 @@ func Page(w io.Writer, v View) error {
 	if !t.Offline.IsEmpty() {
 		d.Notes = append(slices.Clone(d.Notes), "offline CPUs: "+t.Offline.String())
 	}
-	idle := t.Online().Minus(v.Held()).Minus(v.Reserved).Minus(t.Isolated)
 	d.Figures = []figure{{fmt.Sprint(len(t.CPUs)), "CPUs"}, {fmt.Sprint(len(t.Sockets)), "sockets"},
 		{fmt.Sprint(len(t.NUMA)), "NUMA nodes"},
 		{fmt.Sprint(len(t.L3)), "L3 domains"}, {fmt.Sprint(len(v.Holders)), "pinned pods"},
-		{fmt.Sprint(idle.Len()), "idle CPUs"}, {fmt.Sprint(free), "idle L3 domains"}}
+		{fmt.Sprint(v.Idle().Len()), "idle CPUs"}, {fmt.Sprint(free), "idle L3 domains"}}
 	return page.Execute(w, d)
 }
 

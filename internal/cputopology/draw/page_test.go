@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,10 +19,14 @@ func TestPageShowsEveryCPUAndEscapesNames(t *testing.T) {
 		n := allocate.NewNode(`<b>node</b>`, l)
 		free := n.Idle().IDs()
 		mine := cpuset.Of(free[0], free[len(free)-1])
-		if err := n.Restore(&allocate.Allocation{Key: "uid", Containers: []allocate.ContainerCPUs{{Name: "c", CPUs: mine, Held: mine, Share: 1}}}); err != nil {
+		if err := n.Restore(&allocate.Allocation{Key: "uid", Containers: []allocate.ContainerCPUs{{Name: "c", CPUs: mine, Held: mine.Union(cpuset.Of(free[1])), Share: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
+		view := Of(n, nil)
+		if !view.Idle().Equal(n.Idle()) {
+			t.Errorf("%s: idle CPUs: %s, want %s", m.Name, view.Idle(), n.Idle())
+		}
 		if err := Page(&out, Of(n, map[string]string{"uid": `ns/<script>alert("x")</script>`})); err != nil {
 			t.Fatal(err)
 		}
@@ -31,6 +36,12 @@ func TestPageShowsEveryCPUAndEscapesNames(t *testing.T) {
 		}
 		if got := strings.Count(html, `class="cpu held" data-p="0"`); got != 2 {
 			t.Errorf("%s: %d CPUs drawn as held, want 2", m.Name, got)
+		}
+		if got, want := strings.Count(html, `class="cpu idle"`), n.IdleCPUs(); got != want {
+			t.Errorf("%s: %d CPUs drawn as idle, want %d", m.Name, got, want)
+		}
+		if figure := fmt.Sprintf("<b>%d</b><span>idle CPUs</span>", n.IdleCPUs()); !strings.Contains(html, figure) {
+			t.Errorf("%s: the page lacks %s", m.Name, figure)
 		}
 		for _, bad := range []string{"<script>alert", "<b>node", "ZgotmplZ", "http://", "https://"} {
 			if strings.Contains(html, bad) {

@@ -61,9 +61,9 @@ func (v View) Held() cpuset.Set {
 	return s
 }
 
-// Idle returns all CPUs that are neither held, kept free nor reserved.
+// Idle returns all CPUs that are neither held, kept free, reserved nor isolated by the kernel.
 func (v View) Idle() cpuset.Set {
-	idle := v.Topology.Online().Minus(v.Held()).Minus(v.Reserved)
+	idle := v.Topology.Online().Minus(v.Held()).Minus(v.Reserved).Minus(v.Topology.Isolated)
 	for _, h := range v.Holders {
 		idle = idle.Minus(h.Kept)
 	}

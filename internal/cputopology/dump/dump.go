@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -185,26 +186,28 @@ func (r *reader) pod(p *corev1.Pod) {
 }
 
 func (r *reader) finish(assumed *allocate.Layout) {
-	for _, name := range r.nodes {
-		if r.layouts[name] == nil && assumed != nil {
-			r.layouts[name] = assumed
+	for _, node := range r.nodes {
+		if r.layouts[node] == nil && assumed != nil {
+			r.layouts[node] = assumed
 		}
 	}
+	names := r.cluster.Names()
+	name := func(key string) string { return cmp.Or(names[key], key) }
 	byNode := map[string][]reservation.Pod{}
 	for _, p := range r.results {
 		if r.layouts[p.name] == nil {
-			r.problem("pod %s: the topology of its node %s is not known", p.pod.Key, p.name)
+			r.problem("pod %s: the topology of its node %s is not known", name(p.pod.Key), p.name)
 			continue
 		}
 		p.pod.Result = p.pod.Result.Settled(r.moved[p.name])
 		byNode[p.name] = append(byNode[p.name], p.pod)
 	}
-	for name, l := range r.layouts {
-		state := reservation.Replay(name, l, r.pins[name], byNode[name])
+	for node, l := range r.layouts {
+		state := reservation.Replay(node, l, r.pins[node], byNode[node])
 		for _, p := range state.Problems {
-			r.problem("node %s: pod %s: %s", name, p.Key, p.Message)
+			r.problem("node %s: pod %s: %s", node, name(p.Key), strings.ReplaceAll(p.Message, p.Key, name(p.Key)))
 		}
-		r.cluster.Nodes = append(r.cluster.Nodes, Node{Name: name, Layout: l, State: state})
+		r.cluster.Nodes = append(r.cluster.Nodes, Node{Name: node, Layout: l, State: state})
 	}
 	slices.SortFunc(r.cluster.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.cluster.Pods, func(a, b Pod) int {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/clip"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
@@ -357,10 +358,8 @@ const messageMax = 512
 // show sets the state of the repack that the status will show.
 func (c *Controller) show(n *node, phase topologyv1alpha1.RepackPhase, finished *time.Time) {
 	r := n.repack
-	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started, Message: cmp.Or(r.failure, r.left)}
-	if len(out.Message) > messageMax {
-		out.Message = out.Message[:messageMax]
-	}
+	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started,
+		Message: clip.Text(cmp.Or(r.failure, r.left), messageMax)}
 	for _, f := range r.freed {
 		out.Freed = append(out.Freed, cputopology.List(f))
 	}

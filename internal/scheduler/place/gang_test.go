@@ -254,6 +254,61 @@ func TestRareFilterFollowsTheTransaction(t *testing.T) {
 	}
 }
 
+// noCPUs is a Pinner that has no CPUs.
+type noCPUs struct{}
+
+func (noCPUs) Take(*Class, []bool) (int32, Pin) { return -1, nil }
+func (noCPUs) GiveBack(Pin)                     {}
+func (noCPUs) Refused(_ *Class, open []bool) NoCPUs {
+	return NoCPUs{Want: "CPUs", Nodes: map[string]int{"no CPUs": len(open)}}
+}
+
+type anyCPU struct{}
+
+func (anyCPU) Key() string    { return "" }
+func (anyCPU) Exclusive() int { return 0 }
+
+// TestAFullClusterLacksResources checks that neither the rare filter nor the pinner is blamed if no
+// node has room, whether the minimum is the demand's or the gang's.
+func TestAFullClusterLacksResources(t *testing.T) {
+	spread := pod("cpu", "1")
+	spread.Spec.TopologySpreadConstraints = make([]corev1.TopologySpreadConstraint, 1)
+	want := Shortage{Wanted: 2, Resource: "cpu", Missing: 2000, Rejected: map[string]int{"Insufficient cpu": 2}}
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		pins Pins
+	}{
+		"a rare class":                     {spread, nil},
+		"a class that asks for CPUs":       {pod("cpu", "1"), anyCPU{}},
+		"a rare class that asks for CPUs":  {spread, anyCPU{}},
+		"a class that the fast path knows": {pod("cpu", "1"), nil},
+	} {
+		for least, gang := range map[string]func(*Class) Gang{
+			"the demand's minimum": func(class *Class) Gang { return Gang{Demands: []Demand{{class, 2, 2}}} },
+			"the gang's minimum":   func(class *Class) Gang { return Gang{MinMember: 2, Demands: []Demand{{class, 2, 0}}} },
+		} {
+			t.Run(name+", "+least, func(t *testing.T) {
+				cluster := newCluster().uniform(2, "cpu", "4")
+				placer := NewPlacer(cluster.Snapshot, Options{Rare: &spreadRare{t: t, pods: map[string]int{}}, Pin: noCPUs{}})
+				if d := placer.Place(cluster.gang(2, pod("cpu", "4"))); d.Shortage != nil {
+					t.Fatal(d.Shortage.Detail())
+				}
+				class := cluster.class(c.pod)
+				if c.pins != nil {
+					class = class.Pinned(c.pins)
+				}
+				d := placer.Place(gang(class))
+				if d.Shortage == nil {
+					t.Fatal("placed")
+				}
+				if diff := cmp.Diff(want, *d.Shortage); diff != "" {
+					t.Error("shortage (-want +got):", diff)
+				}
+			})
+		}
+	}
+}
+
 func TestSnapshotFollowsNodes(t *testing.T) {
 	c := newCluster().uniform(3, "cpu", "4")
 	placer := NewPlacer(c.Snapshot, Options{})

@@ -50,7 +50,6 @@ type pinned struct {
 // CPUs suit the pod better, because the user or the administrator asks for that. Among equals the
 // CPUs alone decide.
 func (p *Placer) pickPinned(x *index, d *demand) int32 {
-	d.refused, d.cpus = nil, nil
 	if p.o.Pin == nil {
 		d.refused = map[string]int{RefusedUnpinned: len(x.heap)}
 		return -1

@@ -228,7 +228,9 @@ func (p *Placer) fill(d *demand, strategy Strategy, k int) {
 	x := p.indexes.get(d.Class, strategy)
 	for range k {
 		node := int32(-1)
+		d.refused, d.cpus = nil, nil
 		switch {
+		case len(x.heap) == 0: // no node has room, so neither the rare filter nor the pinner refuses one
 		case d.Class.Pins != nil:
 			node = p.pickPinned(x, d)
 		case d.rare:
@@ -272,7 +274,6 @@ func (p *Placer) pickRare(x *index, d *demand) int32 {
 // number n of nodes that pass this filter too; they are p.nodes[:n] and p.ids[:n]. If no node
 // passes, d.refused says why.
 func (p *Placer) filterRare(x *index, d *demand) int {
-	d.refused = nil
 	if p.o.Rare == nil {
 		d.refused = map[string]int{RefusedUnsupported: len(x.heap)}
 		return 0

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/clip"
 )
 
 type metrics struct {
@@ -64,9 +65,4 @@ func escape(key string) string {
 }
 
 // shortened truncates a message to 900 bytes, to fit into an event.
-func shortened(s string) string {
-	if len(s) > 900 {
-		return s[:900] + "..."
-	}
-	return s
-}
+func shortened(s string) string { return clip.Text(s, 900) }

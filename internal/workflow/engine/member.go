@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/clip"
 	"lockstep.dev/lockstep/internal/workflow/locks"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
@@ -320,12 +321,7 @@ func (m *member) items() ([]json.RawMessage, error) {
 	return items, nil
 }
 
-func shorten(s string) string {
-	if len(s) > 200 {
-		return s[:200] + "..."
-	}
-	return s
-}
+func shorten(s string) string { return clip.Text(s, 200) }
 
 func sequence(s *wf.Sequence) ([]json.RawMessage, error) {
 	number := func(name string, v *intstr.IntOrString, otherwise int) (int, error) {

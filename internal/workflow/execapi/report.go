@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"lockstep.dev/lockstep/internal/clip"
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
@@ -38,12 +39,7 @@ const (
 const MaxText = 1 << 10
 
 // Shorten truncates a text to MaxText bytes.
-func Shorten(text string) string {
-	if len(text) <= MaxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:MaxText], "") + "…"
-}
+func Shorten(text string) string { return clip.Text(text, MaxText) }
 
 // Report is the content of the termination message of a container that ran lockstep-exec.
 type Report struct {
