@@ -263,6 +263,9 @@ var mutations = []mutation{
 		"TestAStatusWhoseAnswersWereLostTwiceIsNoConflict", nil, nil},
 	{"a late answer is about the next pod of the name", podsets + "/gang.go",
 		"write{r, a.Node, a.Annotations, a.Assumption}", "write{r, a.Node, a.Annotations, 0}", podsets, "TestALateAnswerKeepsTheRoomOfTheNextPod", nil, nil},
+	{"an action of a step has the rights of whoever is the author when it is sent", "internal/application/steps/actions.go",
+		"t.Writer.Patch(meta, o,", "meta.As = x.a.As\n\t\t\tt.Writer.Patch(meta, o,", "internal/application/steps",
+		"TestAnActionHasTheRightsOfTheAuthorWhoseTurnBeganIt", nil, nil},
 	{"any assumption of a name is meant", clusterP + "/cluster.go",
 		"(which == 0 || p.assume.id == which)", "true", clusterP, "TestTheAnswerToAnEarlierWriteChangesNothing", nil, nil},
 }

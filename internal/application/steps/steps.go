@@ -349,7 +349,7 @@ func (c *Runner) askAgain(a *deploy.State, w *Run, step string) {
 }
 
 // once carries out a step's action once, on its own goroutine. It returns the answer when there is
-// one.
+// one. do must not read the Application's State, which belongs to the turns.
 func (x *action) once(do func() (render.Answer, error)) (render.Answer, bool, error) {
 	a, w, step, key := x.a, x.w, x.step, x.Key
 	if w.answers[step] == nil {

@@ -7,8 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/objects"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/records"
 	"lockstep.dev/lockstep/internal/application/render"
@@ -132,5 +137,53 @@ func TestAnActionIsCarriedOutOnce(t *testing.T) {
 	}
 	if times != 3 {
 		t.Errorf("carried out %d times", times)
+	}
+}
+
+// writer answers each write at once and keeps the identities that writes were made with.
+type writer struct {
+	apiwriter.Writer
+	as chan string
+}
+
+func (w *writer) Patch(m apiwriter.Meta, _ apiwriter.Object, _ types.PatchType, _ []byte, done func(apiwriter.Object, error)) {
+	w.as <- m.As.User
+	done(nil, nil)
+}
+
+func (w *writer) Delete(m apiwriter.Meta, _ apiwriter.Object, _ apiwriter.DeleteOptions, done func(error)) {
+	w.as <- m.As.User
+	done(nil)
+}
+
+// TestAnActionHasTheRightsOfTheAuthorWhoseTurnBeganIt checks actions that begin just before another
+// author changes the Application.
+func TestAnActionHasTheRightsOfTheAuthorWhoseTurnBeganIt(t *testing.T) {
+	configMap := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	w := &writer{as: make(chan string, 1)}
+	r := &Runner{Planner: &deploy.Planner{
+		Access:  deploy.Access{Targets: objects.NewFakeTargets(objects.NewFake("", w, configMap)), Ctx: t.Context},
+		Outside: deploy.NewSlots(), Now: time.Now,
+	}}
+	for _, do := range []string{"patch", "delete"} {
+		for range 100 { // whether the action or the other author is first is left to the Go scheduler
+			posted := make(chan func(), 1)
+			a := &deploy.State{Owner: &records.Owner{
+				Key: types.NamespacedName{Namespace: "ns", Name: "shop"}, Post: func(do func()) { posted <- do },
+			}}
+			a.ActAs(&apiwriter.Identity{User: "first"})
+			params := map[string]any{"patch": map[string]any{}, "value": map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "config"},
+			}}
+			x := &action{&render.Action{Key: "it", Do: do, Params: params}, r, a, &Run{answers: map[string]map[string]cachedAnswer{}}, nil, "one"}
+			if _, ready, err := x.act(); ready || err != nil {
+				t.Fatalf("%s: ready %t, %v", do, ready, err)
+			}
+			a.ActAs(&apiwriter.Identity{User: "second"})
+			if as := <-w.as; as != "first" {
+				t.Fatalf("%s with the rights of the %s author", do, as)
+			}
+			(<-posted)()
+		}
 	}
 }
