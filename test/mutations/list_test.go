@@ -266,6 +266,10 @@ var mutations = []mutation{
 	{"an action of a step has the rights of whoever is the author when it is sent", "internal/application/steps/actions.go",
 		"t.Writer.Patch(meta, o,", "meta.As = x.a.As\n\t\t\tt.Writer.Patch(meta, o,", "internal/application/steps",
 		"TestAnActionHasTheRightsOfTheAuthorWhoseTurnBeganIt", nil, nil},
+	{"the API server is asked for its kinds under a lock that all need", "internal/application/objects/kinds.go",
+		"groups, err := restmapper.GetAPIGroupResources(k.client)",
+		"k.mu.Lock()\n\t\tgroups, err := restmapper.GetAPIGroupResources(k.client)\n\t\tk.mu.Unlock()",
+		"internal/application/objects", "TestDiscoveryHoldsNoLock", nil, nil},
 	{"any assumption of a name is meant", clusterP + "/cluster.go",
 		"(which == 0 || p.assume.id == which)", "true", clusterP, "TestTheAnswerToAnEarlierWriteChangesNothing", nil, nil},
 }

@@ -26,7 +26,7 @@ func NewFake(name string, writer apiwriter.Writer, gvks ...schema.GroupVersionKi
 			l: t.Objects, gvk: gvk, synced: true, objects: map[types.NamespacedName]*Object{}, waiting: map[types.NamespacedName]bool{},
 		}
 	}
-	t.Kinds.mapper, t.Kinds.learned = mapper, time.Now()
+	t.Kinds.last = &discovered{at: time.Now(), mapper: mapper}
 	return t
 }
 
