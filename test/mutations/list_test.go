@@ -270,6 +270,9 @@ var mutations = []mutation{
 		"groups, err := restmapper.GetAPIGroupResources(k.client)",
 		"k.mu.Lock()\n\t\tgroups, err := restmapper.GetAPIGroupResources(k.client)\n\t\tk.mu.Unlock()",
 		"internal/application/objects", "TestDiscoveryHoldsNoLock", nil, nil},
+	{"objects of an API that is down are taken for deleted", "internal/application/objects/kinds.go",
+		"\tif d.failed != nil {", "\tif d.failed == nil && d.failed != nil {", "internal/application/deploy",
+		"TestObjectsOfAnAPIThatIsDownRemain", nil, nil},
 	{"any assumption of a name is meant", clusterP + "/cluster.go",
 		"(which == 0 || p.assume.id == which)", "true", clusterP, "TestTheAnswerToAnEarlierWriteChangesNothing", nil, nil},
 }

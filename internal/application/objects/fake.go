@@ -1,12 +1,14 @@
 package objects
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 
 	"lockstep.dev/lockstep/internal/apiwriter"
 )
@@ -28,6 +30,13 @@ func NewFake(name string, writer apiwriter.Writer, gvks ...schema.GroupVersionKi
 	}
 	t.Kinds.last = &discovered{at: time.Now(), mapper: mapper}
 	return t
+}
+
+// FailDiscovery makes t a target whose API server cannot list the kinds of gv.
+func (t *Target) FailDiscovery(gv schema.GroupVersion) {
+	d := *t.Kinds.last
+	d.failed = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{gv: errors.New("it is down")}}
+	t.Kinds.last = &d
 }
 
 // NewFakeTargets returns Targets of local and remote, for tests.

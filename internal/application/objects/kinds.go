@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
@@ -37,6 +39,9 @@ type kinds struct {
 type discovered struct {
 	at     time.Time
 	mapper meta.RESTMapper
+	// failed says of which group versions the API server could not list the kinds. An aggregated
+	// API that is down is such a group. It is nil if all were listed.
+	failed *discovery.ErrGroupDiscoveryFailed
 	apis   []string // such as apps/v1 and apps/v1/Deployment
 }
 
@@ -45,7 +50,8 @@ func (k *kinds) Mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) 
 	return k.find(func(d *discovered) (*meta.RESTMapping, error) {
 		m, err := d.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 		if meta.IsNoMatchError(err) {
-			err = fmt.Errorf("the API server has no kind %s of %s", gvk.Kind, gvk.GroupVersion())
+			err = d.missing(fmt.Sprintf("kind %s of %s", gvk.Kind, gvk.GroupVersion()),
+				func(gv schema.GroupVersion) bool { return gv == gvk.GroupVersion() })
 		}
 		return m, err
 	})
@@ -57,19 +63,44 @@ func (k *kinds) Named(resource, group, kind string) (*meta.RESTMapping, error) {
 	return k.find(func(d *discovered) (*meta.RESTMapping, error) {
 		gk := schema.GroupKind{Group: group, Kind: kind}
 		if resource != "" {
-			found, err := d.mapper.KindFor(schema.ParseGroupResource(strings.ToLower(resource)).WithVersion(""))
+			gr := schema.ParseGroupResource(strings.ToLower(resource))
+			found, err := d.mapper.KindFor(gr.WithVersion(""))
 			if err != nil {
-				return nil, fmt.Errorf("the API server has no resource %s", resource)
+				return nil, d.missing("resource "+resource,
+					func(gv schema.GroupVersion) bool { return gr.Group == "" || gr.Group == gv.Group })
 			}
 			gk = found.GroupKind()
 		}
 		m, err := d.mapper.RESTMapping(gk)
 		if meta.IsNoMatchError(err) {
-			err = fmt.Errorf("the API server has no kind %s", gk)
+			err = d.missing("kind "+gk.String(), func(gv schema.GroupVersion) bool { return gv.Group == gk.Group })
 		}
 		return m, err
 	})
 }
+
+// missing returns the error for a kind or resource that the API server has not listed. among
+// reports whether a group version may have it.
+func (d *discovered) missing(what string, among func(schema.GroupVersion) bool) error {
+	if d.failed != nil {
+		for gv := range d.failed.Groups {
+			if among(gv) {
+				return undiscovered(d.failed)
+			}
+		}
+	}
+	return ErrNoKind(what)
+}
+
+func undiscovered(err error) error {
+	return &ErrDown{Err: fmt.Errorf("which kinds there are: %w", err)}
+}
+
+// ErrNoKind is the error for a kind or resource that the API server does not serve, as opposed to
+// ErrDown for one that it may serve. Its value says which one.
+type ErrNoKind string
+
+func (e ErrNoKind) Error() string { return "the API server has no " + string(e) }
 
 // find returns what look finds in the last discovery. If look finds nothing there and that
 // discovery is old, find runs another one.
@@ -89,11 +120,12 @@ func (k *kinds) find(look func(*discovered) (*meta.RESTMapping, error)) (*meta.R
 // discover asks the API server for its kinds, or waits for the answer if they are being asked for.
 func (k *kinds) discover() (*discovered, error) {
 	d, err, _ := k.asking.Do("", func() (any, error) {
-		groups, err := restmapper.GetAPIGroupResources(k.client)
-		if err != nil && len(groups) == 0 {
-			return (*discovered)(nil), fmt.Errorf("which kinds there are: %w", err)
+		client := &partialDiscovery{DiscoveryInterface: k.client}
+		groups, err := restmapper.GetAPIGroupResources(client)
+		if err != nil {
+			return (*discovered)(nil), undiscovered(err)
 		}
-		d := &discovered{at: k.now(), mapper: restmapper.NewDiscoveryRESTMapper(groups)}
+		d := &discovered{at: k.now(), mapper: restmapper.NewDiscoveryRESTMapper(groups), failed: client.failed}
 		for _, g := range groups {
 			for version, resources := range g.VersionedResources {
 				gv := schema.GroupVersion{Group: g.Group.Name, Version: version}.String()
@@ -112,6 +144,22 @@ func (k *kinds) discover() (*discovered, error) {
 		return d, nil
 	})
 	return d.(*discovered), err
+}
+
+// partialDiscovery keeps the error that comes with a partial result, which GetAPIGroupResources
+// drops.
+type partialDiscovery struct {
+	discovery.DiscoveryInterface
+	failed *discovery.ErrGroupDiscoveryFailed
+}
+
+// ServerGroupsAndResources implements discovery.DiscoveryInterface.
+func (c *partialDiscovery) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	groups, resources, err := c.DiscoveryInterface.ServerGroupsAndResources()
+	if err != nil && !errors.As(err, &c.failed) {
+		return nil, nil, err
+	}
+	return groups, resources, err
 }
 
 // known returns the result of the last discovery, or nil if none has succeeded.

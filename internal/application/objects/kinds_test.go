@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -86,5 +87,56 @@ func TestDiscoveryHoldsNoLock(t *testing.T) {
 	}
 	if _, err := k.Mapping(configMap); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAKindWhoseAPIIsDownMayExist checks that a kind whose group the API server cannot list is not
+// taken for one that it does not serve: objects of that kind would be taken for deleted.
+func TestAKindWhoseAPIIsDownMayExist(t *testing.T) {
+	server, now := &apiServer{}, time.Unix(1000, 0)
+	server.serve(configMap, "configmaps")
+	k := &kinds{client: server, now: func() time.Time { return now }}
+	mapping := func(gvk schema.GroupVersionKind) func() error {
+		return func() error { _, err := k.Mapping(gvk); return err }
+	}
+	named := func(resource, group, kind string) func() error {
+		return func() error { _, err := k.Named(resource, group, kind); return err }
+	}
+	const served, down, none = "served", "down", "none"
+	partly := &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{flag.GroupVersion(): errors.New("it is down")}}
+	for name, c := range map[string]struct {
+		err  error
+		ask  func() error
+		want string
+	}{
+		"a kind that is listed":                {partly, mapping(configMap), served},
+		"a kind of the group that is down":     {partly, mapping(flag), down},
+		"another version of that group":        {partly, mapping(flag.GroupKind().WithVersion("v2")), none},
+		"a kind of another group":              {partly, mapping(schema.GroupVersionKind{Group: "games.example.com", Version: "v1", Kind: "Flag"}), none},
+		"any kind, and all groups are listed":  {nil, mapping(flag), none},
+		"any kind, and nothing is listed":      {errors.New("no route"), mapping(flag), down},
+		"a resource, by its name":              {partly, named("flags", "", ""), down},
+		"a resource of the group that is down": {partly, named("flags.toys.example.com", "", ""), down},
+		"a resource of another group":          {partly, named("flags.games.example.com", "", ""), none},
+		"a kind of the group, by its name":     {partly, named("", flag.Group, flag.Kind), down},
+		"a kind of another group, by its name": {partly, named("", "games.example.com", flag.Kind), none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now = now.Add(RelearnInterval)
+			server.err = c.err
+			got, err := served, c.ask()
+			isDown, noKind := (*ErrDown)(nil), ErrNoKind("")
+			switch {
+			case errors.As(err, &isDown):
+				got = down
+			case errors.As(err, &noKind):
+				got = none
+			case err != nil:
+				t.Fatal(err)
+			}
+			if got != c.want {
+				t.Errorf("it is %s (%v), want %s", got, err, c.want)
+			}
+		})
 	}
 }
