@@ -14,8 +14,16 @@ import (
 // indexMax bounds list indexes in parameter keys, because a list is extended up to the index.
 const indexMax = 1024
 
-// Value returns an output, or a part of one: from is NAME or NAME.PATH.
-func Value(outputs map[string]json.RawMessage, from string) (any, bool) {
+// Input returns the value of an input: an output of a step or a part of it, or a part of the context.
+func Input(outputs map[string]json.RawMessage, context map[string]any, from string) (any, bool) {
+	if path, ok := strings.CutPrefix(from, "context."); ok {
+		return lookup(context, path)
+	}
+	return output(outputs, from)
+}
+
+// output returns an output, or a part of one: from is NAME or NAME.PATH.
+func output(outputs map[string]json.RawMessage, from string) (any, bool) {
 	// The name of an output may contain dots.
 	for name, rest := from, ""; ; {
 		if data, ok := outputs[name]; ok {

@@ -7,12 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/flow"
 	"lockstep.dev/lockstep/internal/application/objects"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/records"
@@ -74,6 +76,27 @@ func TestComponentsWaitForTheirInputs(t *testing.T) {
 	}
 	if fed := ready[1]; fed.Name != "fed" || len(fed.Inputs) != 0 || string(fed.Properties.Raw) != `{"image":"nginx"}` {
 		t.Errorf("%+v", fed)
+	}
+}
+
+// TestAStepWithAnInputOfTheContextIsResumed checks that a starting manager finds out what a step has
+// deployed whose inputs are parts of the context.
+func TestAStepWithAnInputOfTheContextIsResumed(t *testing.T) {
+	for name, step := range map[string]oam.WorkflowStepBase{
+		"its parameter":    {Type: stepApplyComponent, Inputs: []oam.StepInput{{From: "context.name", ParameterKey: "component"}}},
+		"of its component": {Type: stepApplyComponent, Inputs: []oam.StepInput{{From: "context.namespace"}}, Properties: &runtime.RawExtension{Raw: []byte(`{"component":"shop"}`)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &Runner{Planner: &deploy.Planner{Now: time.Now, Observe: func(float64) {}}}
+			a, w := &deploy.State{Owner: &records.Owner{}}, &Run{}
+			a.Tracker.Flow = &records.Flow{}
+			w.input = plan.Input{Namespace: "ns", Name: "shop", Spec: &oam.ApplicationSpec{Components: []oam.Component{{Name: "shop", Type: "x"}}}}
+			step.Name = "one"
+			r.resumeStep(a, w, &flow.Step{WorkflowStepBase: step}, true)
+			if len(w.parts) != 1 || !slices.Equal(w.parts[0].unit.Only, []string{"shop"}) {
+				t.Errorf("it has deployed %+v", w.parts[0])
+			}
+		})
 	}
 }
 
