@@ -1,6 +1,7 @@
 package definitions
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/install"
 )
 
@@ -79,6 +81,41 @@ type revisionWriter struct {
 
 	mu       sync.Mutex
 	assigned map[definitionKey]assigned
+	failed   chan struct{} // has an element if a revision could not be created
+}
+
+func newRevisionWriter(d *Library, cfg Config) *revisionWriter {
+	return &revisionWriter{
+		definitions: d, cfg: cfg, assigned: map[definitionKey]assigned{}, failed: make(chan struct{}, 1),
+	}
+}
+
+// run retries to create revisions that could not be created, after a backoff, until ctx is done.
+func (w *revisionWriter) run(ctx context.Context) {
+	var backoff controlloop.Backoff
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.failed:
+		}
+		backoff.Failed(w.cfg.Clock.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.cfg.Clock.After(backoff.Left(w.cfg.Clock.Now())):
+		}
+		w.begin()
+	}
+}
+
+// deleted forgets which revision a definition got last if one of its revisions is deleted: if all
+// are, the definition's present state needs a new one.
+func (w *revisionWriter) deleted(r *oam.DefinitionRevision) {
+	kind := render.Kind(r.Spec.DefinitionType) + "Definition"
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.assigned, definitionKey{kind, r.Namespace, r.Labels[definitionLabel(kind)]})
 }
 
 // begin stores the states of all definitions that have no revision yet. Call it once the watches of
@@ -133,10 +170,11 @@ func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRev
 	meta := apiwriter.Meta{Owner: "definition/" + r.def.Namespace + "/" + r.def.Name, Reason: "definition-revision"}
 	w.cfg.Writer.Create(meta, o, func(_ apiwriter.Object, err error) {
 		switch {
-		case apierrors.IsAlreadyExists(err):
+		case apierrors.IsAlreadyExists(err) && r.version != "":
 			w.cfg.Log.Warn("a definition has changed and kept its version: applications that name the version get what it was first", "definition", r.def.String(), "revision", o.Name)
 		case err != nil:
 			w.cfg.Log.Warn("a state of a definition is not written down", "definition", r.def.String(), "error", err)
+			w.retry(key, last)
 		}
 	})
 	for _, old := range w.dispensable(r.def, known) {
@@ -145,6 +183,19 @@ func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRev
 				w.cfg.Log.Warn("an old state of a definition stays", "revision", old.Name, "error", err)
 			}
 		})
+	}
+}
+
+// retry lets run create a revision that could not be created.
+func (w *revisionWriter) retry(key definitionKey, of assigned) {
+	w.mu.Lock()
+	if w.assigned[key] == of {
+		delete(w.assigned, key)
+	}
+	w.mu.Unlock()
+	select {
+	case w.failed <- struct{}{}:
+	default: // run retries all
 	}
 }
 
