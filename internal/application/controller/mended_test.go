@@ -137,3 +137,44 @@ func TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone(t *testing.T) {
 		return err
 	})
 }
+
+// TestTheRevisionThatAPublishVersionIsDeployedWithIsKept checks a definition that changes often. The
+// spec that an Application is deployed with refers to the first revision; the spec that it has since,
+// and which takes effect with another publishVersion, does not.
+func TestTheRevisionThatAPublishVersionIsDeployedWithIsKept(t *testing.T) {
+	e := start(t)
+	revisions := oam.GroupVersion.WithResource("definitionrevisions")
+	define := func(number int) {
+		e.apply(fmt.Sprintf(`
+apiVersion: core.oam.dev/v1beta1
+kind: ComponentDefinition
+metadata: {name: note}
+spec:
+  workload: {definition: {apiVersion: v1, kind: ConfigMap}}
+  schematic: {cue: {template: 'output: {apiVersion: "v1", kind: "ConfigMap", data: number: "%d"}'}}
+`, number))
+		e.eventually("the revision", func() error {
+			_, err := e.get(revisions, fmt.Sprintf("note-v%d", number))
+			return err
+		})
+	}
+	deploy := func(kind string) {
+		e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: pinned, annotations: {app.oam.dev/publishVersion: first}}
+spec: {components: [{name: one, type: ` + kind + `}]}
+`)
+		e.until("pinned", inPhase(oam.PhaseRunning))
+	}
+	define(1)
+	deploy("note@v1")
+	deploy("note")
+	for number := 2; number <= 24; number++ {
+		define(number)
+	}
+	e.gone(revisions, "note-v3")
+	if _, err := e.get(revisions, "note-v1"); err != nil {
+		t.Error(err)
+	}
+}

@@ -60,8 +60,9 @@ type Config struct {
 	// Owns reports whether this manager stores the revisions of the definition namespace/name. If
 	// nil, it stores all.
 	Owns func(key string) bool
-	// Applications iterates over all Applications, with an error for each that cannot be read.
-	Applications iter.Seq2[*oam.Application, error]
+	// Specs iterates over the specs that Applications have and those that they are deployed with,
+	// with an error for each that cannot be read.
+	Specs iter.Seq2[*oam.ApplicationSpec, error]
 	// Changed is called after a change of any definition, shared policy or shared workflow.
 	Changed func()
 	// Malformed is called for objects that cannot be decoded. If nil, they are not reported.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,39 +238,39 @@ func definitionLabel(k render.Kind) string {
 	return strings.ToLower(string(k)) + ".oam.dev/name"
 }
 
-// dispensable returns the revisions that are beyond the limit and that no Application refers to.
+// dispensable returns the revisions that are beyond the limit and that nothing refers to: no
+// Application, in the spec that it has or the one that it is deployed with, and no shared Workflow or
+// Policy.
 func (w *revisionWriter) dispensable(def *render.Definition, known []*oam.DefinitionRevision) []*oam.DefinitionRevision {
 	if len(known) < definitionRevisionsMax {
 		return nil
 	}
 	named := map[string]bool{}
-	note := func(name string) {
-		if base, pinned, ok := strings.Cut(name, "@"); ok && base == def.Name {
-			if r := newest(known, base, pinned); r != nil {
+	// A reference is a string NAME@REVISION anywhere in a spec, because properties of policies and
+	// steps have types, too.
+	reference := regexp.MustCompile(`"` + regexp.QuoteMeta(def.Name) + `@([^"]+)"`)
+	note := func(spec any) error {
+		data, err := json.Marshal(spec)
+		for _, pinned := range reference.FindAllSubmatch(data, -1) {
+			if r := newest(known, def.Name, string(pinned[1])); r != nil {
 				named[r.Name] = true
 			}
 		}
+		return err
 	}
-	for app, err := range w.cfg.Applications {
-		if err != nil {
+	for spec, err := range w.cfg.Specs {
+		if err != nil || note(spec) != nil {
 			return nil // the Application may refer to any revision
 		}
-		for i := range app.Spec.Components {
-			note(app.Spec.Components[i].Type)
-			for j := range app.Spec.Components[i].Traits {
-				note(app.Spec.Components[i].Traits[j].Type)
-			}
+	}
+	for _, shared := range w.definitions.SharedWorkflows.List() {
+		if note(shared) != nil {
+			return nil
 		}
-		for i := range app.Spec.Policies {
-			note(app.Spec.Policies[i].Type)
-		}
-		if f := app.Spec.Workflow; f != nil {
-			for i := range f.Steps {
-				note(f.Steps[i].Type)
-				for j := range f.Steps[i].SubSteps {
-					note(f.Steps[i].SubSteps[j].Type)
-				}
-			}
+	}
+	for _, shared := range w.definitions.SharedPolicies.List() {
+		if note(shared) != nil {
+			return nil
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(known[:len(known)-definitionRevisionsMax+1]), func(r *oam.DefinitionRevision) bool { return named[r.Name] })

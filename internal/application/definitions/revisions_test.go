@@ -3,6 +3,7 @@ package definitions
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -13,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
 
+	"lockstep.dev/lockstep/api/core.oam.dev/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/render"
@@ -40,15 +43,22 @@ func (w *writer) Delete(_ apiwriter.Meta, o apiwriter.Object, _ apiwriter.Delete
 // world is a library without a server, and its writer of revisions.
 type world struct {
 	*testing.T
-	w *writer
-	d *Library
+	w     *writer
+	d     *Library
+	specs []*oam.ApplicationSpec
 }
 
 func newWorld(t *testing.T) *world {
 	x := &world{T: t, w: &writer{}}
 	x.d = New(Config{
 		Writer: x.w, Log: slog.New(slog.DiscardHandler), Clock: clock.RealClock{}, Changed: func() {},
-		Applications: func(func(*oam.Application, error) bool) {},
+		Specs: func(yield func(*oam.ApplicationSpec, error) bool) {
+			for _, spec := range x.specs {
+				if !yield(spec, nil) {
+					return
+				}
+			}
+		},
 	})
 	x.d.revisions.begin()
 	return x
@@ -71,6 +81,45 @@ func (x *world) define(version, template string) []string {
 		names = append(names, r.Name)
 	}
 	return names
+}
+
+// read decodes YAML.
+func read[T any](x *world, text string) *T {
+	x.Helper()
+	out := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), out); err != nil {
+		x.Fatal(err)
+	}
+	return out
+}
+
+// TestRevisionsInUseAreKept checks that a definition's revisions beyond the limit are deleted, apart
+// from those that something refers to.
+func TestRevisionsInUseAreKept(t *testing.T) {
+	x := newWorld(t)
+	for i := range definitionRevisionsMax + 10 {
+		x.define("", fmt.Sprintf("a: %d", i))
+	}
+	x.show()
+	for _, text := range []string{
+		"components: [{name: web, type: worker, traits: [{type: scaler@v1}]}]",
+		"components: [{name: web, type: scaler@v2}, {name: old, type: big-scaler@v9}]",
+		"components: []\npolicies: [{name: more, type: override, properties: {components: [{traits: [{type: scaler@v3}]}]}}]",
+		"components: []\nworkflow: {steps: [{name: all, type: step-group, subSteps: [{name: one, type: scaler@v4}]}]}",
+		"components: []\nworkflow: {steps: [{name: one, type: apply-component, properties: {value: {type: scaler@5}}}]}",
+	} {
+		x.specs = append(x.specs, read[oam.ApplicationSpec](x, text))
+	}
+	workflow := read[v1alpha1.Workflow](x, "metadata: {namespace: ns, name: shared}\nsteps: [{name: one, type: scaler@v6}]")
+	policy := read[v1alpha1.Policy](x, "metadata: {namespace: ns, name: shared}\ntype: override\nproperties: {components: [{traits: [{type: scaler@v7}]}]}")
+	if err := errors.Join(x.d.SharedWorkflows.Store().Add(workflow), x.d.SharedPolicies.Store().Add(policy)); err != nil {
+		t.Fatal(err)
+	}
+	x.w.deleted = nil
+	x.define("", "a: last")
+	if want := []string{"scaler-v8", "scaler-v9", "scaler-v10", "scaler-v11"}; !slices.Equal(x.w.deleted, want) {
+		t.Errorf("deleted are %q, want %q", x.w.deleted, want)
+	}
 }
 
 // show lets the watch show the revisions created so far.
