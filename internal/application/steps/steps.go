@@ -279,7 +279,7 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 		return flow.Result{Outcome: flow.Running}
 	}
 	if err != nil {
-		a.Follows = errors.Is(err, definitions.ErrNotFound)
+		a.Follows = a.Follows || errors.Is(err, definitions.ErrNotFound)
 		return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
 	}
 	application, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&oam.Application{Spec: *w.input.Spec})

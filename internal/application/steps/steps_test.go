@@ -1,24 +1,31 @@
 package steps
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/definitions"
 	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/evaluation"
 	"lockstep.dev/lockstep/internal/application/flow"
 	"lockstep.dev/lockstep/internal/application/objects"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/records"
 	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/sandbox"
 )
 
 func TestCommandsOfUsers(t *testing.T) {
@@ -97,6 +104,34 @@ func TestAStepWithAnInputOfTheContextIsResumed(t *testing.T) {
 				t.Errorf("it has deployed %+v", w.parts[0])
 			}
 		})
+	}
+}
+
+// brokenPool evaluates nothing.
+type brokenPool struct{}
+
+func (brokenPool) Do(context.Context, string, string, []byte) ([]byte, error) {
+	return nil, &sandbox.Failed{Message: "a syntax error"}
+}
+
+// TestAStepWithABadDefinitionStillFollowsDefinitions checks that an Application that follows changes
+// of definitions still does when a step's definition becomes invalid in the middle of a turn.
+func TestAStepWithABadDefinitionStillFollowsDefinitions(t *testing.T) {
+	bad := &oam.WorkflowStepDefinition{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "greet"}}
+	bad.Spec.Schematic = &oam.Schematic{CUE: &oam.CUE{Template: "{"}}
+	r := &Runner{Planner: &deploy.Planner{
+		Definitions: definitions.NewFake(bad), Now: time.Now,
+		Evaluators: evaluation.New(brokenPool{}, slog.New(slog.DiscardHandler), clocktesting.NewFakeClock(time.Unix(1000, 0)), t.Context, func(types.NamespacedName, time.Duration) {}),
+	}}
+	for _, c := range []struct {
+		stepType      string
+		follows, want bool
+	}{{"greet", true, true}, {"greet", false, false}, {"nosuch", false, true}} {
+		a, w := &deploy.State{Owner: &records.Owner{}, Follows: c.follows}, &Run{input: plan.Input{Namespace: "ns"}}
+		step := &flow.Step{WorkflowStepBase: oam.WorkflowStepBase{Name: "one", Type: c.stepType}}
+		if got := r.runTemplate(a, w, nil, flow.Call{Step: step}, "id"); got.Outcome != flow.Failed || a.Follows != c.want {
+			t.Errorf("step %s of an application that follows definitions (%t): %+v, follows %t", c.stepType, c.follows, got, a.Follows)
+		}
 	}
 }
 
