@@ -298,13 +298,22 @@ func (x *action) list() (render.Answer, bool, error) {
 		if err != nil {
 			return render.Answer{}, err
 		}
-		items := make([]any, len(list.Items))
-		for i := range list.Items {
-			list.Items[i].SetManagedFields(nil)
-			items[i] = list.Items[i].Object
-		}
-		return render.Answer{Returns: map[string]any{"values": map[string]any{"items": items}}}, nil
+		return listed(list, m.Resource.Resource)
 	})
+}
+
+// listed returns the answer to list. A list that is cut short is an error: the step would take it for
+// all objects.
+func listed(list *unstructured.UnstructuredList, resource string) (render.Answer, error) {
+	if list.GetContinue() != "" {
+		return render.Answer{}, fmt.Errorf("there are more than %d %s", deploy.ListMax, resource)
+	}
+	items := make([]any, len(list.Items))
+	for i := range list.Items {
+		list.Items[i].SetManagedFields(nil)
+		items[i] = list.Items[i].Object
+	}
+	return render.Answer{Returns: map[string]any{"values": map[string]any{"items": items}}}, nil
 }
 
 // delete deletes the object that value names or, with a filter, the objects of that kind that

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -243,5 +245,17 @@ func TestAnActionHasTheRightsOfTheAuthorWhoseTurnBeganIt(t *testing.T) {
 			}
 			(<-posted)()
 		}
+	}
+}
+
+func TestAListThatIsCutShortIsAnError(t *testing.T) {
+	list := &unstructured.UnstructuredList{Items: []unstructured.Unstructured{{Object: map[string]any{"kind": "ConfigMap"}}}}
+	answer, err := listed(list, "configmaps")
+	if items, _, _ := unstructured.NestedSlice(answer.Returns, "values", "items"); err != nil || len(items) != 1 {
+		t.Errorf("a list of one has %v (%v)", items, err)
+	}
+	list.SetContinue("more")
+	if _, err := listed(list, "configmaps"); err == nil || !strings.Contains(err.Error(), "more than 500 configmaps") {
+		t.Errorf("a list that is cut short: %v", err)
 	}
 }
