@@ -238,21 +238,25 @@ func definitionLabel(k render.Kind) string {
 	return strings.ToLower(string(k)) + ".oam.dev/name"
 }
 
+// reference matches a string NAME@REVISION anywhere in the JSON of a spec: properties of policies
+// and steps have types, too.
+var reference = regexp.MustCompile(`"([^"@]+)@([^"]+)"`)
+
 // dispensable returns the revisions that are beyond the limit and that nothing refers to: no
-// Application, in the spec that it has or the one that it is deployed with, and no shared Workflow or
-// Policy.
+// Application, in the spec that it has or the one that it is deployed with, and no shared Workflow
+// or Policy.
 func (w *revisionWriter) dispensable(def *render.Definition, known []*oam.DefinitionRevision) []*oam.DefinitionRevision {
 	if len(known) < definitionRevisionsMax {
 		return nil
 	}
 	named := map[string]bool{}
-	// A reference is a string NAME@REVISION anywhere in a spec, because properties of policies and
-	// steps have types, too.
-	reference := regexp.MustCompile(`"` + regexp.QuoteMeta(def.Name) + `@([^"]+)"`)
 	note := func(spec any) error {
 		data, err := json.Marshal(spec)
-		for _, pinned := range reference.FindAllSubmatch(data, -1) {
-			if r := newest(known, def.Name, string(pinned[1])); r != nil {
+		for _, found := range reference.FindAllSubmatch(data, -1) {
+			if string(found[1]) != def.Name {
+				continue
+			}
+			if r := newest(known, def.Name, string(found[2])); r != nil {
 				named[r.Name] = true
 			}
 		}

@@ -93,8 +93,8 @@ func read[T any](x *world, text string) *T {
 	return out
 }
 
-// TestRevisionsInUseAreKept checks that a definition's revisions beyond the limit are deleted, apart
-// from those that something refers to.
+// TestRevisionsInUseAreKept checks that a definition's revisions beyond the limit are deleted,
+// apart from those that something refers to.
 func TestRevisionsInUseAreKept(t *testing.T) {
 	x := newWorld(t)
 	for i := range definitionRevisionsMax + 10 {
