@@ -138,9 +138,9 @@ func TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone(t *testing.T) {
 	})
 }
 
-// TestTheRevisionThatAPublishVersionIsDeployedWithIsKept checks a definition that changes often. The
-// spec that an Application is deployed with refers to the first revision; the spec that it has since,
-// and which takes effect with another publishVersion, does not.
+// TestTheRevisionThatAPublishVersionIsDeployedWithIsKept checks a definition that changes often.
+// The spec that an Application is deployed with refers to the first revision; the spec that it has
+// since, and which takes effect with another publishVersion, does not.
 func TestTheRevisionThatAPublishVersionIsDeployedWithIsKept(t *testing.T) {
 	e := start(t)
 	revisions := oam.GroupVersion.WithResource("definitionrevisions")

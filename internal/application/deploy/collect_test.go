@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// TestObjectsOfAnAPIThatIsDownRemain checks that an Application keeps the names of its objects while
-// nobody knows whether they exist.
+// TestObjectsOfAnAPIThatIsDownRemain checks that an Application keeps the names of its objects
+// while nobody knows whether they exist.
 func TestObjectsOfAnAPIThatIsDownRemain(t *testing.T) {
 	flag := schema.GroupVersionKind{Group: "toys.example.com", Version: "v1", Kind: "Flag"}
 	for name, c := range map[string]struct {

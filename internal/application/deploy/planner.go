@@ -57,8 +57,8 @@ func (p *Planner) Make(a *State, in *plan.Input) (made *plan.Plan, err error) {
 	return made, nil
 }
 
-// planError returns the error of a plan as a plan.Error. If it is about an API that cannot be reached
-// at present, the plan is made again.
+// planError returns the error of a plan as a plan.Error. If it is about an API that cannot be
+// reached at present, the plan is made again.
 func planError(a *State, err error) error {
 	var e *plan.Error
 	if !errors.As(err, &e) {

@@ -233,7 +233,8 @@ func TestTerminate(t *testing.T) {
 	s.expect("terminated: a=failed/Terminate b=skipped/Skip c=succeeded")
 }
 
-// TestANameWithDotsGivesADependency checks that a step waits for an output whose name contains dots.
+// TestANameWithDotsGivesADependency checks that a step waits for an output whose name contains
+// dots.
 func TestANameWithDotsGivesADependency(t *testing.T) {
 	for _, from := range []string{"my.out", "my.out.host"} {
 		s := start(t, `

@@ -15,7 +15,8 @@ import (
 // indexMax bounds list indexes in parameter keys, because a list is extended up to the index.
 const indexMax = 1024
 
-// Input returns the value of an input: an output of a step or a part of it, or a part of the context.
+// Input returns the value of an input: an output of a step or a part of it, or a part of the
+// context.
 func Input(outputs map[string]json.RawMessage, context map[string]any, from string) (any, bool) {
 	if path, ok := strings.CutPrefix(from, "context."); ok {
 		return lookup(context, path)

@@ -98,7 +98,8 @@ func (l *ManagedObjects) add(gvk schema.GroupVersionKind, m *meta.RESTMapping) *
 	w := l.watches[gvk]
 	if w == nil {
 		w = &kindWatch{
-			l: l, gvk: gvk, mapping: m, objects: map[types.NamespacedName]*Object{}, waiting: map[types.NamespacedName]bool{},
+			l: l, gvk: gvk, mapping: m,
+			objects: map[types.NamespacedName]*Object{}, waiting: map[types.NamespacedName]bool{},
 		}
 		l.watches[gvk] = w
 		if ctx := l.ctx; ctx != nil {

@@ -291,9 +291,9 @@ type ErrLeft string
 
 func (e ErrLeft) Error() string { return "cluster " + string(e) + " is no longer managed" }
 
-// ErrDown is the error for what cannot be reached at present and may come back: a cluster, or one of
-// a cluster's APIs. The Applications are enqueued when the cluster can be reached again. Nothing says
-// when an API can be reached again; a discovery at most every RelearnInterval finds it.
+// ErrDown is the error for what cannot be reached at present and may come back: a cluster, or one
+// of a cluster's APIs. The Applications are enqueued when the cluster can be reached again. Nothing
+// says when an API can be reached again; a discovery at most every RelearnInterval finds it.
 type ErrDown struct{ Err error }
 
 func (e *ErrDown) Error() string { return e.Err.Error() }

@@ -135,8 +135,8 @@ func TestWhyThereIsNoPlanIsReported(t *testing.T) {
 	}
 }
 
-// revisionWriter keeps the ApplicationRevision of the server, as a writer does: a create of one that
-// exists and has the same owner returns the existing one.
+// revisionWriter keeps the ApplicationRevision of the server, as a writer does: a create of one
+// that exists and has the same owner returns the existing one.
 type revisionWriter struct {
 	apiwriter.Writer
 	there apiwriter.Object
@@ -165,8 +165,8 @@ func (w *revisionWriter) Patch(_ apiwriter.Meta, o apiwriter.Object, _ types.Pat
 }
 
 // TestARevisionThatWasPublishedInVainIsReplaced checks a manager that ends before it has stored a
-// revision that it has published. The spec changes, and the next manager gives its revision the same
-// name.
+// revision that it has published. The spec changes, and the next manager gives its revision the
+// same name.
 func TestARevisionThatWasPublishedInVainIsReplaced(t *testing.T) {
 	x := newWorld(t)
 	w := &revisionWriter{}

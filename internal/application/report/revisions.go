@@ -64,8 +64,8 @@ func (c *Reporter) Publish(a *deploy.State, o *oam.Application) {
 		a.Post(func() { a.Writes.End(publishing, nil) })
 	}
 	c.Writer.Create(meta, r, func(there apiwriter.Object, err error) {
-		// A manager that ended before it stored the tracker may have published another state by this
-		// name.
+		// A manager that ended before it stored the tracker may have published another state by
+		// this name.
 		if err == nil && there != nil && !sameRevision(there, r) {
 			c.republish(meta, there, r, ended)
 			return
@@ -81,14 +81,17 @@ func sameRevision(a, b apiwriter.Object) bool {
 }
 
 // republish replaces the state that the existing ApplicationRevision there has by that of r.
-func (c *Reporter) republish(meta apiwriter.Meta, there apiwriter.Object, r *oam.ApplicationRevision, done func(apiwriter.Object, error)) {
+func (c *Reporter) republish(
+	meta apiwriter.Meta, there apiwriter.Object, r *oam.ApplicationRevision, done func(apiwriter.Object, error),
+) {
 	type op struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
 	data, err := json.Marshal([]op{
-		{"add", "/metadata/labels", r.Labels}, {"add", "/metadata/annotations", r.Annotations}, {"add", "/spec", r.Spec},
+		{"add", "/metadata/labels", r.Labels}, {"add", "/metadata/annotations", r.Annotations},
+		{"add", "/spec", r.Spec},
 	})
 	if err != nil {
 		done(nil, err)

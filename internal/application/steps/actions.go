@@ -302,8 +302,8 @@ func (x *action) list() (render.Answer, bool, error) {
 	})
 }
 
-// listed returns the answer to list. A list that is cut short is an error: the step would take it for
-// all objects.
+// listed returns the answer to list. A list that is cut short is an error: the step would take it
+// for all objects.
 func listed(list *unstructured.UnstructuredList, resource string) (render.Answer, error) {
 	if list.GetContinue() != "" {
 		return render.Answer{}, fmt.Errorf("there are more than %d %s", deploy.ListMax, resource)

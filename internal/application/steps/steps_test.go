@@ -88,8 +88,8 @@ func TestComponentsWaitForTheirInputs(t *testing.T) {
 	}
 }
 
-// TestAStepWithAnInputOfTheContextIsResumed checks that a starting manager finds out what a step has
-// deployed whose inputs are parts of the context.
+// TestAStepWithAnInputOfTheContextIsResumed checks that a starting manager finds out what a step
+// has deployed whose inputs are parts of the context.
 func TestAStepWithAnInputOfTheContextIsResumed(t *testing.T) {
 	for name, step := range map[string]oam.WorkflowStepBase{
 		"its parameter":    {Type: stepApplyComponent, Inputs: []oam.StepInput{{From: "context.name", ParameterKey: "component"}}},
@@ -116,8 +116,9 @@ func (brokenPool) Do(context.Context, string, string, []byte) ([]byte, error) {
 	return nil, &sandbox.Failed{Message: "a syntax error"}
 }
 
-// TestAStepWithABadDefinitionStillFollowsDefinitions checks that an Application that follows changes
-// of definitions still does when a step's definition becomes invalid in the middle of a turn.
+// TestAStepWithABadDefinitionStillFollowsDefinitions checks that an Application that follows
+// changes of definitions still does when a step's definition becomes invalid in the middle of a
+// turn.
 func TestAStepWithABadDefinitionStillFollowsDefinitions(t *testing.T) {
 	bad := &oam.WorkflowStepDefinition{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "greet"}}
 	bad.Spec.Schematic = &oam.Schematic{CUE: &oam.CUE{Template: "{"}}
