@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -135,6 +136,43 @@ func TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone(t *testing.T) {
 	e.eventually("its record", func() error {
 		_, err := e.dyn.Resource(trackers).Get(t.Context(), e.ns+".again", metav1.GetOptions{})
 		return err
+	})
+}
+
+// TestAnApplicationRevisionOfAnotherSpecIsReplaced checks an ApplicationRevision that a manager
+// wrote which ended before it stored that there is such a revision. The spec has changed since.
+func TestAnApplicationRevisionOfAnotherSpecIsReplaced(t *testing.T) {
+	e := start(t)
+	u := e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop, labels: {controller.core.oam.dev/pause: "true"}}
+` + "spec:\n" + indent(withComponents("", "one")))
+	e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: ApplicationRevision
+metadata:
+  name: shop-v1
+  labels: {app.oam.dev/name: shop, app.oam.dev/app-revision-hash: other}
+  ownerReferences: [{apiVersion: core.oam.dev/v1beta1, kind: Application, name: shop, uid: ` + string(u.GetUID()) + `, controller: true}]
+spec: {application: {apiVersion: core.oam.dev/v1beta1, kind: Application, metadata: {name: shop}, spec: {components: [{name: other, type: worker}]}}}
+`)
+	e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop, annotations: {app.oam.dev/publishVersion: stable}}
+` + "spec:\n" + indent(withComponents("", "one")))
+	e.until("shop", inPhase(oam.PhaseRunning))
+	e.eventually("the revision", func() error {
+		r, err := e.get(oam.GroupVersion.WithResource("applicationrevisions"), "shop-v1")
+		if err != nil {
+			return err
+		}
+		list, _, _ := unstructured.NestedSlice(r.Object, "spec", "application", "spec", "components")
+		if len(list) != 1 || list[0].(map[string]any)["name"] != "one" {
+			return fmt.Errorf("its components are %v", list)
+		}
+		return nil
 	})
 }
 
