@@ -66,6 +66,12 @@ func TestWhatChartsMake(t *testing.T) {
 			values: map[string]any{"size": int64(3)},
 			want:   []string{`"name":"rel-web"`, `"size":"3"`, `"label":"none"`, `"ns":"ns"`, `"install":"true"`},
 		},
+		"lists of numbers": {
+			files: map[string]string{"templates/a.yaml": object("ConfigMap", "a", "data: {up: {{ untilStep 1 6 2 | quote }}, down: {{ untilStep 3 -3 -2 | quote }}, "+
+				"none: {{ untilStep 3 1 2 | quote }}, high: {{ untilStep 9223372036854775800 9223372036854775807 5 | quote }}, "+
+				"low: {{ untilStep -9223372036854775800 -9223372036854775808 -5 | quote }}}\n")},
+			want: []string{`"up":"[1 3 5]"`, `"down":"[3 1 -1]"`, `"none":"[]"`, `"high":"[9223372036854775800 9223372036854775805]"`, `"low":"[-9223372036854775800 -9223372036854775805]"`},
+		},
 		"charts inside a chart, with conditions": {
 			files: map[string]string{
 				"Chart.yaml":                      "apiVersion: v2\nname: web\nversion: 1.2.3\ndependencies: [{name: db, version: 1.x, repository: \"\", condition: db.enabled}, {name: cache, version: 1.x, repository: \"\", condition: cache.enabled}]\n",
@@ -185,6 +191,8 @@ func TestChartsThatAreRefused(t *testing.T) {
 		"values that the schema refuses":   {map[string]string{"values.yaml": "size: many", "values.schema.json": `{"properties": {"size": {"type": "integer"}}}`}, "/size"},
 		"an object without a kind":         {map[string]string{"templates/a.yaml": "metadata: {name: x}"}, "no kind"},
 		"what is not YAML":                 {map[string]string{"templates/a.yaml": "a: b: c"}, "templates/a.yaml"},
+		"a list of all numbers":            {map[string]string{"templates/a.yaml": "{{ range untilStep -9223372036854775807 9223372036854775807 1 }}x{{ end }}"}, "more than 65536 numbers"},
+		"a list of all numbers, backwards": {map[string]string{"templates/a.yaml": "{{ range untilStep 9223372036854775807 -9223372036854775807 -1 }}x{{ end }}"}, "more than 65536 numbers"},
 		"a list that is too long":          {map[string]string{"templates/a.yaml": "{{ range until 1000000000 }}x{{ end }}"}, "more than 65536 numbers"},
 		"a text that is too long":          {map[string]string{"templates/a.yaml": `{{ repeat 1000000000 "x" }}`}, "more than 1048576 bytes"},
 		"a template that includes itself":  {map[string]string{"templates/_a.tpl": `{{ define "a" }}{{ include "a" . }}{{ end }}`, "templates/a.yaml": `{{ include "a" . }}`}, "nested reference"},

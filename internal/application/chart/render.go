@@ -171,12 +171,24 @@ func render(chart *v2.Chart, req *Request, ahead time.Duration) (*Rendered, erro
 // functions returns the template functions that need bounds or another clock.
 func functions(now time.Time) template.FuncMap {
 	count := func(start, stop, step int) ([]int, error) {
-		if step == 0 || float64(stop-start)/float64(step) > countMax {
+		if step == 0 {
+			return nil, errors.New("a list of numbers whose step is 0")
+		}
+		if step > 0 && start >= stop || step < 0 && start <= stop {
+			return []int{}, nil
+		}
+		// The distance may be too large for an int.
+		distance, stride := uint64(stop)-uint64(start), uint64(step)
+		if step < 0 {
+			distance, stride = -distance, -stride
+		}
+		numbers := (distance-1)/stride + 1
+		if numbers > countMax {
 			return nil, fmt.Errorf("a list of more than %d numbers", countMax)
 		}
-		out := []int{}
-		for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
-			out = append(out, i)
+		out := make([]int, numbers)
+		for i := range out {
+			out[i] = start + i*step
 		}
 		return out, nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -136,4 +137,82 @@ func TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone(t *testing.T) {
 		_, err := e.dyn.Resource(trackers).Get(t.Context(), e.ns+".again", metav1.GetOptions{})
 		return err
 	})
+}
+
+// TestAnApplicationRevisionOfAnotherSpecIsReplaced checks an ApplicationRevision that a manager
+// wrote which ended before it stored that there is such a revision. The spec has changed since.
+func TestAnApplicationRevisionOfAnotherSpecIsReplaced(t *testing.T) {
+	e := start(t)
+	u := e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop, labels: {controller.core.oam.dev/pause: "true"}}
+` + "spec:\n" + indent(withComponents("", "one")))
+	e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: ApplicationRevision
+metadata:
+  name: shop-v1
+  labels: {app.oam.dev/name: shop, app.oam.dev/app-revision-hash: other}
+  ownerReferences: [{apiVersion: core.oam.dev/v1beta1, kind: Application, name: shop, uid: ` + string(u.GetUID()) + `, controller: true}]
+spec: {application: {apiVersion: core.oam.dev/v1beta1, kind: Application, metadata: {name: shop}, spec: {components: [{name: other, type: worker}]}}}
+`)
+	e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop, annotations: {app.oam.dev/publishVersion: stable}}
+` + "spec:\n" + indent(withComponents("", "one")))
+	e.until("shop", inPhase(oam.PhaseRunning))
+	e.eventually("the revision", func() error {
+		r, err := e.get(oam.GroupVersion.WithResource("applicationrevisions"), "shop-v1")
+		if err != nil {
+			return err
+		}
+		list, _, _ := unstructured.NestedSlice(r.Object, "spec", "application", "spec", "components")
+		if len(list) != 1 || list[0].(map[string]any)["name"] != "one" {
+			return fmt.Errorf("its components are %v", list)
+		}
+		return nil
+	})
+}
+
+// TestTheRevisionThatAPublishVersionIsDeployedWithIsKept checks a definition that changes often.
+// The spec that an Application is deployed with refers to the first revision; the spec that it has
+// since, and which takes effect with another publishVersion, does not.
+func TestTheRevisionThatAPublishVersionIsDeployedWithIsKept(t *testing.T) {
+	e := start(t)
+	revisions := oam.GroupVersion.WithResource("definitionrevisions")
+	define := func(number int) {
+		e.apply(fmt.Sprintf(`
+apiVersion: core.oam.dev/v1beta1
+kind: ComponentDefinition
+metadata: {name: note}
+spec:
+  workload: {definition: {apiVersion: v1, kind: ConfigMap}}
+  schematic: {cue: {template: 'output: {apiVersion: "v1", kind: "ConfigMap", data: number: "%d"}'}}
+`, number))
+		e.eventually("the revision", func() error {
+			_, err := e.get(revisions, fmt.Sprintf("note-v%d", number))
+			return err
+		})
+	}
+	deploy := func(kind string) {
+		e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: pinned, annotations: {app.oam.dev/publishVersion: first}}
+spec: {components: [{name: one, type: ` + kind + `}]}
+`)
+		e.until("pinned", inPhase(oam.PhaseRunning))
+	}
+	define(1)
+	deploy("note@v1")
+	deploy("note")
+	for number := 2; number <= 24; number++ {
+		define(number)
+	}
+	e.gone(revisions, "note-v3")
+	if _, err := e.get(revisions, "note-v1"); err != nil {
+		t.Error(err)
+	}
 }

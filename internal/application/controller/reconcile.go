@@ -2,7 +2,6 @@ package controller
 
 import (
 	"errors"
-	"iter"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/report"
 	"lockstep.dev/lockstep/internal/application/steps"
 	"lockstep.dev/lockstep/internal/controlloop"
+	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // reconciler works on one Application at a time.
@@ -193,15 +193,35 @@ func (c *reconciler) forget(k types.NamespacedName) {
 	c.watches.Release(k, true)
 }
 
-// each returns an iterator over all Applications, with an error for each that cannot be read.
-func each(all *records.PackedCache[oam.Application]) iter.Seq2[*oam.Application, error] {
-	return func(yield func(*oam.Application, error) bool) {
-		for _, raw := range all.List() {
-			if !yield(all.Unpack(raw)) {
-				return
-			}
+// specs iterates over the specs of all Applications and those that Applications with a
+// publishVersion are deployed with, with an error for each that cannot be read.
+func (c *reconciler) specs(yield func(*oam.ApplicationSpec, error) bool) {
+	for _, raw := range c.applications.List() {
+		o, err := c.applications.Unpack(raw)
+		if !yield(&o.Spec, err) {
+			return
+		}
+		rt, found := c.trackers.Get("", records.TrackerName(raw.Namespace, raw.Name))
+		if !found || raw.Annotations[oam.PublishVersionAnnotation] == "" {
+			continue
+		}
+		if !yield(c.deployedSpec(rt)) {
+			return
 		}
 	}
+}
+
+// deployedSpec returns the spec of the newest revision in a tracker.
+func (c *reconciler) deployedSpec(raw *kubeclient.Raw) (*oam.ApplicationSpec, error) {
+	rt, err := c.trackers.Unpack(raw)
+	if err != nil {
+		return nil, err
+	}
+	revisions, err := records.Revisions(rt)
+	if err != nil || len(revisions) == 0 {
+		return nil, err
+	}
+	return revisions[len(revisions)-1].Spec, nil
 }
 
 func (c *reconciler) now() time.Time { return c.cfg.Clock.Now() }

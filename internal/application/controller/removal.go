@@ -78,9 +78,8 @@ func (c *reconciler) addFinalizer(a *record, o *oam.Application) {
 	})
 }
 
-// finalizersPatch returns a JSON patch that replaces the finalizers. The patch fails if there were
-// finalizers and they have changed meanwhile. Other changes, such as this manager's own status
-// writes, do not matter.
+// finalizersPatch returns a JSON patch that replaces the finalizers. The patch fails if they have
+// changed meanwhile. Other changes, such as this manager's own status writes, do not matter.
 func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
 	type op struct {
 		Op    string `json:"op"`
@@ -88,10 +87,11 @@ func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
 		Value any    `json:"value"`
 	}
 	const path = "/metadata/finalizers"
-	if len(o.Finalizers) == 0 {
-		return json.Marshal([]op{{"add", path, to}})
+	from := o.Finalizers
+	if len(from) == 0 {
+		from = nil // null in JSON, which a test takes for a field that does not exist
 	}
-	return json.Marshal([]op{{"test", path, o.Finalizers}, {"replace", path, to}})
+	return json.Marshal([]op{{"test", path, from}, {"add", path, to}})
 }
 
 // removeFinalizers removes this manager's finalizers, so that the API server can delete the

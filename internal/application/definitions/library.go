@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"lockstep.dev/lockstep/api/core.oam.dev/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -55,11 +56,13 @@ type Config struct {
 	Beta, Alpha rest.Interface
 	Writer      apiwriter.Writer
 	Log         *slog.Logger
+	Clock       clock.Clock
 	// Owns reports whether this manager stores the revisions of the definition namespace/name. If
 	// nil, it stores all.
 	Owns func(key string) bool
-	// Applications iterates over all Applications, with an error for each that cannot be read.
-	Applications iter.Seq2[*oam.Application, error]
+	// Specs iterates over the specs that Applications have and those that they are deployed with,
+	// with an error for each that cannot be read.
+	Specs iter.Seq2[*oam.ApplicationSpec, error]
 	// Changed is called after a change of any definition, shared policy or shared workflow.
 	Changed func()
 	// Malformed is called for objects that cannot be decoded. If nil, they are not reported.
@@ -79,7 +82,7 @@ func New(cfg Config) *Library {
 		SharedWorkflows: informer.New(alpha, "workflows", informer.Options[*v1alpha1.Workflow]{}),
 		compiled:        map[definitionKey]compiled{},
 	}
-	d.handle(cfg.Changed, &revisionWriter{definitions: d, cfg: cfg, assigned: map[definitionKey]assigned{}})
+	d.handle(cfg.Changed, newRevisionWriter(d, cfg))
 	if tell := cfg.Malformed; tell != nil {
 		d.components.OnMalformed(tell)
 		d.traits.OnMalformed(tell)
@@ -102,12 +105,13 @@ func (d *Library) watched() []Watched {
 	return []Watched{d.components, d.traits, d.policies, d.steps, d.SharedPolicies, d.SharedWorkflows, d.stored}
 }
 
-// Run runs the watches until ctx is done.
+// Run runs the watches, and the retries of writes, until ctx is done.
 func (d *Library) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, w := range d.watched() {
 		running.Go(func() { w.Run(ctx) })
 	}
+	running.Go(func() { d.revisions.run(ctx) })
 	running.Wait()
 }
 
@@ -136,6 +140,7 @@ func (d *Library) handle(changed func(), revisions *revisionWriter) {
 	d.stored.Handle(informer.Handler[*oam.DefinitionRevision]{
 		Added: func(*oam.DefinitionRevision) { changed() },
 		Deleted: func(r *oam.DefinitionRevision) {
+			revisions.deleted(r)
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			for key := range d.compiled { // few keys are of revisions, and this is rare

@@ -1,8 +1,10 @@
 package definitions
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/install"
 )
 
@@ -79,6 +82,41 @@ type revisionWriter struct {
 
 	mu       sync.Mutex
 	assigned map[definitionKey]assigned
+	failed   chan struct{} // has an element if a revision could not be created
+}
+
+func newRevisionWriter(d *Library, cfg Config) *revisionWriter {
+	return &revisionWriter{
+		definitions: d, cfg: cfg, assigned: map[definitionKey]assigned{}, failed: make(chan struct{}, 1),
+	}
+}
+
+// run retries to create revisions that could not be created, after a backoff, until ctx is done.
+func (w *revisionWriter) run(ctx context.Context) {
+	var backoff controlloop.Backoff
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.failed:
+		}
+		backoff.Failed(w.cfg.Clock.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.cfg.Clock.After(backoff.Left(w.cfg.Clock.Now())):
+		}
+		w.begin()
+	}
+}
+
+// deleted forgets which revision a definition got last if one of its revisions is deleted: if all
+// are, the definition's present state needs a new one.
+func (w *revisionWriter) deleted(r *oam.DefinitionRevision) {
+	kind := render.Kind(r.Spec.DefinitionType) + "Definition"
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.assigned, definitionKey{kind, r.Namespace, r.Labels[definitionLabel(kind)]})
 }
 
 // begin stores the states of all definitions that have no revision yet. Call it once the watches of
@@ -133,10 +171,11 @@ func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRev
 	meta := apiwriter.Meta{Owner: "definition/" + r.def.Namespace + "/" + r.def.Name, Reason: "definition-revision"}
 	w.cfg.Writer.Create(meta, o, func(_ apiwriter.Object, err error) {
 		switch {
-		case apierrors.IsAlreadyExists(err):
+		case apierrors.IsAlreadyExists(err) && r.version != "":
 			w.cfg.Log.Warn("a definition has changed and kept its version: applications that name the version get what it was first", "definition", r.def.String(), "revision", o.Name)
 		case err != nil:
 			w.cfg.Log.Warn("a state of a definition is not written down", "definition", r.def.String(), "error", err)
+			w.retry(key, last)
 		}
 	})
 	for _, old := range w.dispensable(r.def, known) {
@@ -145,6 +184,19 @@ func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRev
 				w.cfg.Log.Warn("an old state of a definition stays", "revision", old.Name, "error", err)
 			}
 		})
+	}
+}
+
+// retry lets run create a revision that could not be created.
+func (w *revisionWriter) retry(key definitionKey, of assigned) {
+	w.mu.Lock()
+	if w.assigned[key] == of {
+		delete(w.assigned, key)
+	}
+	w.mu.Unlock()
+	select {
+	case w.failed <- struct{}{}:
+	default: // run retries all
 	}
 }
 
@@ -186,39 +238,43 @@ func definitionLabel(k render.Kind) string {
 	return strings.ToLower(string(k)) + ".oam.dev/name"
 }
 
-// dispensable returns the revisions that are beyond the limit and that no Application refers to.
+// reference matches a string NAME@REVISION anywhere in the JSON of a spec: properties of policies
+// and steps have types, too.
+var reference = regexp.MustCompile(`"([^"@]+)@([^"]+)"`)
+
+// dispensable returns the revisions that are beyond the limit and that nothing refers to: no
+// Application, in the spec that it has or the one that it is deployed with, and no shared Workflow
+// or Policy.
 func (w *revisionWriter) dispensable(def *render.Definition, known []*oam.DefinitionRevision) []*oam.DefinitionRevision {
 	if len(known) < definitionRevisionsMax {
 		return nil
 	}
 	named := map[string]bool{}
-	note := func(name string) {
-		if base, pinned, ok := strings.Cut(name, "@"); ok && base == def.Name {
-			if r := newest(known, base, pinned); r != nil {
+	note := func(spec any) error {
+		data, err := json.Marshal(spec)
+		for _, found := range reference.FindAllSubmatch(data, -1) {
+			if string(found[1]) != def.Name {
+				continue
+			}
+			if r := newest(known, def.Name, string(found[2])); r != nil {
 				named[r.Name] = true
 			}
 		}
+		return err
 	}
-	for app, err := range w.cfg.Applications {
-		if err != nil {
+	for spec, err := range w.cfg.Specs {
+		if err != nil || note(spec) != nil {
 			return nil // the Application may refer to any revision
 		}
-		for i := range app.Spec.Components {
-			note(app.Spec.Components[i].Type)
-			for j := range app.Spec.Components[i].Traits {
-				note(app.Spec.Components[i].Traits[j].Type)
-			}
+	}
+	for _, shared := range w.definitions.SharedWorkflows.List() {
+		if note(shared) != nil {
+			return nil
 		}
-		for i := range app.Spec.Policies {
-			note(app.Spec.Policies[i].Type)
-		}
-		if f := app.Spec.Workflow; f != nil {
-			for i := range f.Steps {
-				note(f.Steps[i].Type)
-				for j := range f.Steps[i].SubSteps {
-					note(f.Steps[i].SubSteps[j].Type)
-				}
-			}
+	}
+	for _, shared := range w.definitions.SharedPolicies.List() {
+		if note(shared) != nil {
+			return nil
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(known[:len(known)-definitionRevisionsMax+1]), func(r *oam.DefinitionRevision) bool { return named[r.Name] })

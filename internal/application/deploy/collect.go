@@ -128,8 +128,11 @@ func (d *Remover) removeOne(a *State, m *oam.ManagedResource, propagation metav1
 		return false, &objects.ErrDown{Err: err}
 	}
 	ready, err := t.Objects.Ready(ref.GVK, a.Key)
-	if err != nil {
-		return strings.Contains(err.Error(), "has no kind"), nil // no kind, no objects
+	if none := objects.ErrNoKind(""); errors.As(err, &none) {
+		return true, nil // no kind, no objects
+	}
+	if a.mayPass(err) {
+		return false, err
 	}
 	if !ready {
 		return false, nil

@@ -1,9 +1,11 @@
 package deploy
 
 import (
+	"errors"
 	"slices"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/objects"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/records"
 )
@@ -57,8 +59,12 @@ func (d *Remover) mayBeThere(a *State, m *oam.ManagedResource) bool {
 	if t.Down() != nil {
 		return true
 	}
-	if ready, err := t.Objects.Ready(ref.GVK, a.Key); err != nil || !ready {
-		return err == nil
+	ready, err := t.Objects.Ready(ref.GVK, a.Key)
+	if none := objects.ErrNoKind(""); errors.As(err, &none) {
+		return false
+	}
+	if err != nil || !ready {
+		return true
 	}
 	there := t.Objects.Get(ref)
 	return there != nil && there.Owner == a.Key

@@ -51,6 +51,7 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 		case err != nil:
 			blocked[i] = true
 			p.problem(err)
+			a.mayPass(err)
 		case !ready:
 			return Progress{} // the watch enqueues the Application when it has synced
 		}

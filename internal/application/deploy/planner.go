@@ -51,12 +51,21 @@ func (p *Planner) Make(a *State, in *plan.Input) (made *plan.Plan, err error) {
 		return answer, err
 	}
 	made, err = plan.Make(in, definitions.Templates{Library: p.Definitions, Run: in.Run})
-	var e *plan.Error
-	if err != nil && !errors.As(err, &e) {
-		err = &plan.Error{Stage: plan.Render, Err: err}
-	}
 	if err != nil {
-		return nil, err
+		return nil, planError(a, err)
 	}
 	return made, nil
+}
+
+// planError returns the error of a plan as a plan.Error. If it is about an API that cannot be
+// reached at present, the plan is made again.
+func planError(a *State, err error) error {
+	var e *plan.Error
+	if !errors.As(err, &e) {
+		e = &plan.Error{Stage: plan.Render, Err: err}
+	}
+	if a.mayPass(err) {
+		e = &plan.Error{Stage: e.Stage, Component: e.Component, Err: fmt.Errorf("%w: %w", e.Err, ErrAskedAgain)}
+	}
+	return e
 }

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"errors"
 	"reflect"
 	"time"
 
@@ -84,6 +85,17 @@ func (a *State) Meta(t *objects.Target, gvk schema.GroupVersionKind, reason stri
 		m.Resource = mapping.Resource.Resource
 	}
 	return m
+}
+
+// mayPass reports whether err is about an API that cannot be reached at present, and if so enqueues
+// the Application for when it may be reached again.
+func (a *State) mayPass(err error) bool {
+	down := (*objects.ErrDown)(nil)
+	if !errors.As(err, &down) {
+		return false
+	}
+	a.WakeAfter(objects.RelearnInterval)
+	return true
 }
 
 // accept records the outcome of a successful write. If the server stored something else than was

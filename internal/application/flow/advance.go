@@ -453,14 +453,8 @@ func (a *advance) properties(s *Step) ([]byte, error) {
 	return WithInputs(raw(s), s.Inputs, a.value)
 }
 
-// value returns the value of an input: an output of a step or a part of it, or a part of the
-// context.
-func (a *advance) value(from string) (any, bool) {
-	if path, ok := strings.CutPrefix(from, "context."); ok {
-		return lookup(a.Context, path)
-	}
-	return Value(a.d.Outputs, from)
-}
+// value returns the value of an input.
+func (a *advance) value(from string) (any, bool) { return Input(a.d.Outputs, a.Context, from) }
 
 // conclude sets the workflow's status from the steps' states.
 func (a *advance) conclude() {

@@ -233,6 +233,24 @@ func TestTerminate(t *testing.T) {
 	s.expect("terminated: a=failed/Terminate b=skipped/Skip c=succeeded")
 }
 
+// TestANameWithDotsGivesADependency checks that a step waits for an output whose name contains
+// dots.
+func TestANameWithDotsGivesADependency(t *testing.T) {
+	for _, from := range []string{"my.out", "my.out.host"} {
+		s := start(t, `
+mode: {steps: DAG}
+steps:
+- {name: b, type: x, inputs: [{from: `+from+`, parameterKey: host}]}
+- {name: a, type: x, outputs: [{name: my.out, valueFrom: v}]}`)
+		s.expect("executing: b=pending/Wait a=running/Wait")
+		s.results["a"] = flow.Result{Outcome: flow.Succeeded, Outputs: map[string]json.RawMessage{"my.out": json.RawMessage(`{"host":"h"}`)}}
+		s.expect("executing: b=running/Wait a=succeeded")
+		if got := s.given["b"]; !strings.Contains(got, `"h"`) {
+			t.Errorf("%s: b was given %s", from, got)
+		}
+	}
+}
+
 func TestOutputsBecomeInputs(t *testing.T) {
 	s := start(t, `
 mode: {steps: DAG}

@@ -3,6 +3,7 @@ package flow
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 
@@ -14,25 +15,45 @@ import (
 // indexMax bounds list indexes in parameter keys, because a list is extended up to the index.
 const indexMax = 1024
 
-// Value returns an output, or a part of one: from is NAME or NAME.PATH.
-func Value(outputs map[string]json.RawMessage, from string) (any, bool) {
-	// The name of an output may contain dots.
-	for name, rest := from, ""; ; {
-		if data, ok := outputs[name]; ok {
-			var v any
-			if kjson.Unmarshal(data, &v) != nil {
-				return nil, false
-			}
-			if rest == "" {
-				return v, true
-			}
-			return lookup(v, rest)
+// Input returns the value of an input: an output of a step or a part of it, or a part of the
+// context.
+func Input(outputs map[string]json.RawMessage, context map[string]any, from string) (any, bool) {
+	if path, ok := strings.CutPrefix(from, "context."); ok {
+		return lookup(context, path)
+	}
+	return output(outputs, from)
+}
+
+// output returns an output, or a part of one: from is NAME or NAME.PATH.
+func output(outputs map[string]json.RawMessage, from string) (any, bool) {
+	for name, rest := range namesIn(from) {
+		data, ok := outputs[name]
+		if !ok {
+			continue
 		}
-		dot := strings.LastIndexByte(name, '.')
-		if dot < 0 {
+		var v any
+		if kjson.Unmarshal(data, &v) != nil {
 			return nil, false
 		}
-		name, rest = name[:dot], from[dot+1:]
+		if rest == "" {
+			return v, true
+		}
+		return lookup(v, rest)
+	}
+	return nil, false
+}
+
+// namesIn yields the ways to read from as NAME or NAME.PATH, the longest name first: the name of an
+// output may contain dots.
+func namesIn(from string) iter.Seq2[string, string] {
+	return func(yield func(name, rest string) bool) {
+		for name, rest := from, ""; yield(name, rest); {
+			dot := strings.LastIndexByte(name, '.')
+			if dot < 0 {
+				return
+			}
+			name, rest = name[:dot], from[dot+1:]
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -166,11 +165,21 @@ func (p *Program) checkDependencies() error {
 func (p *Program) needs(s *Step) []string {
 	out := slices.Clone(s.DependsOn)
 	for _, in := range s.Inputs {
-		if g := p.giver[outputName(in.From)]; g != "" && g != s.Name && !slices.Contains(out, g) {
+		if g := p.giverOf(in.From); g != "" && g != s.Name && !slices.Contains(out, g) {
 			out = append(out, g)
 		}
 	}
 	return out
+}
+
+// giverOf returns the step that produces the output that an input takes, or "".
+func (p *Program) giverOf(from string) string {
+	for name := range namesIn(from) {
+		if g := p.giver[name]; g != "" {
+			return g
+		}
+	}
+	return ""
 }
 
 // Step returns the step of that name, or nil.
@@ -178,12 +187,6 @@ func (p *Program) Step(name string) *Step { return p.byName[name] }
 
 // ModeText returns the mode as statuses contain it, for example StepByStep-DAG.
 func (p *Program) ModeText() string { return string(p.Mode.Steps) + "-" + string(p.Mode.SubSteps) }
-
-// outputName returns the NAME in the input sources NAME and NAME.PATH.
-func outputName(from string) string {
-	name, _, _ := strings.Cut(from, ".")
-	return name
-}
 
 // suspension reads the properties of a suspend step. Without a duration, the step waits until it is
 // resumed.

@@ -1,12 +1,14 @@
 package objects
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 
 	"lockstep.dev/lockstep/internal/apiwriter"
 )
@@ -26,8 +28,15 @@ func NewFake(name string, writer apiwriter.Writer, gvks ...schema.GroupVersionKi
 			l: t.Objects, gvk: gvk, synced: true, objects: map[types.NamespacedName]*Object{}, waiting: map[types.NamespacedName]bool{},
 		}
 	}
-	t.Kinds.mapper, t.Kinds.learned = mapper, time.Now()
+	t.Kinds.last = &discovered{at: time.Now(), mapper: mapper}
 	return t
+}
+
+// FailDiscovery makes t a target whose API server cannot list the kinds of gv.
+func (t *Target) FailDiscovery(gv schema.GroupVersion) {
+	d := *t.Kinds.last
+	d.failed = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{gv: errors.New("it is down")}}
+	t.Kinds.last = &d
 }
 
 // NewFakeTargets returns Targets of local and remote, for tests.

@@ -1,13 +1,16 @@
 package objects
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
@@ -24,96 +27,154 @@ const RelearnInterval = 5 * time.Second
 type kinds struct {
 	client discovery.DiscoveryInterface
 	now    func() time.Time
+	asking singleflight.Group // runs discover once for all that wait for it
 
+	// mu is never held during a request to the API server.
 	mu      sync.Mutex
-	mapper  meta.RESTMapper
-	learned time.Time
+	last    *discovered // nil before the first discovery
 	version render.ClusterVersion
-	apis    []string // such as apps/v1 and apps/v1/Deployment
+}
+
+// discovered is the result of a discovery. It is never changed.
+type discovered struct {
+	at     time.Time
+	mapper meta.RESTMapper
+	// failed says of which group versions the API server could not list the kinds. An aggregated
+	// API that is down is such a group. It is nil if all were listed.
+	failed *discovery.ErrGroupDiscoveryFailed
+	apis   []string // such as apps/v1 and apps/v1/Deployment
 }
 
 // Mapping returns the REST mapping of a kind.
 func (k *kinds) Mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.mapper != nil {
-		m, err := k.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-		if err == nil || k.now().Sub(k.learned) < RelearnInterval {
-			return m, noSuchKind(gvk, err)
+	return k.find(func(d *discovered) (*meta.RESTMapping, error) {
+		m, err := d.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		if meta.IsNoMatchError(err) {
+			err = d.missing(fmt.Sprintf("kind %s of %s", gvk.Kind, gvk.GroupVersion()),
+				func(gv schema.GroupVersion) bool { return gv == gvk.GroupVersion() })
 		}
-	}
-	if err := k.discover(); err != nil {
-		return nil, err
-	}
-	m, err := k.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	return m, noSuchKind(gvk, err)
+		return m, err
+	})
 }
 
 // Named returns the REST mapping of a resource's name, such as configmap or deployments.apps, or,
 // if resource is empty, of a group and kind without a version.
 func (k *kinds) Named(resource, group, kind string) (*meta.RESTMapping, error) {
-	look := func() (*meta.RESTMapping, error) {
+	return k.find(func(d *discovered) (*meta.RESTMapping, error) {
 		gk := schema.GroupKind{Group: group, Kind: kind}
 		if resource != "" {
-			found, err := k.mapper.KindFor(schema.ParseGroupResource(strings.ToLower(resource)).WithVersion(""))
+			gr := schema.ParseGroupResource(strings.ToLower(resource))
+			found, err := d.mapper.KindFor(gr.WithVersion(""))
 			if err != nil {
-				return nil, fmt.Errorf("the API server has no resource %s", resource)
+				return nil, d.missing("resource "+resource,
+					func(gv schema.GroupVersion) bool { return gr.Group == "" || gr.Group == gv.Group })
 			}
 			gk = found.GroupKind()
 		}
-		m, err := k.mapper.RESTMapping(gk)
+		m, err := d.mapper.RESTMapping(gk)
 		if meta.IsNoMatchError(err) {
-			err = fmt.Errorf("the API server has no kind %s", gk)
+			err = d.missing("kind "+gk.String(), func(gv schema.GroupVersion) bool { return gv.Group == gk.Group })
 		}
 		return m, err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.mapper != nil {
-		if m, err := look(); err == nil || k.now().Sub(k.learned) < RelearnInterval {
-			return m, err
-		}
-	}
-	if err := k.discover(); err != nil {
-		return nil, err
-	}
-	return look()
+	})
 }
 
-// discover asks the API server for its kinds. The caller holds mu.
-func (k *kinds) discover() error {
-	groups, err := restmapper.GetAPIGroupResources(k.client)
-	if err != nil && len(groups) == 0 {
-		return fmt.Errorf("which kinds there are: %w", err)
-	}
-	k.mapper, k.learned, k.apis = restmapper.NewDiscoveryRESTMapper(groups), k.now(), nil
-	for _, g := range groups {
-		for version, resources := range g.VersionedResources {
-			gv := schema.GroupVersion{Group: g.Group.Name, Version: version}.String()
-			k.apis = append(k.apis, gv)
-			for i := range resources {
-				if !strings.Contains(resources[i].Name, "/") {
-					k.apis = append(k.apis, gv+"/"+resources[i].Kind)
-				}
+// missing returns the error for a kind or resource that the API server has not listed. among
+// reports whether a group version may have it.
+func (d *discovered) missing(what string, among func(schema.GroupVersion) bool) error {
+	if d.failed != nil {
+		for gv := range d.failed.Groups {
+			if among(gv) {
+				return undiscovered(d.failed)
 			}
 		}
 	}
-	slices.Sort(k.apis)
-	return nil
+	return ErrNoKind(what)
+}
+
+func undiscovered(err error) error {
+	return &ErrDown{Err: fmt.Errorf("which kinds there are: %w", err)}
+}
+
+// ErrNoKind is the error for a kind or resource that the API server does not serve, as opposed to
+// ErrDown for one that it may serve. Its value says which one.
+type ErrNoKind string
+
+func (e ErrNoKind) Error() string { return "the API server has no " + string(e) }
+
+// find returns what look finds in the last discovery. If look finds nothing there and that
+// discovery is old, find runs another one.
+func (k *kinds) find(look func(*discovered) (*meta.RESTMapping, error)) (*meta.RESTMapping, error) {
+	if d := k.known(); d != nil {
+		if m, err := look(d); err == nil || k.now().Sub(d.at) < RelearnInterval {
+			return m, err
+		}
+	}
+	d, err := k.discover()
+	if err != nil {
+		return nil, err
+	}
+	return look(d)
+}
+
+// discover asks the API server for its kinds, or waits for the answer if they are being asked for.
+func (k *kinds) discover() (*discovered, error) {
+	d, err, _ := k.asking.Do("", func() (any, error) {
+		client := &partialDiscovery{DiscoveryInterface: k.client}
+		groups, err := restmapper.GetAPIGroupResources(client)
+		if err != nil {
+			return (*discovered)(nil), undiscovered(err)
+		}
+		d := &discovered{at: k.now(), mapper: restmapper.NewDiscoveryRESTMapper(groups), failed: client.failed}
+		for _, g := range groups {
+			for version, resources := range g.VersionedResources {
+				gv := schema.GroupVersion{Group: g.Group.Name, Version: version}.String()
+				d.apis = append(d.apis, gv)
+				for i := range resources {
+					if !strings.Contains(resources[i].Name, "/") {
+						d.apis = append(d.apis, gv+"/"+resources[i].Kind)
+					}
+				}
+			}
+		}
+		slices.Sort(d.apis)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.last = d
+		return d, nil
+	})
+	return d.(*discovered), err
+}
+
+// partialDiscovery keeps the error that comes with a partial result, which GetAPIGroupResources
+// drops.
+type partialDiscovery struct {
+	discovery.DiscoveryInterface
+	failed *discovery.ErrGroupDiscoveryFailed
+}
+
+// ServerGroupsAndResources implements discovery.DiscoveryInterface.
+func (c *partialDiscovery) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	groups, resources, err := c.DiscoveryInterface.ServerGroupsAndResources()
+	if err != nil && !errors.As(err, &c.failed) {
+		return nil, nil, err
+	}
+	return groups, resources, err
+}
+
+// known returns the result of the last discovery, or nil if none has succeeded.
+func (k *kinds) known() *discovered {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
 }
 
 // served returns the API versions and kinds that the API server serves, sorted.
 func (k *kinds) served() []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.apis
-}
-
-func noSuchKind(gvk schema.GroupVersionKind, err error) error {
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("the API server has no kind %s of %s", gvk.Kind, gvk.GroupVersion())
+	if d := k.known(); d != nil {
+		return d.apis
 	}
-	return err
+	return nil
 }
 
 // Namespaced implements plan.Kinds.
@@ -132,16 +193,10 @@ func (k *kinds) Learn() error {
 		return fmt.Errorf("the API server's version: %w", err)
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.version = clusterVersion(v)
-	return k.discover()
-}
-
-// known reports whether discovery has succeeded once.
-func (k *kinds) known() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.mapper != nil
+	k.mu.Unlock()
+	_, err = k.discover()
+	return err
 }
 
 func (k *kinds) clusterVersion() render.ClusterVersion {

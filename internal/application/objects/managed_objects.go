@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,21 +72,14 @@ func (l *ManagedObjects) stop() {
 // it has not synced, the Application is enqueued when it has, or when it fails; the error says why
 // it fails.
 func (l *ManagedObjects) Ready(gvk schema.GroupVersionKind, app types.NamespacedName) (bool, error) {
-	l.mu.Lock()
-	w, ok := l.watches[gvk]
-	if !ok {
-		m, err := l.kinds.Mapping(gvk)
+	w := l.watch(gvk)
+	if w == nil {
+		m, err := l.kinds.Mapping(gvk) // without mu: it may wait for the API server
 		if err != nil {
-			l.mu.Unlock()
 			return false, err
 		}
-		w = &kindWatch{l: l, gvk: gvk, mapping: m, objects: map[types.NamespacedName]*Object{}, waiting: map[types.NamespacedName]bool{}}
-		l.watches[gvk] = w
-		if ctx := l.ctx; ctx != nil {
-			l.running.Go(func() { w.run(ctx) })
-		}
+		w = l.add(gvk, m)
 	}
-	l.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.synced {
@@ -95,6 +89,24 @@ func (l *ManagedObjects) Ready(gvk schema.GroupVersionKind, app types.Namespaced
 		return true, nil
 	}
 	return false, w.err
+}
+
+// add returns the watch of a kind, and starts it if there is none.
+func (l *ManagedObjects) add(gvk schema.GroupVersionKind, m *meta.RESTMapping) *kindWatch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.watches[gvk]
+	if w == nil {
+		w = &kindWatch{
+			l: l, gvk: gvk, mapping: m,
+			objects: map[types.NamespacedName]*Object{}, waiting: map[types.NamespacedName]bool{},
+		}
+		l.watches[gvk] = w
+		if ctx := l.ctx; ctx != nil {
+			l.running.Go(func() { w.run(ctx) })
+		}
+	}
+	return w
 }
 
 // Get returns the object as last seen, or nil.
@@ -172,12 +184,9 @@ func (l *ManagedObjects) Pack(ref plan.Ref) {
 	w.objects[key] = &small
 }
 
-// single watches one object and calls tell after every change, until stop is called.
-func (l *ManagedObjects) single(ref plan.Ref, tell func()) (w *kindWatch, stop func(), _ error) {
-	m, err := l.kinds.Mapping(ref.GVK)
-	if err != nil {
-		return nil, nil, err
-	}
+// single watches one object, whose kind has the mapping m. It calls tell after every change, until
+// stop is called.
+func (l *ManagedObjects) single(ref plan.Ref, m *meta.RESTMapping, tell func()) (w *kindWatch, stop func(), _ error) {
 	w = &kindWatch{
 		l: l, gvk: ref.GVK, mapping: m, only: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, tell: tell,
 		objects: map[types.NamespacedName]*Object{}, waiting: map[types.NamespacedName]bool{},

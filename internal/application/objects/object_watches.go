@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"lockstep.dev/lockstep/internal/application/plan"
@@ -51,7 +52,16 @@ var ErrTooManyWatches = errors.New("too many objects of others are being looked 
 func (s *Watches) Get(t *Target, ref plan.Ref, app types.NamespacedName, lasting bool) (o *Object, known bool, _ error) {
 	// This watch is separate from the watches by label of Applications' own objects.
 	k := watchedObject{t.Objects, ref}
+	var m *meta.RESTMapping
+	var err error
 	s.mu.Lock()
+	if s.each[k] == nil {
+		s.mu.Unlock() // Mapping may wait for the API server
+		if m, err = t.Kinds.Mapping(ref.GVK); err != nil {
+			return nil, false, err
+		}
+		s.mu.Lock()
+	}
 	x := s.each[k]
 	if x == nil {
 		if len(s.each) >= spiesMax {
@@ -59,8 +69,7 @@ func (s *Watches) Get(t *Target, ref plan.Ref, app types.NamespacedName, lasting
 			return nil, false, ErrTooManyWatches
 		}
 		x = &objectWatch{forApps: map[types.NamespacedName]bool{}}
-		var err error
-		if x.watch, x.stop, err = t.Objects.single(ref, func() { s.tell(k) }); err != nil {
+		if x.watch, x.stop, err = t.Objects.single(ref, m, func() { s.tell(k) }); err != nil {
 			s.mu.Unlock()
 			return nil, false, err
 		}

@@ -83,7 +83,7 @@ func (ts *Targets) Target(name string) (plan.Target, error) {
 	switch {
 	case t == nil:
 		return plan.Target{}, fmt.Errorf("cluster %s: %w", name, plan.ErrNoCluster)
-	case t == ts.Local || !t.Kinds.known():
+	case t == ts.Local || t.Kinds.known() == nil:
 		return local, nil
 	}
 	return plan.Target{Kinds: t.Kinds, Version: t.Kinds.clusterVersion(), APIs: t.Kinds.served()}, nil
@@ -242,7 +242,7 @@ func (ts *Targets) Turned(m *clusters.Cluster) {
 	if m.Unreachable() != nil {
 		t.Objects.stop()
 	} else {
-		known := t.Kinds.known()
+		known := t.Kinds.known() != nil
 		if err := t.Kinds.Learn(); err != nil {
 			ts.cfg.Log.Warn("a managed cluster does not say what kinds it has", "cluster", m.Name, "error", err)
 		}
@@ -291,8 +291,9 @@ type ErrLeft string
 
 func (e ErrLeft) Error() string { return "cluster " + string(e) + " is no longer managed" }
 
-// ErrDown is the error for objects in clusters that cannot be reached at present. The Applications
-// are enqueued when the cluster can be reached again.
+// ErrDown is the error for what cannot be reached at present and may come back: a cluster, or one
+// of a cluster's APIs. The Applications are enqueued when the cluster can be reached again. Nothing
+// says when an API can be reached again; a discovery at most every RelearnInterval finds it.
 type ErrDown struct{ Err error }
 
 func (e *ErrDown) Error() string { return e.Err.Error() }

@@ -1,11 +1,14 @@
 package report
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -130,4 +133,62 @@ func TestWhyThereIsNoPlanIsReported(t *testing.T) {
 			}
 		}
 	}
+}
+
+// revisionWriter keeps the ApplicationRevision of the server, as a writer does: a create of one
+// that exists and has the same owner returns the existing one.
+type revisionWriter struct {
+	apiwriter.Writer
+	there apiwriter.Object
+}
+
+func (w *revisionWriter) Create(_ apiwriter.Meta, o apiwriter.Object, done func(apiwriter.Object, error)) {
+	if w.there == nil {
+		w.there = o
+	}
+	done(w.there, nil)
+}
+
+func (w *revisionWriter) Patch(_ apiwriter.Meta, o apiwriter.Object, _ types.PatchType, data []byte, done func(apiwriter.Object, error)) {
+	patch, err := jsonpatch.DecodePatch(data)
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	before, _ := json.Marshal(o)
+	after, err := patch.Apply(before)
+	got := &oam.ApplicationRevision{}
+	if err = errors.Join(err, json.Unmarshal(after, got)); err == nil {
+		w.there = got
+	}
+	done(got, err)
+}
+
+// TestARevisionThatWasPublishedInVainIsReplaced checks a manager that ends before it has stored a
+// revision that it has published. The spec changes, and the next manager gives its revision the
+// same name.
+func TestARevisionThatWasPublishedInVainIsReplaced(t *testing.T) {
+	x := newWorld(t)
+	w := &revisionWriter{}
+	x.c.Writer, x.c.EveryRevision = w, true
+	publish := func(hash, version, component string) {
+		t.Helper()
+		x.a.Tracker.Revisions[0] = records.Stored{
+			Name: "shop-v1", Number: 1, Hash: hash, PublishVersion: version,
+			Spec: &oam.ApplicationSpec{Components: []oam.Component{{Name: component, Type: "worker"}}},
+		}
+		x.c.Publish(x.a, x.o)
+		got := w.there.(*oam.ApplicationRevision)
+		if got.Labels[oam.AppRevisionHashLabel] != hash || got.Annotations[oam.PublishVersionAnnotation] != version ||
+			!strings.Contains(string(got.Spec.Application.Raw), component) {
+			t.Errorf("published is %v %v %s", got.Labels, got.Annotations, got.Spec.Application.Raw)
+		}
+		if x.a.Writes.InFlight(publishing) {
+			t.Error("the revision is still being published")
+		}
+	}
+	publish("one", "", "web")
+	publish("two", "", "db")
+	publish("two", "stable", "db")
+	publish("two", "stable", "db")
 }

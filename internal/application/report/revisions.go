@@ -6,6 +6,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -55,12 +56,48 @@ func (c *Reporter) Publish(a *deploy.State, o *oam.Application) {
 		Spec: oam.ApplicationRevisionSpec{Application: &runtime.RawExtension{Raw: data}, DefinitionHashes: last.Definitions},
 	}
 	a.Writes.Start(publishing)
-	c.Writer.Create(apiwriter.Meta{Owner: a.Name, Reason: "application-revision"}, r, func(_ apiwriter.Object, err error) {
-		if err != nil && !apierrors.IsAlreadyExists(err) {
+	meta := apiwriter.Meta{Owner: a.Name, Reason: "application-revision"}
+	ended := func(_ apiwriter.Object, err error) {
+		if err != nil {
 			c.Log.Warn("a state of an application is not published", "application", a.Key, "revision", name, "error", err)
 		}
 		a.Post(func() { a.Writes.End(publishing, nil) })
+	}
+	c.Writer.Create(meta, r, func(there apiwriter.Object, err error) {
+		// A manager that ended before it stored the tracker may have published another state by
+		// this name.
+		if err == nil && there != nil && !sameRevision(there, r) {
+			c.republish(meta, there, r, ended)
+			return
+		}
+		ended(there, err)
 	})
+}
+
+// sameRevision reports whether two ApplicationRevisions are of the same state.
+func sameRevision(a, b apiwriter.Object) bool {
+	return a.GetLabels()[oam.AppRevisionHashLabel] == b.GetLabels()[oam.AppRevisionHashLabel] &&
+		a.GetAnnotations()[oam.PublishVersionAnnotation] == b.GetAnnotations()[oam.PublishVersionAnnotation]
+}
+
+// republish replaces the state that the existing ApplicationRevision there has by that of r.
+func (c *Reporter) republish(
+	meta apiwriter.Meta, there apiwriter.Object, r *oam.ApplicationRevision, done func(apiwriter.Object, error),
+) {
+	type op struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	data, err := json.Marshal([]op{
+		{"add", "/metadata/labels", r.Labels}, {"add", "/metadata/annotations", r.Annotations},
+		{"add", "/spec", r.Spec},
+	})
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	c.Writer.Patch(meta, there, types.JSONPatchType, data, done)
 }
 
 // publishOutcome writes the outcome of a finished workflow into the newest revision's

@@ -234,6 +234,7 @@ func (x *action) patch() (render.Answer, bool, error) {
 	if err != nil {
 		return render.Answer{}, false, err
 	}
+	meta := x.a.Meta(t, ref.GVK, "application-step")
 	return x.once(func() (render.Answer, error) {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(ref.GVK)
@@ -244,7 +245,7 @@ func (x *action) patch() (render.Answer, bool, error) {
 			return render.Answer{}, err
 		}
 		return x.written(func(done func(apiwriter.Object, error)) {
-			t.Writer.Patch(x.a.Meta(t, ref.GVK, "application-step"), o, objects.PatchType(ref.GVK), patch, done)
+			t.Writer.Patch(meta, o, objects.PatchType(ref.GVK), patch, done)
 		})
 	})
 }
@@ -297,13 +298,22 @@ func (x *action) list() (render.Answer, bool, error) {
 		if err != nil {
 			return render.Answer{}, err
 		}
-		items := make([]any, len(list.Items))
-		for i := range list.Items {
-			list.Items[i].SetManagedFields(nil)
-			items[i] = list.Items[i].Object
-		}
-		return render.Answer{Returns: map[string]any{"values": map[string]any{"items": items}}}, nil
+		return listed(list, m.Resource.Resource)
 	})
+}
+
+// listed returns the answer to list. A list that is cut short is an error: the step would take it
+// for all objects.
+func listed(list *unstructured.UnstructuredList, resource string) (render.Answer, error) {
+	if list.GetContinue() != "" {
+		return render.Answer{}, fmt.Errorf("there are more than %d %s", deploy.ListMax, resource)
+	}
+	items := make([]any, len(list.Items))
+	for i := range list.Items {
+		list.Items[i].SetManagedFields(nil)
+		items[i] = list.Items[i].Object
+	}
+	return render.Answer{Returns: map[string]any{"values": map[string]any{"items": items}}}, nil
 }
 
 // delete deletes the object that value names or, with a filter, the objects of that kind that
@@ -349,13 +359,14 @@ func (x *action) delete() (render.Answer, bool, error) {
 		}
 		return gone
 	})
+	as, meta := x.a.As, x.a.Meta(t, ref.GVK, "application-step")
 	remove := func(name string) error {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(ref.GVK)
 		u.SetNamespace(ref.Namespace)
 		u.SetName(name)
 		_, err := x.written(func(done func(apiwriter.Object, error)) {
-			t.Writer.Delete(x.a.Meta(t, ref.GVK, "application-step"), u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground},
+			t.Writer.Delete(meta, u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground},
 				func(err error) { done(nil, err) })
 		})
 		if apierrors.IsNotFound(err) {
@@ -370,7 +381,6 @@ func (x *action) delete() (render.Answer, bool, error) {
 	if err != nil {
 		return render.Answer{}, false, err
 	}
-	as := x.a.As
 	return x.once(func() (render.Answer, error) {
 		client, err := t.Reader(as)
 		if err != nil {

@@ -279,7 +279,7 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 		return flow.Result{Outcome: flow.Running}
 	}
 	if err != nil {
-		a.Follows = errors.Is(err, definitions.ErrNotFound)
+		a.Follows = a.Follows || errors.Is(err, definitions.ErrNotFound)
 		return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
 	}
 	application, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&oam.Application{Spec: *w.input.Spec})
@@ -349,7 +349,7 @@ func (c *Runner) askAgain(a *deploy.State, w *Run, step string) {
 }
 
 // once carries out a step's action once, on its own goroutine. It returns the answer when there is
-// one.
+// one. do must not read the Application's State, which belongs to the turns.
 func (x *action) once(do func() (render.Answer, error)) (render.Answer, bool, error) {
 	a, w, step, key := x.a, x.w, x.step, x.Key
 	if w.answers[step] == nil {

@@ -1,17 +1,33 @@
 package steps
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/definitions"
 	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/evaluation"
+	"lockstep.dev/lockstep/internal/application/flow"
+	"lockstep.dev/lockstep/internal/application/objects"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/records"
 	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/sandbox"
 )
 
 func TestCommandsOfUsers(t *testing.T) {
@@ -69,6 +85,56 @@ func TestComponentsWaitForTheirInputs(t *testing.T) {
 	}
 	if fed := ready[1]; fed.Name != "fed" || len(fed.Inputs) != 0 || string(fed.Properties.Raw) != `{"image":"nginx"}` {
 		t.Errorf("%+v", fed)
+	}
+}
+
+// TestAStepWithAnInputOfTheContextIsResumed checks that a starting manager finds out what a step
+// has deployed whose inputs are parts of the context.
+func TestAStepWithAnInputOfTheContextIsResumed(t *testing.T) {
+	for name, step := range map[string]oam.WorkflowStepBase{
+		"its parameter":    {Type: stepApplyComponent, Inputs: []oam.StepInput{{From: "context.name", ParameterKey: "component"}}},
+		"of its component": {Type: stepApplyComponent, Inputs: []oam.StepInput{{From: "context.namespace"}}, Properties: &runtime.RawExtension{Raw: []byte(`{"component":"shop"}`)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &Runner{Planner: &deploy.Planner{Now: time.Now, Observe: func(float64) {}}}
+			a, w := &deploy.State{Owner: &records.Owner{}}, &Run{}
+			a.Tracker.Flow = &records.Flow{}
+			w.input = plan.Input{Namespace: "ns", Name: "shop", Spec: &oam.ApplicationSpec{Components: []oam.Component{{Name: "shop", Type: "x"}}}}
+			step.Name = "one"
+			r.resumeStep(a, w, &flow.Step{WorkflowStepBase: step}, true)
+			if len(w.parts) != 1 || !slices.Equal(w.parts[0].unit.Only, []string{"shop"}) {
+				t.Errorf("it has deployed %+v", w.parts[0])
+			}
+		})
+	}
+}
+
+// brokenPool evaluates nothing.
+type brokenPool struct{}
+
+func (brokenPool) Do(context.Context, string, string, []byte) ([]byte, error) {
+	return nil, &sandbox.Failed{Message: "a syntax error"}
+}
+
+// TestAStepWithABadDefinitionStillFollowsDefinitions checks that an Application that follows
+// changes of definitions still does when a step's definition becomes invalid in the middle of a
+// turn.
+func TestAStepWithABadDefinitionStillFollowsDefinitions(t *testing.T) {
+	bad := &oam.WorkflowStepDefinition{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "greet"}}
+	bad.Spec.Schematic = &oam.Schematic{CUE: &oam.CUE{Template: "{"}}
+	r := &Runner{Planner: &deploy.Planner{
+		Definitions: definitions.NewFake(bad), Now: time.Now,
+		Evaluators: evaluation.New(brokenPool{}, slog.New(slog.DiscardHandler), clocktesting.NewFakeClock(time.Unix(1000, 0)), t.Context, func(types.NamespacedName, time.Duration) {}),
+	}}
+	for _, c := range []struct {
+		stepType      string
+		follows, want bool
+	}{{"greet", true, true}, {"greet", false, false}, {"nosuch", false, true}} {
+		a, w := &deploy.State{Owner: &records.Owner{}, Follows: c.follows}, &Run{input: plan.Input{Namespace: "ns"}}
+		step := &flow.Step{WorkflowStepBase: oam.WorkflowStepBase{Name: "one", Type: c.stepType}}
+		if got := r.runTemplate(a, w, nil, flow.Call{Step: step}, "id"); got.Outcome != flow.Failed || a.Follows != c.want {
+			t.Errorf("step %s of an application that follows definitions (%t): %+v, follows %t", c.stepType, c.follows, got, a.Follows)
+		}
 	}
 }
 
@@ -132,5 +198,65 @@ func TestAnActionIsCarriedOutOnce(t *testing.T) {
 	}
 	if times != 3 {
 		t.Errorf("carried out %d times", times)
+	}
+}
+
+// writer answers each write at once and keeps the identities that writes were made with.
+type writer struct {
+	apiwriter.Writer
+	as chan string
+}
+
+func (w *writer) Patch(m apiwriter.Meta, _ apiwriter.Object, _ types.PatchType, _ []byte, done func(apiwriter.Object, error)) {
+	w.as <- m.As.User
+	done(nil, nil)
+}
+
+func (w *writer) Delete(m apiwriter.Meta, _ apiwriter.Object, _ apiwriter.DeleteOptions, done func(error)) {
+	w.as <- m.As.User
+	done(nil)
+}
+
+// TestAnActionHasTheRightsOfTheAuthorWhoseTurnBeganIt checks actions that begin just before another
+// author changes the Application.
+func TestAnActionHasTheRightsOfTheAuthorWhoseTurnBeganIt(t *testing.T) {
+	configMap := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	w := &writer{as: make(chan string, 1)}
+	r := &Runner{Planner: &deploy.Planner{
+		Access:  deploy.Access{Targets: objects.NewFakeTargets(objects.NewFake("", w, configMap)), Ctx: t.Context},
+		Outside: deploy.NewSlots(), Now: time.Now,
+	}}
+	for _, do := range []string{"patch", "delete"} {
+		for range 100 { // whether the action or the other author is first is left to the Go scheduler
+			posted := make(chan func(), 1)
+			a := &deploy.State{Owner: &records.Owner{
+				Key: types.NamespacedName{Namespace: "ns", Name: "shop"}, Post: func(do func()) { posted <- do },
+			}}
+			a.ActAs(&apiwriter.Identity{User: "first"})
+			params := map[string]any{"patch": map[string]any{}, "value": map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "config"},
+			}}
+			x := &action{&render.Action{Key: "it", Do: do, Params: params}, r, a, &Run{answers: map[string]map[string]cachedAnswer{}}, nil, "one"}
+			if _, ready, err := x.act(); ready || err != nil {
+				t.Fatalf("%s: ready %t, %v", do, ready, err)
+			}
+			a.ActAs(&apiwriter.Identity{User: "second"})
+			if as := <-w.as; as != "first" {
+				t.Fatalf("%s with the rights of the %s author", do, as)
+			}
+			(<-posted)()
+		}
+	}
+}
+
+func TestAListThatIsCutShortIsAnError(t *testing.T) {
+	list := &unstructured.UnstructuredList{Items: []unstructured.Unstructured{{Object: map[string]any{"kind": "ConfigMap"}}}}
+	answer, err := listed(list, "configmaps")
+	if items, _, _ := unstructured.NestedSlice(answer.Returns, "values", "items"); err != nil || len(items) != 1 {
+		t.Errorf("a list of one has %v (%v)", items, err)
+	}
+	list.SetContinue("more")
+	if _, err := listed(list, "configmaps"); err == nil || !strings.Contains(err.Error(), "more than 500 configmaps") {
+		t.Errorf("a list that is cut short: %v", err)
 	}
 }

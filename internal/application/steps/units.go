@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -80,19 +79,7 @@ func retried(err error) bool {
 // the inputs that the other components wait for. A component that depends on a waiting component
 // also waits.
 func withInputs(components []oam.Component, outputs map[string]json.RawMessage, context map[string]any) (ready []oam.Component, waits []string, _ error) {
-	value := func(from string) (any, bool) {
-		if v, ok := flow.Value(outputs, from); ok {
-			return v, true
-		}
-		if path, ok := strings.CutPrefix(from, "context."); ok {
-			data, err := json.Marshal(context)
-			if err != nil {
-				return nil, false
-			}
-			return flow.Value(map[string]json.RawMessage{"context": data}, "context."+path)
-		}
-		return nil, false
-	}
+	value := func(from string) (any, bool) { return flow.Input(outputs, context, from) }
 	waiting := map[string]bool{}
 	for i := range components {
 		for _, in := range components[i].Inputs {
@@ -178,8 +165,9 @@ func (c *Runner) resumeStep(a *deploy.State, w *Run, s *flow.Step, consented boo
 	if !nativeStep(s.Type) || slices.ContainsFunc(w.parts, func(p *deployedUnit) bool { return p.key == s.Name }) {
 		return
 	}
-	f := a.Tracker.Flow
-	properties, err := flow.WithInputs(rawOf(s.Properties), s.Inputs, func(from string) (any, bool) { return flow.Value(f.Outputs, from) })
+	outputs, context := a.Tracker.Flow.Outputs, w.context()
+	value := func(from string) (any, bool) { return flow.Input(outputs, context, from) }
+	properties, err := flow.WithInputs(rawOf(s.Properties), s.Inputs, value)
 	var unit plan.DeployUnit
 	var pause *flow.Pause
 	if err == nil {

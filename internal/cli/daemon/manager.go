@@ -70,9 +70,6 @@ the policies that do it are missing or changed, applications are off and say so;
 			if os.Getenv("GOGC") == "" {
 				defer managerPace.Start()()
 			}
-			if os.Getenv("GOMAXPROCS") == "" {
-				defer procs.Start()()
-			}
 			cfg.Log = logTo(s.Err, verbose)
 			var err error
 			if cfg.REST, err = kubeclient.Load(kubeconfig, kubecontext); err != nil {
@@ -84,6 +81,10 @@ the policies that do it are missing or changed, applications are off and say so;
 			m, err := manager.New(cfg)
 			if err != nil {
 				return err
+			}
+			// Not before manager.New: the evaluators are as many as Go's default of GOMAXPROCS.
+			if os.Getenv("GOMAXPROCS") == "" {
+				defer procs.Start()()
 			}
 			ctx, stop := command.Interruptible(cmd, 0)
 			defer stop()
