@@ -155,7 +155,7 @@ func New(cfg Config) (*Controller, error) {
 	c.slots.init(cfg.Statuses, cfg.Writer.Latency, c.loop.Wake)
 	c.locks = newLockKeeper(c)
 	c.caches.controller = c
-	c.samples.init(cfg.Log)
+	c.samples.init()
 	c.taken.init()
 	c.lookups = newPodLookups(c)
 	c.pods = podset.Config{

@@ -410,7 +410,10 @@ func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 	for _, lookup := range out.Lookups {
 		r.events = append(r.events, c.caches.lookup(r.key.Namespace, lookup))
 	}
-	c.samples.take(string(r.uid), out.Samples, now)
+	if err := c.samples.take(string(r.uid), out.Samples); err != nil && r.run.MetricsError(err.Error()) {
+		r.news(now)
+		r.next.fields = true
+	}
 	r.waiting = append(r.waiting, out.Create...)
 	if out.StatusFirst {
 		r.news(now)
