@@ -233,6 +233,13 @@ var mutations = []mutation{
 		"if l := t.locks[key]; l.queue[0] != r || len(l.holders) >= l.limit {", "if l := t.locks[key]; l.queue[0] != r || len(l.holders) > l.limit {", locks, "TestMutexGoesFromHolderToHolder", nil, nil},
 	{"a failed attempt is not followed by another", engine + "/retry.go",
 		"case !last.Phase.FailedOrError():\n\t\tn.give(last.Outputs)", "case true:\n\t\tn.give(last.Outputs)", engine, "TestScripts", nil, nil},
+	{"a metric of another kind is served under the same name", workflows + "/samples.go",
+		"if f.kind != e.Kind {", "if false {", workflows, "TestMetricsThatContradictOthersAreDropped", nil, nil},
+	{"a workflow that is left to the leader is taken for finished", workflows + "/reconcile.go",
+		"c.leaveToLeader(r)\n\t\treturn\n", "r.run, r.next = nil, statusChanges{}\n",
+		workflows, "TestPodsOfAWorkflowThatIsLeftToTheLeaderStay", nil, nil},
+	{"a workflow that is left to the leader is loaded again at once", workflows + "/library.go",
+		"r.writing, r.writes = id, r.writes+1", "_ = id", workflows, "TestWorkflowsAreLeftToTheLeader", nil, nil},
 
 	// Applications.
 	{"a restart writes the tracker again", "internal/application/deploy/collect.go",

@@ -63,12 +63,26 @@ func (l library) ConfigMapKey(name, key string) (string, bool) {
 	return value, found
 }
 
-// leaveToLeader hands a workflow to the leader by an annotation, and ends its run in this manager.
+// leaveToLeader hands a workflow to the leader by an annotation, and releases it. This manager does
+// not load the workflow again before its watch shows the annotation.
 func (c *Controller) leaveToLeader(r *record) {
-	c.withdraw(r)
+	w, key, uid, id := r.object, r.key, r.uid, c.writeSeq.Add(1)
+	// The version of this write is newer than that of a status in flight, which now need not be
+	// waited for.
+	r.writing, r.writes = id, r.writes+1
+	c.abandon(r, true)
+	c.drop(key, r)
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{wf.AnnotationLeader: "true"}}})
-	c.Writer.Patch(apiwriter.Meta{Owner: ownerKey(r.key), Reason: "leave-to-leader"}, r.object, types.MergePatchType, patch, nil)
-	r.run, r.events, r.next = nil, nil, statusChanges{}
+	c.Writer.Patch(apiwriter.Meta{Owner: ownerKey(key), Reason: "leave-to-leader"}, w, types.MergePatchType, patch,
+		func(o apiwriter.Object, err error) {
+			version := ""
+			if err == nil {
+				version = o.GetResourceVersion()
+			} else {
+				c.Log.Warn("leaving a workflow to the leader failed", "workflow", key, "error", err)
+			}
+			c.answeredLate(key, uid, id, version)
+		})
 }
 
 // keepWithLeader adds the annotation that leaves the workflow to the leader to the next status

@@ -73,8 +73,7 @@ func (c *Controller) startWaiting(r *record) {
 		return
 	}
 	inGang := func(create engine.CreatePod) bool { return gangOf(&create.Template.Metadata) != "" }
-	if !c.Leads && slices.ContainsFunc(r.waiting, inGang) {
-		c.leaveToLeader(r)
+	if r.leaves = !c.Leads && slices.ContainsFunc(r.waiting, inGang); r.leaves {
 		return
 	}
 	r.spec = r.waiting[0].Spec
