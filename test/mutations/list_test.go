@@ -240,6 +240,8 @@ var mutations = []mutation{
 		workflows, "TestPodsOfAWorkflowThatIsLeftToTheLeaderStay", nil, nil},
 	{"a workflow that is left to the leader is loaded again at once", workflows + "/library.go",
 		"r.writing, r.writes = id, r.writes+1", "_ = id", workflows, "TestWorkflowsAreLeftToTheLeader", nil, nil},
+	{"a create waits for a pod of which nothing is posted", workflows + "/pods.go",
+		" && metav1.IsControlledBy(old, r.object) {", " && metav1.GetControllerOfNoCopy(old) != nil {", workflows, "TestAPodNameThatAnEarlierWorkflowOfTheSameNameHas", nil, nil},
 
 	// Applications.
 	{"a restart writes the tracker again", "internal/application/deploy/collect.go",
