@@ -242,6 +242,9 @@ var mutations = []mutation{
 		"r.writing, r.writes = id, r.writes+1", "_ = id", workflows, "TestWorkflowsAreLeftToTheLeader", nil, nil},
 	{"a create waits for a pod of which nothing is posted", workflows + "/pods.go",
 		" && metav1.IsControlledBy(old, r.object) {", " && metav1.GetControllerOfNoCopy(old) != nil {", workflows, "TestAPodNameThatAnEarlierWorkflowOfTheSameNameHas", nil, nil},
+	{"a workflow that runs again has the artifact repository of before", workflows + "/reconcile.go",
+		"r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil", "r.refusal, r.objects = podset.Refusal{}, nil",
+		workflows, "TestAResetClearsEverythingOfARun", nil, nil},
 
 	// Applications.
 	{"a restart writes the tracker again", "internal/application/deploy/collect.go",

@@ -147,7 +147,7 @@ func (r *record) reset() {
 	r.pods.Clear()
 	r.nodePods, r.leaving, r.delayed, r.waiting = nil, nil, nil, nil
 	r.running, r.created, r.ran = 0, time.Time{}, time.Time{}
-	r.refusal, r.objects = podset.Refusal{}, nil
+	r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil
 	r.next, r.base, r.packed, r.size = statusChanges{}, nil, false, 0
 	r.writing, r.lastStatusAt, r.writes, r.failed, r.stuck = 0, time.Time{}, 0, 0, false
 	r.hasNodes, r.first, r.cost, r.retryAt, r.extraLabels, r.extraAnnotations = false, firstNone, 0, time.Time{}, nil, nil
