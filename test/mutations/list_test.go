@@ -233,6 +233,8 @@ var mutations = []mutation{
 		"if l := t.locks[key]; l.queue[0] != r || len(l.holders) >= l.limit {", "if l := t.locks[key]; l.queue[0] != r || len(l.holders) > l.limit {", locks, "TestMutexGoesFromHolderToHolder", nil, nil},
 	{"a failed attempt is not followed by another", engine + "/retry.go",
 		"case !last.Phase.FailedOrError():\n\t\tn.give(last.Outputs)", "case true:\n\t\tn.give(last.Outputs)", engine, "TestScripts", nil, nil},
+	{"a node whose timeout is not valid takes a place for ever", engine + "/leaf.go",
+		"if l.startTimers(made); n.Phase.Fulfilled() {", "if l.startTimers(made); false {", engine, "TestScripts/timeout-invalid", nil, nil},
 	{"a metric of another kind is served under the same name", workflows + "/samples.go",
 		"if f.kind != e.Kind {", "if false {", workflows, "TestMetricsThatContradictOthersAreDropped", nil, nil},
 	{"a workflow that is left to the leader is taken for finished", workflows + "/reconcile.go",

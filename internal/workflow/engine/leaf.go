@@ -113,7 +113,9 @@ func (l *leaf) launch() {
 		n.Inputs = l.inputs.resolved
 	}
 	put(&r.live, l, struct{}{})
-	l.startTimers(made)
+	if l.startTimers(made); n.Phase.Fulfilled() {
+		return // a duration is not valid
+	}
 	if l.kind == wf.NodeSuspend {
 		if o := l.outputs; len(o.Parameters) > 0 {
 			n.give(&o)
@@ -160,6 +162,7 @@ func (l *leaf) startTimers(made *wf.Template) {
 		}
 		d, err := duration(text)
 		if err != nil {
+			l.node.broken = true
 			l.end(wf.PhaseError, fmt.Sprintf("%s: %v", what, err))
 			return
 		}
