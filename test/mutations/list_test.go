@@ -235,6 +235,8 @@ var mutations = []mutation{
 		"case !last.Phase.FailedOrError():\n\t\tn.give(last.Outputs)", "case true:\n\t\tn.give(last.Outputs)", engine, "TestScripts", nil, nil},
 	{"a node whose timeout is not valid takes a place for ever", engine + "/leaf.go",
 		"if l.startTimers(made); n.Phase.Fulfilled() {", "if l.startTimers(made); false {", engine, "TestScripts/timeout-invalid", nil, nil},
+	{"a daemon of a hook counts as done twice", engine + "/hooks.go",
+		"if h.done[n.ID] {", "if false {", engine, "TestScripts/hook-daemon", nil, nil},
 	{"a metric of another kind is served under the same name", workflows + "/samples.go",
 		"if f.kind != e.Kind {", "if false {", workflows, "TestMetricsThatContradictOthersAreDropped", nil, nil},
 	{"a workflow that is left to the leader is taken for finished", workflows + "/reconcile.go",
