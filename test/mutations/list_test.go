@@ -237,6 +237,8 @@ var mutations = []mutation{
 		"if l.startTimers(made); n.Phase.Fulfilled() {", "if l.startTimers(made); false {", engine, "TestScripts/timeout-invalid", nil, nil},
 	{"a daemon of a hook counts as done twice", engine + "/hooks.go",
 		"if h.done[n.ID] {", "if false {", engine, "TestScripts/hook-daemon", nil, nil},
+	{"a stop takes effect only after the backoff of a retry", engine + "/run.go",
+		"\t\t\ty.stop(message)\n", "\t\t\t_ = y\n", engine, "TestScripts/retry-stop", nil, nil},
 	{"a metric of another kind is served under the same name", workflows + "/samples.go",
 		"if f.kind != e.Kind {", "if false {", workflows, "TestMetricsThatContradictOthersAreDropped", nil, nil},
 	{"a workflow that is left to the leader is taken for finished", workflows + "/reconcile.go",
