@@ -132,6 +132,8 @@ type Controller struct {
 	former  former
 	taken   takeover
 	lookups *podLookups
+	// repositories reads the ConfigMaps of artifact repositories that are not watched.
+	repositories *repositoryReads
 	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
 	// epoch counts the calls of Lapsed.
@@ -158,6 +160,7 @@ func New(cfg Config) (*Controller, error) {
 	c.samples.init()
 	c.taken.init()
 	c.lookups = newPodLookups(c)
+	c.repositories = newRepositoryReads(c)
 	c.pods = podset.Config{
 		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
 		Post: func(workflow types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
@@ -237,6 +240,7 @@ func (c *Controller) Run(ctx context.Context) {
 	asking.Go(func() { c.locks.run(ctx) })
 	asking.Go(func() { c.taken.run(ctx, c) })
 	asking.Go(func() { c.lookups.Run(ctx) })
+	asking.Go(func() { c.repositories.Run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }

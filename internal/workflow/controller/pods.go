@@ -68,7 +68,8 @@ func (r *record) addPod(nodeID, name string, create *engine.CreatePod) *nodePod 
 }
 
 // startWaiting builds the pods that the engine requested once no status has to be written first, no
-// backoff is left, and the artifact finalizer and the workflow's objects exist.
+// backoff is left, the artifact finalizer and the workflow's objects exist, and the artifact
+// repository is known.
 func (c *Controller) startWaiting(r *record) {
 	if len(r.waiting) == 0 || r.first != firstNone || !c.refusalOver(r) {
 		return
@@ -78,7 +79,7 @@ func (c *Controller) startWaiting(r *record) {
 		return
 	}
 	r.spec = r.waiting[0].Spec
-	if c.guardArtifacts(r) || !c.ensureObjects(r) {
+	if c.guardArtifacts(r) || !c.ensureRepository(r) || !c.ensureObjects(r) {
 		return
 	}
 	list := r.waiting
