@@ -239,6 +239,8 @@ var mutations = []mutation{
 		"if h.done[n.ID] {", "if false {", engine, "TestScripts/hook-daemon", nil, nil},
 	{"a stop takes effect only after the backoff of a retry", engine + "/run.go",
 		"\t\t\ty.stop(message)\n", "\t\t\t_ = y\n", engine, "TestScripts/retry-stop", nil, nil},
+	{"workflows wait for a malformed template that was deleted", workflows + "/controller.go",
+		"\tc.sweepAwaited()\n", "", workflows, "TestWorkflowsDoNotWaitForADeletedTemplate", nil, nil},
 	{"a metric of another kind is served under the same name", workflows + "/samples.go",
 		"if f.kind != e.Kind {", "if false {", workflows, "TestMetricsThatContradictOthersAreDropped", nil, nil},
 	{"a workflow that is left to the leader is taken for finished", workflows + "/reconcile.go",

@@ -264,6 +264,7 @@ const sweepInterval = 10 * time.Second
 func (c *Controller) sweep() {
 	c.locks.sweep()
 	c.slots.sweep()
+	c.sweepAwaited()
 	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.pods.Expects() {
 			c.loop.Post(key, controlloop.Anyone, c.takeUnseen)
