@@ -241,6 +241,8 @@ var mutations = []mutation{
 		"\t\t\ty.stop(message)\n", "\t\t\t_ = y\n", engine, "TestScripts/retry-stop", nil, nil},
 	{"workflows wait for a malformed template that was deleted", workflows + "/controller.go",
 		"\tc.sweepAwaited()\n", "", workflows, "TestWorkflowsDoNotWaitForADeletedTemplate", nil, nil},
+	{"a refused request keeps its locks known", locks + "/table.go",
+		"for _, key := range r.Keys {\n\t\t\t\tt.tidy(key)\n\t\t\t}", "t.tidy(key)", locks, "TestARefusedRequestLeavesNoLocks", nil, nil},
 	{"a metric of another kind is served under the same name", workflows + "/samples.go",
 		"if f.kind != e.Kind {", "if false {", workflows, "TestMetricsThatContradictOthersAreDropped", nil, nil},
 	{"a workflow that is left to the leader is taken for finished", workflows + "/reconcile.go",
