@@ -180,11 +180,9 @@ func evaluateLabel(source string, w *wf.Workflow, base *wf.WorkflowSpec, run tem
 	return value, nil
 }
 
-// resourceUnits are the units of a resources duration: a container that requests one unit for one
-// second adds one. Resources that are not listed have the unit 1.
-var resourceUnits = map[corev1.ResourceName]resource.Quantity{
-	corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("100Mi"),
-}
+// resourceSecondsMax bounds the resources duration of one pod, so that the sum over the pods of a
+// workflow does not overflow.
+const resourceSecondsMax = 1 << 44
 
 // requestedAnyway are the requests assumed for a container that states none.
 var requestedAnyway = corev1.ResourceList{
@@ -192,7 +190,7 @@ var requestedAnyway = corev1.ResourceList{
 }
 
 // resourcesDuration returns the resources duration of a finished pod: for each resource, the sum
-// over the containers of the seconds run times the request in resourceUnits, rounded.
+// over the containers of the seconds run times the request in units of wf.ResourceUnit, rounded.
 func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	used := map[corev1.ResourceName]float64{}
 	for i := range p.Status.ContainerStatuses {
@@ -210,10 +208,7 @@ func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 		}
 		seconds := t.FinishedAt.Sub(t.StartedAt.Time).Seconds()
 		for name, amount := range requests {
-			unit, found := resourceUnits[name]
-			if !found {
-				unit = resource.MustParse("1")
-			}
+			unit := wf.ResourceUnit(name)
 			used[name] += seconds * amount.AsApproximateFloat64() / unit.AsApproximateFloat64()
 		}
 	}
@@ -222,7 +217,7 @@ func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	}
 	out := map[corev1.ResourceName]int64{}
 	for name, amount := range used {
-		out[name] = int64(math.Round(amount))
+		out[name] = int64(math.Round(min(amount, resourceSecondsMax)))
 	}
 	return out
 }

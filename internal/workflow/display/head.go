@@ -1,9 +1,9 @@
 package display
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,17 +148,14 @@ func ago(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t)) + " ago"
 }
 
-// resourceUnits are the units of a resources duration: a request of one unit counts one per second.
-var resourceUnits = map[corev1.ResourceName]string{
-	corev1.ResourceCPU: "1 cpu", corev1.ResourceMemory: "100Mi memory", corev1.ResourceEphemeralStorage: "10Gi ephemeral-storage",
-	corev1.ResourceStorage: "10Gi storage",
-}
+// secondsMax is the longest time.Duration in seconds.
+const secondsMax = int64(math.MaxInt64 / time.Second)
 
 func resources(list map[corev1.ResourceName]int64) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		unit := cmp.Or(resourceUnits[name], "1 "+string(name))
-		out = append(out, fmt.Sprintf("%s*(%s)", time.Duration(list[name])*time.Second, unit))
+		unit := wf.ResourceUnit(name)
+		out = append(out, fmt.Sprintf("%s*(%s %s)", time.Duration(min(list[name], secondsMax))*time.Second, unit.String(), name))
 	}
 	return strings.Join(out, ",")
 }
