@@ -246,6 +246,8 @@ var mutations = []mutation{
 	{"what is inserted into raw JSON is not quoted", "internal/workflow/template/program.go",
 		"quoted, _ := json.Marshal(out)", "quoted := `\"` + out + `\"`", "internal/workflow/template", "TestExpressionsInRawJSON", nil,
 		[]string{"b.Write(quoted)", "b.WriteString(quoted)"}},
+	{"an error that passes while an artifact repository is read fails the workflow", workflows + "/repository.go",
+		"if err != nil && !refusedToRead(err) {", "if false {", workflows, "TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow", nil, nil},
 	{"a metric of another kind is served under the same name", workflows + "/samples.go",
 		"if f.kind != e.Kind {", "if false {", workflows, "TestMetricsThatContradictOthersAreDropped", nil, nil},
 	{"a workflow that is left to the leader is taken for finished", workflows + "/reconcile.go",

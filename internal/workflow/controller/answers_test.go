@@ -111,11 +111,19 @@ func TestAPodThatEndsBeforeItsCreateIsAnswered(t *testing.T) {
 	}
 }
 
-// TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow checks that workflows that name a ConfigMap of
-// artifact repositories wait for it without a worker, and read it again when an answer is lost.
+const withRepository = `
+artifactRepositoryRef: {configMap: %s, key: disk}
+entrypoint: quick
+templates:` + stepTemplates + `
+`
+
+// TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow checks that workflows that name a ConfigMap
+// of artifact repositories wait for it without a worker, and read it again when an answer is lost.
 func TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow(t *testing.T) {
 	e := start(t)
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Data: map[string]string{"disk": "volume: {claimName: c}"}}
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Data: map[string]string{"disk": "volume: {claimName: c}"},
+	}
 	if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +131,7 @@ func TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow(t *testing.T) {
 	there, release := hold(t, "GET", path)
 	const n = 6 // more than the number of workers
 	for i := range n {
-		e.submit(fmt.Sprint("w", i), "artifactRepositoryRef: {configMap: mine, key: disk}\nentrypoint: quick\ntemplates:"+stepTemplates)
+		e.submit(fmt.Sprint("w", i), fmt.Sprintf(withRepository, "mine"))
 	}
 	e.await(there)
 	e.passedBy("other")
@@ -135,12 +143,12 @@ func TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow(t *testing.T) {
 			t.Errorf("the status names the repository %v", ref)
 		}
 	}
-	e.submit("lost", "artifactRepositoryRef: {configMap: mine, key: disk}\nentrypoint: quick\ntemplates:"+stepTemplates)
+	e.submit("lost", fmt.Sprintf(withRepository, "mine"))
 	e.until("lost", inPhase(wf.WorkflowSucceeded))
 	if times() == 0 {
 		t.Error("no answer was lost")
 	}
-	e.submit("missing", "artifactRepositoryRef: {configMap: none, key: disk}\nentrypoint: quick\ntemplates:"+stepTemplates)
+	e.submit("missing", fmt.Sprintf(withRepository, "none"))
 	w := e.until("missing", inPhase(wf.WorkflowError))
 	if !strings.Contains(w.Status.Message, "ConfigMap 'none' not found") {
 		t.Errorf("the message is %q", w.Status.Message)

@@ -57,7 +57,8 @@ func (c *Controller) ensureRepository(r *record) bool {
 	}
 	r.repository = &repository{}
 	if ref := r.spec.ArtifactRepositoryRef; ref != nil && ref.ConfigMap != "" && ref.ConfigMap != wf.RepositoriesConfigMap {
-		c.repositories.Wake(repositoryRead{r.key, types.NamespacedName{Namespace: r.key.Namespace, Name: ref.ConfigMap}, r.uid})
+		name := types.NamespacedName{Namespace: r.key.Namespace, Name: ref.ConfigMap}
+		c.repositories.Wake(repositoryRead{r.key, name, r.uid})
 		return false
 	}
 	c.findRepository(r, func(namespace, name string) *corev1.ConfigMap {
@@ -92,8 +93,8 @@ func (c *Controller) readRepository(x repositoryRead) {
 	if err != nil && !refusedToRead(err) {
 		now := c.Clock.Now()
 		pause.Failed(now)
-		c.Log.Warn("reading a ConfigMap of artifact repositories failed", "configMap", x.configMap, "workflow", x.key, "error", err,
-			"again", pause.Left(now))
+		c.Log.Warn("reading a ConfigMap of artifact repositories failed", "configMap", x.configMap, "workflow", x.key,
+			"error", err, "again", pause.Left(now))
 		c.repositories.WakeAfter(x, pause.Left(now))
 		return
 	}
@@ -105,7 +106,8 @@ func (c *Controller) readRepository(x repositoryRead) {
 			r.repository.known, r.repository.err = true, fmt.Errorf("artifactRepositoryRef: %w", err)
 		default:
 			c.findRepository(r, func(namespace, _ string) *corev1.ConfigMap {
-				// Of another namespace, a workflow may read only the artifact-repositories ConfigMap.
+				// Of another namespace, a workflow may read only the ConfigMap
+				// artifact-repositories.
 				if namespace != x.configMap.Namespace || err != nil {
 					return nil
 				}

@@ -54,7 +54,7 @@ func (s *samples) init() {
 	s.families = map[string]*family{}
 	s.dropped = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lockstep_workflow_metrics_dropped_total",
-		Help: "Values of workflows' own metrics that were dropped, because there are too many metrics or because they contradict others.",
+		Help: "Values of workflows' own metrics that were dropped: they contradict others, or there are too many.",
 	})
 }
 
@@ -92,7 +92,8 @@ func (s *samples) find(e *engine.Sample) (*sample, error) {
 	if f.kind != e.Kind {
 		return nil, fmt.Errorf("it is a %s, and another metric of this name is a %s", e.Kind, f.kind)
 	}
-	labels := slices.SortedFunc(slices.Values(e.Labels), func(a, b wf.MetricLabel) int { return strings.Compare(a.Key, b.Key) })
+	byKey := func(a, b wf.MetricLabel) int { return strings.Compare(a.Key, b.Key) }
+	labels := slices.SortedFunc(slices.Values(e.Labels), byKey)
 	var names, values []string
 	key := ""
 	for _, l := range labels {

@@ -92,3 +92,26 @@ func served(t *testing.T, registry *prometheus.Registry) int {
 	}
 	return n
 }
+
+// TestAMetricThatIsDroppedIsNamedInTheStatus checks that the workflow says why its metric is
+// missing.
+func TestAMetricThatIsDroppedIsNamedInTheStatus(t *testing.T) {
+	d := newDesk(t, Config{})
+	if err := d.samples.take("another", []engine.Sample{{Name: "m", Kind: engine.MetricCounter}}); err != nil {
+		t.Fatal(err)
+	}
+	d.show("1", `
+spec:
+  entrypoint: main
+  metrics: {prometheus: [{name: m, help: h, gauge: {realtime: true, value: "{{workflow.duration}}"}}]}
+  templates: [{name: main, container: {image: i, command: [c]}}]
+`)
+	r := d.loop.Get(d.key)
+	want := "metric m: it is a Gauge, and another metric of this name is a Counter"
+	for _, c := range r.run.Workflow.Status.Conditions {
+		if c.Type == wf.ConditionMetricsError && c.Message == want && r.next.fields {
+			return
+		}
+	}
+	t.Errorf("the conditions are %v, want one that says %s", r.run.Workflow.Status.Conditions, want)
+}

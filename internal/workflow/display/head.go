@@ -155,7 +155,8 @@ func resources(list map[corev1.ResourceName]int64) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		unit := wf.ResourceUnit(name)
-		out = append(out, fmt.Sprintf("%s*(%s %s)", time.Duration(min(list[name], secondsMax))*time.Second, unit.String(), name))
+		amount := time.Duration(min(list[name], secondsMax)) * time.Second
+		out = append(out, fmt.Sprintf("%s*(%s %s)", amount, unit.String(), name))
 	}
 	return strings.Join(out, ",")
 }

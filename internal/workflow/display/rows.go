@@ -169,7 +169,8 @@ func (t *table) add(prefix string, e *entry) {
 		message = "from the cache"
 	}
 	row := []string{prefix + o.Icon(n) + " " + OneLine(name)}
-	cells := []string{templateOf(n), podOf(t.workflow, n), elapsed(n.StartedAt.Time, n.FinishedAt.Time, o.Now, n.Phase), message}
+	took := elapsed(n.StartedAt.Time, n.FinishedAt.Time, o.Now, n.Phase)
+	cells := []string{templateOf(n), podOf(t.workflow, n), took, message}
 	if o.Wide {
 		cells = append(cells, artifactsOf(n), resources(n.ResourcesDuration), n.HostNodeName)
 	}
@@ -219,8 +220,8 @@ func elapsed(started, finished, now time.Time, phase wf.NodePhase) string {
 	return duration.HumanDuration(max(0, now.Sub(started)))
 }
 
-// OneLine makes a text of an object fit into a line: it replaces line breaks and tabs by spaces, and
-// removes other control characters. Every text that a user may have written passes it, because
+// OneLine makes a text of an object fit into a line: it replaces line breaks and tabs by spaces,
+// and removes other control characters. Every text that a user may have written passes it, because
 // another user's terminal would obey escape sequences.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {

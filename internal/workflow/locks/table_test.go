@@ -56,8 +56,8 @@ func TestMutexGoesFromHolderToHolder(t *testing.T) {
 	}
 }
 
-// TestARefusedRequestLeavesNoLocks checks that a request with a semaphore that has no limit does not
-// keep the ConfigMaps of its other semaphores in use.
+// TestARefusedRequestLeavesNoLocks checks that a request with a semaphore that has no limit does
+// not keep the ConfigMaps of its other semaphores in use.
 func TestARefusedRequestLeavesNoLocks(t *testing.T) {
 	table := New(func(_, configMap, _ string) (int, error) {
 		if configMap == "missing" {
