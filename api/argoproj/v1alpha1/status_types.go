@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -202,4 +203,16 @@ type ArtifactGCStatus struct {
 	StrategiesProcessed map[string]bool `json:"strategiesProcessed,omitempty"`
 	PodsRecouped        map[string]bool `json:"podsRecouped,omitempty"`
 	NotSpecified        bool            `json:"notSpecified,omitempty"`
+}
+
+// ResourceUnit returns the unit of a resource in a ResourcesDuration: a container that requests one
+// unit for one second adds one.
+func ResourceUnit(name corev1.ResourceName) resource.Quantity {
+	switch name {
+	case corev1.ResourceMemory:
+		return resource.MustParse("100Mi")
+	case corev1.ResourceStorage, corev1.ResourceEphemeralStorage:
+		return resource.MustParse("10Gi")
+	}
+	return resource.MustParse("1")
 }

@@ -9,6 +9,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/submit/workflows"
+	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
 // Following holds the flags of verbs that start workflows: what to do until the workflows end.
@@ -66,7 +67,7 @@ func (f *Following) follow(ctx context.Context, v *Verb, client *workflows.Clien
 				return ctx.Err()
 			}
 			if err == nil {
-				fmt.Fprintf(v.Err, "%s %s\n", w.Name, w.Status.Phase)
+				fmt.Fprintf(v.Err, "%s %s\n", w.Name, display.OneLine(string(w.Status.Phase)))
 				err = verdict(w)
 			}
 			errs = append(errs, err)

@@ -19,6 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/submit/workflows"
+	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
 // objectKind describes a kind, other than Workflow, that has verbs of its own.
@@ -135,7 +136,11 @@ func (k objectKind) printList(v *Verb, items []workflows.Object) error {
 		if v.Everywhere {
 			row = append([]string{namespace}, row...)
 		}
-		fmt.Fprintln(out, strings.Join(row, "\t"))
+		cells := make([]string, len(row))
+		for i, text := range row {
+			cells[i] = display.OneLine(text)
+		}
+		fmt.Fprintln(out, strings.Join(cells, "\t"))
 	}
 	line("NAMESPACE", k.head)
 	for _, o := range items {
@@ -182,7 +187,9 @@ func (k objectKind) get(s command.Streams) *cobra.Command {
 
 // describe prints an object's metadata and its columns of a list, line by line.
 func (k objectKind) describe(s command.Streams, o workflows.Object) {
-	line := func(name string, value any) { fmt.Fprintf(s.Out, "%-20s %v\n", name+":", value) }
+	line := func(name string, value any) {
+		fmt.Fprintf(s.Out, "%-20s %s\n", display.OneLine(name)+":", display.OneLine(fmt.Sprint(value)))
+	}
 	row := k.row(o)
 	line("Name", o.GetName())
 	if k.namespaced {

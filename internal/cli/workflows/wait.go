@@ -12,6 +12,7 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/submit/workflows"
+	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
 func newWait(s command.Streams) *cobra.Command {
@@ -44,7 +45,7 @@ Exit codes: 0 all succeeded; 1 one failed, or could not be waited for; 2 wrong u
 				}
 				lock.Lock()
 				defer lock.Unlock()
-				fmt.Fprintf(s.Out, "%s %s\n", w.Name, w.Status.Phase)
+				fmt.Fprintf(s.Out, "%s %s\n", w.Name, display.OneLine(string(w.Status.Phase)))
 				errs[i] = verdict(w)
 			})
 		}

@@ -85,7 +85,7 @@ func (v *Verb) watchLines(ctx context.Context, client *workflows.Client, namespa
 		o := display.Options{}
 		for i := range changed {
 			n := &changed[i]
-			fmt.Fprintln(v.Out, strings.TrimRight(fmt.Sprintf("%s %s: %s %s", o.Icon(n), n.Name, n.Phase, n.Message), " "))
+			fmt.Fprintln(v.Out, display.OneLine(fmt.Sprintf("%s %s: %s %s", o.Icon(n), n.Name, n.Phase, n.Message)))
 		}
 		return w.Status.Phase.Completed()
 	})

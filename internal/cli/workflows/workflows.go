@@ -87,8 +87,9 @@ func verdict(w *wf.Workflow) error {
 	if w.Status.Phase == wf.WorkflowSucceeded {
 		return nil
 	}
+	text := fmt.Sprintf("%s: %s", w.Name, w.Status.Phase)
 	if w.Status.Message != "" {
-		return fmt.Errorf("workflow %s: %s: %s", w.Name, w.Status.Phase, w.Status.Message)
+		text += ": " + w.Status.Message
 	}
-	return fmt.Errorf("workflow %s: %s", w.Name, w.Status.Phase)
+	return fmt.Errorf("workflow %s", display.OneLine(text))
 }

@@ -3,9 +3,11 @@ package controller_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/manager/managertest"
@@ -106,6 +108,50 @@ func TestAPodThatEndsBeforeItsCreateIsAnswered(t *testing.T) {
 				t.Errorf("the manager deleted pods %d times", n)
 			}
 		})
+	}
+}
+
+const withRepository = `
+artifactRepositoryRef: {configMap: %s, key: disk}
+entrypoint: quick
+templates:` + stepTemplates + `
+`
+
+// TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow checks that workflows that name a ConfigMap
+// of artifact repositories wait for it without a worker, and read it again when an answer is lost.
+func TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow(t *testing.T) {
+	e := start(t)
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Data: map[string]string{"disk": "volume: {claimName: c}"},
+	}
+	if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("/api/v1/namespaces/%s/configmaps/mine", e.ns)
+	there, release := hold(t, "GET", path)
+	const n = 6 // more than the number of workers
+	for i := range n {
+		e.submit(fmt.Sprint("w", i), fmt.Sprintf(withRepository, "mine"))
+	}
+	e.await(there)
+	e.passedBy("other")
+	times := managertest.Lose(t, func(r *http.Request) bool { return r.Method == "GET" && r.URL.Path == path })
+	release()
+	for i := range n {
+		w := e.until(fmt.Sprint("w", i), inPhase(wf.WorkflowSucceeded))
+		if ref := w.Status.ArtifactRepositoryRef; ref == nil || ref.ConfigMap != "mine" || ref.Key != "disk" {
+			t.Errorf("the status names the repository %v", ref)
+		}
+	}
+	e.submit("lost", fmt.Sprintf(withRepository, "mine"))
+	e.until("lost", inPhase(wf.WorkflowSucceeded))
+	if times() == 0 {
+		t.Error("no answer was lost")
+	}
+	e.submit("missing", fmt.Sprintf(withRepository, "none"))
+	w := e.until("missing", inPhase(wf.WorkflowError))
+	if !strings.Contains(w.Status.Message, "ConfigMap 'none' not found") {
+		t.Errorf("the message is %q", w.Status.Message)
 	}
 }
 

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -28,22 +30,36 @@ func (c *Controller) templateFault(ofCluster bool, namespace, name string) *malf
 // followTemplates registers handlers that wake workflows when a template that they wait for can be
 // decoded.
 func (c *Controller) followTemplates() {
-	mended := func(namespace, name string) {
-		template := types.NamespacedName{Namespace: namespace, Name: name}
-		c.awaited.mu.Lock()
-		waiting := c.awaited.by[template]
-		delete(c.awaited.by, template)
-		c.awaited.mu.Unlock()
-		for key := range waiting {
-			c.loop.Wake(key)
-		}
-	}
 	c.Informers.WorkflowTemplates.Handle(informer.Handler[*wf.WorkflowTemplate]{
-		Added: func(t *wf.WorkflowTemplate) { mended(t.Namespace, t.Name) },
+		Added: func(t *wf.WorkflowTemplate) { c.wakeWaiting(informer.KeyOf(t)) },
 	})
 	c.Informers.ClusterWorkflowTemplates.Handle(informer.Handler[*wf.ClusterWorkflowTemplate]{
-		Added: func(t *wf.ClusterWorkflowTemplate) { mended("", t.Name) },
+		Added: func(t *wf.ClusterWorkflowTemplate) { c.wakeWaiting(informer.KeyOf(t)) },
 	})
+}
+
+// wakeWaiting wakes the workflows that wait for a template.
+func (c *Controller) wakeWaiting(template types.NamespacedName) {
+	c.awaited.mu.Lock()
+	waiting := c.awaited.by[template]
+	delete(c.awaited.by, template)
+	c.awaited.mu.Unlock()
+	for key := range waiting {
+		c.loop.Wake(key)
+	}
+}
+
+// sweepAwaited wakes the workflows that wait for a template that is not malformed any more. This is
+// for templates that were deleted: no handler is called for an object that is not in the cache.
+func (c *Controller) sweepAwaited() {
+	c.awaited.mu.Lock()
+	templates := slices.Collect(maps.Keys(c.awaited.by))
+	c.awaited.mu.Unlock()
+	for _, t := range templates {
+		if c.templateFault(t.Namespace == "", t.Namespace, t.Name) == nil {
+			c.wakeWaiting(t)
+		}
+	}
 }
 
 // awaits reports whether a workflow has to wait because a template that it refers to is malformed.
@@ -62,10 +78,15 @@ func (c *Controller) awaits(w *wf.Workflow) bool {
 			return
 		}
 		seen[template] = true
-		if fault := c.templateFault(ofCluster, w.Namespace, name); fault != nil {
-			found = fault
+		if found = c.templateFault(ofCluster, w.Namespace, name); found != nil {
 			c.awaited.add(template, informer.KeyOf(w))
-		} else if spec, there := (library{c, w.Namespace}).Spec(ofCluster, name); there {
+			// The template may have been repaired before the workflow was added.
+			found = c.templateFault(ofCluster, w.Namespace, name)
+		}
+		if found != nil {
+			return
+		}
+		if spec, there := (library{c, w.Namespace}).Spec(ofCluster, name); there {
 			look(spec)
 		}
 	}

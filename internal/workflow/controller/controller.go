@@ -132,6 +132,8 @@ type Controller struct {
 	former  former
 	taken   takeover
 	lookups *podLookups
+	// repositories reads the ConfigMaps of artifact repositories that are not watched.
+	repositories *repositoryReads
 	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
 	// epoch counts the calls of Lapsed.
@@ -155,9 +157,10 @@ func New(cfg Config) (*Controller, error) {
 	c.slots.init(cfg.Statuses, cfg.Writer.Latency, c.loop.Wake)
 	c.locks = newLockKeeper(c)
 	c.caches.controller = c
-	c.samples.init(cfg.Log)
+	c.samples.init()
 	c.taken.init()
 	c.lookups = newPodLookups(c)
+	c.repositories = newRepositoryReads(c)
 	c.pods = podset.Config{
 		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
 		Post: func(workflow types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
@@ -237,6 +240,7 @@ func (c *Controller) Run(ctx context.Context) {
 	asking.Go(func() { c.locks.run(ctx) })
 	asking.Go(func() { c.taken.run(ctx, c) })
 	asking.Go(func() { c.lookups.Run(ctx) })
+	asking.Go(func() { c.repositories.Run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }
@@ -260,6 +264,7 @@ const sweepInterval = 10 * time.Second
 func (c *Controller) sweep() {
 	c.locks.sweep()
 	c.slots.sweep()
+	c.sweepAwaited()
 	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.pods.Expects() {
 			c.loop.Post(key, controlloop.Anyone, c.takeUnseen)

@@ -13,8 +13,7 @@
 //
 // While a child process evaluates a user's expression, the turn yields its worker to other
 // workflows. If another manager owns the workflow afterwards, the decisions of the turn are
-// discarded. The only request that a turn waits for is that for a ConfigMap of artifact
-// repositories that is not watched.
+// discarded. No turn waits for the API server.
 //
 // # What is written when
 //

@@ -21,7 +21,7 @@ type former struct {
 }
 
 type formerLife struct {
-	// writing is the number of the status write in flight when the workflow was released, or 0.
+	// writing is the number of the last write in flight when the workflow was released, or 0.
 	writing uint64
 	// version is the resource version of the last write.
 	version string
@@ -58,7 +58,7 @@ func (f *former) gone(uid types.UID) {
 	delete(f.lives, uid)
 }
 
-// answered takes in the answer to a status write; version is the resource version that the write
+// answered takes in the answer to a write; version is the resource version that the write
 // produced, empty if the write failed. It reports whether the write belongs to a released workflow.
 func (f *former) answered(uid types.UID, id uint64, version string) bool {
 	f.mu.Lock()

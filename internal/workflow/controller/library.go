@@ -63,12 +63,26 @@ func (l library) ConfigMapKey(name, key string) (string, bool) {
 	return value, found
 }
 
-// leaveToLeader hands a workflow to the leader by an annotation, and ends its run in this manager.
+// leaveToLeader hands a workflow to the leader by an annotation, and releases it. This manager does
+// not load the workflow again before its watch shows the annotation.
 func (c *Controller) leaveToLeader(r *record) {
-	c.withdraw(r)
+	w, key, uid, id := r.object, r.key, r.uid, c.writeSeq.Add(1)
+	// The version of this write is newer than that of a status in flight, which now need not be
+	// waited for.
+	r.writing, r.writes = id, r.writes+1
+	c.abandon(r, true)
+	c.drop(key, r)
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{wf.AnnotationLeader: "true"}}})
-	c.Writer.Patch(apiwriter.Meta{Owner: ownerKey(r.key), Reason: "leave-to-leader"}, r.object, types.MergePatchType, patch, nil)
-	r.run, r.events, r.next = nil, nil, statusChanges{}
+	c.Writer.Patch(apiwriter.Meta{Owner: ownerKey(key), Reason: "leave-to-leader"}, w, types.MergePatchType, patch,
+		func(o apiwriter.Object, err error) {
+			version := ""
+			if err == nil {
+				version = o.GetResourceVersion()
+			} else {
+				c.Log.Warn("leaving a workflow to the leader failed", "workflow", key, "error", err)
+			}
+			c.answeredLate(key, uid, id, version)
+		})
 }
 
 // keepWithLeader adds the annotation that leaves the workflow to the leader to the next status
@@ -166,11 +180,9 @@ func evaluateLabel(source string, w *wf.Workflow, base *wf.WorkflowSpec, run tem
 	return value, nil
 }
 
-// resourceUnits are the units of a resources duration: a container that requests one unit for one
-// second adds one. Resources that are not listed have the unit 1.
-var resourceUnits = map[corev1.ResourceName]resource.Quantity{
-	corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("100Mi"),
-}
+// resourceSecondsMax bounds the resources duration of one pod, so that the sum over the pods of a
+// workflow does not overflow.
+const resourceSecondsMax = 1 << 44
 
 // requestedAnyway are the requests assumed for a container that states none.
 var requestedAnyway = corev1.ResourceList{
@@ -178,7 +190,7 @@ var requestedAnyway = corev1.ResourceList{
 }
 
 // resourcesDuration returns the resources duration of a finished pod: for each resource, the sum
-// over the containers of the seconds run times the request in resourceUnits, rounded.
+// over the containers of the seconds run times the request in units of wf.ResourceUnit, rounded.
 func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	used := map[corev1.ResourceName]float64{}
 	for i := range p.Status.ContainerStatuses {
@@ -196,10 +208,7 @@ func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 		}
 		seconds := t.FinishedAt.Sub(t.StartedAt.Time).Seconds()
 		for name, amount := range requests {
-			unit, found := resourceUnits[name]
-			if !found {
-				unit = resource.MustParse("1")
-			}
+			unit := wf.ResourceUnit(name)
 			used[name] += seconds * amount.AsApproximateFloat64() / unit.AsApproximateFloat64()
 		}
 	}
@@ -208,7 +217,7 @@ func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	}
 	out := map[corev1.ResourceName]int64{}
 	for name, amount := range used {
-		out[name] = int64(math.Round(amount))
+		out[name] = int64(math.Round(min(amount, resourceSecondsMax)))
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -67,18 +68,18 @@ func (r *record) addPod(nodeID, name string, create *engine.CreatePod) *nodePod 
 }
 
 // startWaiting builds the pods that the engine requested once no status has to be written first, no
-// backoff is left, and the artifact finalizer and the workflow's objects exist.
+// backoff is left, the artifact finalizer and the workflow's objects exist, and the artifact
+// repository is known.
 func (c *Controller) startWaiting(r *record) {
 	if len(r.waiting) == 0 || r.first != firstNone || !c.refusalOver(r) {
 		return
 	}
 	inGang := func(create engine.CreatePod) bool { return gangOf(&create.Template.Metadata) != "" }
-	if !c.Leads && slices.ContainsFunc(r.waiting, inGang) {
-		c.leaveToLeader(r)
+	if r.leaves = !c.Leads && slices.ContainsFunc(r.waiting, inGang); r.leaves {
 		return
 	}
 	r.spec = r.waiting[0].Spec
-	if c.guardArtifacts(r) || !c.ensureObjects(r) {
+	if c.guardArtifacts(r) || !c.ensureRepository(r) || !c.ensureObjects(r) {
 		return
 	}
 	list := r.waiting
@@ -277,9 +278,11 @@ func (c *Controller) happened(r *record, e podset.Event) {
 func (c *Controller) refused(r *record, p *nodePod, err error) {
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		// The pod belongs to another owner, or is an earlier pod of this workflow that is
-		// terminating.
-		if old, found := c.Informers.Pods.Get(r.key.Namespace, p.name); found && old.DeletionTimestamp != nil && p.create != nil {
+		// An earlier pod of this workflow is terminating: its deletion is posted to the record. Of
+		// pods of other owners, such as a deleted workflow of the same name, nothing is posted, so
+		// the create is tried again later.
+		old, found := c.Informers.Pods.Get(r.key.Namespace, p.name)
+		if found && old.DeletionTimestamp != nil && p.create != nil && metav1.IsControlledBy(old, r.object) {
 			c.removePod(r, p)
 			r.leaving[p.name], r.delayed[p.name] = old.UID, *p.create
 			return

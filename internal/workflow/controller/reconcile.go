@@ -58,11 +58,15 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		c.step(r)
 	}
 	//   3. Start new pods and request nodes.
-	if r.run != nil && !r.evaluations.interrupted {
+	if r.run != nil && !r.evaluations.interrupted && !r.leaves {
 		c.startWaiting(r)
 	}
-	if r.evaluations.interrupted {
+	switch {
+	case r.evaluations.interrupted:
 		c.giveUp(r, w)
+		return
+	case r.leaves:
+		c.leaveToLeader(r)
 		return
 	}
 	if r.run != nil {
@@ -138,12 +142,12 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 
 // reset clears all state of a run.
 func (r *record) reset() {
-	r.run, r.spec, r.events, r.wake = nil, nil, nil, time.Time{}
+	r.run, r.spec, r.events, r.wake, r.leaves = nil, nil, nil, time.Time{}, false
 	r.pauses, r.supplied, r.asking = nil, nil, nil
 	r.pods.Clear()
 	r.nodePods, r.leaving, r.delayed, r.waiting = nil, nil, nil, nil
 	r.running, r.created, r.ran = 0, time.Time{}, time.Time{}
-	r.refusal, r.objects = podset.Refusal{}, nil
+	r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil
 	r.next, r.base, r.packed, r.size = statusChanges{}, nil, false, 0
 	r.writing, r.lastStatusAt, r.writes, r.failed, r.stuck = 0, time.Time{}, 0, 0, false
 	r.hasNodes, r.first, r.cost, r.retryAt, r.extraLabels, r.extraAnnotations = false, firstNone, 0, time.Time{}, nil, nil
@@ -350,7 +354,7 @@ func (c *Controller) step(r *record) {
 	now := c.Clock.Now()
 	for range stepsMax {
 		due := !r.wake.IsZero() && !r.wake.After(now)
-		if len(r.events) == 0 && !due || r.run == nil {
+		if len(r.events) == 0 && !due || r.run == nil || r.leaves {
 			break
 		}
 		events := r.events
@@ -375,6 +379,9 @@ func (c *Controller) step(r *record) {
 
 // act carries out the result of a Step.
 func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
+	if r.leaves = len(out.Locks) > 0 && !c.Leads; r.leaves {
+		return
+	}
 	r.wake = out.Wake
 	s := &r.run.Workflow.Status
 	if len(out.Changed) > 0 || out.Status {
@@ -393,10 +400,6 @@ func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 	}
 	c.removeEnded(r, out.Changed)
 	for _, l := range out.Locks {
-		if !c.Leads {
-			c.leaveToLeader(r)
-			return
-		}
 		r.keepWithLeader()
 		c.askLocks(r, l, false)
 	}
@@ -410,7 +413,10 @@ func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 	for _, lookup := range out.Lookups {
 		r.events = append(r.events, c.caches.lookup(r.key.Namespace, lookup))
 	}
-	c.samples.take(string(r.uid), out.Samples, now)
+	if err := c.samples.take(string(r.uid), out.Samples); err != nil && r.run.MetricsError(err.Error()) {
+		r.news(now)
+		r.next.fields = true
+	}
 	r.waiting = append(r.waiting, out.Create...)
 	if out.StatusFirst {
 		r.news(now)

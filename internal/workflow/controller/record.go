@@ -37,6 +37,9 @@ type record struct {
 	resumed bool
 	spec    *wf.WorkflowSpec
 	wake    time.Time
+	// leaves is true if the run needs what only the leader has. What its last Step requested is not
+	// carried out.
+	leaves bool
 	// asking are the lock requests whose limits are being read, by holder.
 	asking map[string]locks.Request
 	// events are the events for the next Step.

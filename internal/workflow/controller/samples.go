@@ -1,31 +1,41 @@
 package controller
 
 import (
-	"log/slog"
+	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// samples is the Prometheus collector of the metrics that workflows emit. It is unchecked: Describe
-// sends nothing.
+// samples is the Prometheus collector of the metrics that workflows emit. The metrics of all
+// workflows share one registry, which serves nothing at all while two of them contradict each
+// other. So a metric that contradicts an earlier one is dropped.
 //
-// A metric is identified by its name, label names and label values. At most samplesMax metrics are
-// kept; further ones are dropped and counted.
+// At most samplesMax metrics are kept; further ones are dropped too.
 type samples struct {
-	log *slog.Logger
+	dropped prometheus.Counter
 
-	mu      sync.Mutex
-	byKey   map[string]*sample
-	dropped float64
+	mu       sync.Mutex
+	families map[string]*family // by full name
+	series   int                // number of metrics in all families
+}
+
+// family is the metrics of one name. They have one kind and one help text, those of the first.
+type family struct {
+	kind   engine.MetricKind
+	help   string
+	series map[string]*sample // by labels
 }
 
 type sample struct {
-	engine.Sample
+	kind    engine.MetricKind
 	desc    *prometheus.Desc
 	values  []string
 	value   float64
@@ -37,37 +47,93 @@ type sample struct {
 // samplesMax bounds the metrics of all workflows together.
 const samplesMax = 20_000
 
-func (s *samples) init(log *slog.Logger) { s.log, s.byKey = log, map[string]*sample{} }
+// samplePrefix is the beginning of the names of all metrics that workflows emit.
+const samplePrefix = "argo_workflows_"
 
-// take adds the samples that a workflow emitted.
-func (s *samples) take(owner string, list []engine.Sample, now time.Time) {
+func (s *samples) init() {
+	s.families = map[string]*family{}
+	s.dropped = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lockstep_workflow_metrics_dropped_total",
+		Help: "Values of workflows' own metrics that were dropped: they contradict others, or there are too many.",
+	})
+}
+
+// take adds the samples that a workflow emitted. It drops those that cannot be served together with
+// earlier ones, and returns an error for the first of them.
+func (s *samples) take(owner string, list []engine.Sample) (first error) {
 	if len(list) == 0 {
-		return
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range list {
 		e := &list[i]
-		key := e.Name
-		var names, values []string
-		for _, l := range e.Labels {
-			names, values = append(names, l.Key), append(values, l.Value)
-			key += "\x00" + l.Key + "\x00" + l.Value
-		}
-		m := s.byKey[key]
-		if m == nil {
-			if len(s.byKey) >= samplesMax {
-				s.dropped++
-				continue
-			}
-			m = &sample{
-				Sample: *e, desc: prometheus.NewDesc("argo_workflows_"+strings.TrimPrefix(e.Name, "argo_workflows_"), e.Help, names, nil),
-				values: values, buckets: map[float64]uint64{}, since: map[string]time.Time{},
-			}
-			s.byKey[key] = m
+		m, err := s.find(e)
+		if err != nil {
+			s.dropped.Inc()
+			first = cmp.Or(first, fmt.Errorf("metric %s: %w", e.Name, err))
+			continue
 		}
 		m.add(owner+"/"+e.Owner, e)
 	}
+	return first
+}
+
+// find returns the metric of a sample. If there is none, find makes it.
+func (s *samples) find(e *engine.Sample) (*sample, error) {
+	name := samplePrefix + strings.TrimPrefix(e.Name, samplePrefix)
+	f := s.families[name]
+	if f == nil {
+		if err := s.collides(name, e.Kind); err != nil {
+			return nil, err
+		}
+		f = &family{kind: e.Kind, help: e.Help, series: map[string]*sample{}}
+	}
+	if f.kind != e.Kind {
+		return nil, fmt.Errorf("it is a %s, and another metric of this name is a %s", e.Kind, f.kind)
+	}
+	byKey := func(a, b wf.MetricLabel) int { return strings.Compare(a.Key, b.Key) }
+	labels := slices.SortedFunc(slices.Values(e.Labels), byKey)
+	var names, values []string
+	key := ""
+	for _, l := range labels {
+		if l.Key == "le" && e.Kind == engine.MetricHistogram {
+			return nil, fmt.Errorf("a histogram has the label le of its own")
+		}
+		names, values = append(names, l.Key), append(values, l.Value)
+		key += l.Key + "\x00" + l.Value + "\x00"
+	}
+	if m := f.series[key]; m != nil {
+		return m, nil
+	}
+	if s.series >= samplesMax {
+		return nil, fmt.Errorf("the workflows have more than %d metrics", samplesMax)
+	}
+	m := &sample{
+		kind: e.Kind, desc: prometheus.NewDesc(name, f.help, names, nil), values: values,
+		buckets: map[float64]uint64{}, since: map[string]time.Time{},
+	}
+	if _, err := m.metric(time.Time{}); err != nil {
+		return nil, err
+	}
+	s.families[name] = f
+	f.series[key] = m
+	s.series++
+	return m, nil
+}
+
+// collides returns an error if a new family would have the name of a part of a histogram.
+func (s *samples) collides(name string, kind engine.MetricKind) error {
+	for _, suffix := range []string{"_count", "_sum", "_bucket"} {
+		other, found := strings.CutSuffix(name, suffix)
+		if f := s.families[other]; found && f != nil && f.kind == engine.MetricHistogram {
+			return fmt.Errorf("its name is that of a part of the histogram %s", other)
+		}
+		if kind == engine.MetricHistogram && s.families[name+suffix] != nil {
+			return fmt.Errorf("a part of this histogram has the name of the metric %s", name+suffix)
+		}
+	}
+	return nil
 }
 
 func (m *sample) add(owner string, e *engine.Sample) {
@@ -96,48 +162,52 @@ func (m *sample) add(owner string, e *engine.Sample) {
 	}
 }
 
+// metric returns the value to serve. It returns an error if the name or the labels are not valid.
+func (m *sample) metric(now time.Time) (prometheus.Metric, error) {
+	switch m.kind {
+	case engine.MetricHistogram:
+		return prometheus.NewConstHistogram(m.desc, m.count, m.value, m.buckets, m.values...)
+	case engine.MetricCounter:
+		return prometheus.NewConstMetric(m.desc, prometheus.CounterValue, m.value, m.values...)
+	}
+	value := m.value
+	for _, since := range m.since {
+		value = now.Sub(since).Seconds()
+	}
+	return prometheus.NewConstMetric(m.desc, prometheus.GaugeValue, value, m.values...)
+}
+
 // forget stops the real-time gauges of a workflow.
 func (s *samples) forget(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.byKey {
-		for o := range m.since {
-			if strings.HasPrefix(o, owner+"/") {
-				delete(m.since, o)
+	for _, f := range s.families {
+		for _, m := range f.series {
+			for o := range m.since {
+				if strings.HasPrefix(o, owner+"/") {
+					delete(m.since, o)
+				}
 			}
 		}
 	}
 }
 
-// Describe implements prometheus.Collector. It sends nothing, because the metrics are not known
-// beforehand.
-func (s *samples) Describe(chan<- *prometheus.Desc) {}
+// Describe implements prometheus.Collector. The metrics of workflows are not known beforehand, so
+// it describes only the counter of those that are dropped. A collector that described nothing could
+// not be unregistered.
+func (s *samples) Describe(out chan<- *prometheus.Desc) { s.dropped.Describe(out) }
 
 // Collect implements prometheus.Collector.
 func (s *samples) Collect(out chan<- prometheus.Metric) {
+	s.dropped.Collect(out)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for _, m := range s.byKey {
-		var metric prometheus.Metric
-		var err error
-		switch m.Kind {
-		case engine.MetricHistogram:
-			metric, err = prometheus.NewConstHistogram(m.desc, m.count, m.value, m.buckets, m.values...)
-		case engine.MetricCounter:
-			metric, err = prometheus.NewConstMetric(m.desc, prometheus.CounterValue, m.value, m.values...)
-		default:
-			value := m.value
-			for _, since := range m.since {
-				value = now.Sub(since).Seconds()
+	for _, f := range s.families {
+		for _, m := range f.series {
+			if metric, err := m.metric(now); err == nil { // find has checked the name and the labels
+				out <- metric
 			}
-			metric, err = prometheus.NewConstMetric(m.desc, prometheus.GaugeValue, value, m.values...)
 		}
-		if err != nil {
-			// Names and values were checked when the workflow emitted the metric. A metric with
-			// clashing labels is left out.
-			continue
-		}
-		out <- metric
 	}
 }

@@ -125,6 +125,33 @@ stopped  Running (Suspended)  60s  60s  1/2
 	}
 }
 
+// TestTextsOfUsersDoNotReachTheTerminal checks that no text of a workflow contains escape sequences
+// or makes lines of its own.
+func TestTextsOfUsersDoNotReachTheTerminal(t *testing.T) {
+	bad := "a\x1b[2J\u009b1m\r\nFORGED"
+	some := metav1.NewTime(time.Unix(1_900_000_000, 0))
+	parameters := []wf.Parameter{{Name: bad, Value: wf.Any(bad)}, {Name: bad, Default: wf.Any(bad)}}
+	durations := map[corev1.ResourceName]int64{corev1.ResourceName(bad): 1 << 60}
+	outputs := &wf.Outputs{Parameters: parameters, Artifacts: []wf.Artifact{{Name: bad}}}
+	w := wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: "w", Namespace: "ns", CreationTimestamp: some}}
+	w.Spec.Arguments.Parameters, w.Spec.Shutdown, w.Spec.ServiceAccountName = parameters, wf.ShutdownStrategy(bad), bad
+	w.Status = wf.WorkflowStatus{Phase: wf.WorkflowPhase(bad), Message: bad, Progress: bad, StartedAt: some, Outputs: outputs, ResourcesDuration: durations}
+	w.Status.Conditions = []wf.Condition{{Type: wf.ConditionType(bad), Message: bad}, {Type: wf.ConditionType(bad), Status: metav1.ConditionStatus(bad)}}
+	w.Status.Nodes = wf.Nodes{
+		"w": {ID: "w", Name: bad, DisplayName: bad, TemplateName: bad, Type: wf.NodePod, Phase: wf.NodePhase(bad), Message: bad, HostNodeName: bad,
+			Outputs: outputs, ResourcesDuration: durations, StartedAt: some},
+		"x": {ID: "x", Name: bad, TemplateRef: &wf.TemplateRef{Name: bad, Template: bad}, Type: wf.NodeType(bad), BoundaryID: "w"},
+	}
+	o := Options{Now: some.Add(time.Minute), Wide: true}
+	for what, text := range map[string]string{
+		"workflow": Workflow(&w, o), "list": List([]wf.Workflow{w}, true, true, o), "short list": List([]wf.Workflow{w}, false, false, Options{Now: o.Now}),
+	} {
+		if strings.ContainsAny(text, "\x1b\u009b\r") || strings.Contains(text, "\nFORGED") {
+			t.Errorf("%s: %q", what, text)
+		}
+	}
+}
+
 // TestEveryNodeIsDrawnOnce draws arbitrary graphs of nodes, also graphs that no engine produces.
 func TestEveryNodeIsDrawnOnce(t *testing.T) {
 	w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: "w"}}

@@ -1,9 +1,9 @@
 package display
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +28,7 @@ func Workflow(w *wf.Workflow, o Options) string {
 // Head returns the lines above the tree.
 func Head(w *wf.Workflow, o Options) string {
 	var b strings.Builder
-	line := func(name string, value any) { fmt.Fprintf(&b, "%-20s %v\n", name, value) }
+	line := func(name, value string) { fmt.Fprintf(&b, "%-20s %s\n", name, OneLine(value)) }
 	line("Name:", w.Name)
 	line("Namespace:", w.Namespace)
 	account := w.Spec.ServiceAccountName
@@ -41,16 +41,16 @@ func Head(w *wf.Workflow, o Options) string {
 	line("ServiceAccount:", account)
 	line("Status:", Status(w))
 	if w.Status.Message != "" {
-		line("Message:", oneLine(w.Status.Message))
+		line("Message:", w.Status.Message)
 	}
 	if len(w.Status.Conditions) > 0 {
 		b.WriteString("Conditions:\n")
 		for _, c := range w.Status.Conditions {
 			value := string(c.Status)
 			if c.Message != "" {
-				value = oneLine(c.Message)
+				value = c.Message
 			}
-			line(" "+string(c.Type), value)
+			line(" "+OneLine(string(c.Type)), value)
 		}
 	}
 	moment := func(name string, t time.Time) {
@@ -81,7 +81,7 @@ func Head(w *wf.Workflow, o Options) string {
 	if out := w.Status.Outputs; out != nil && len(out.Artifacts) > 0 {
 		b.WriteString("\nOutput Artifacts:\n")
 		for i := range out.Artifacts {
-			fmt.Fprintf(&b, "  %s\n", out.Artifacts[i].Name)
+			fmt.Fprintf(&b, "  %s\n", OneLine(out.Artifacts[i].Name))
 		}
 	}
 	return b.String()
@@ -92,11 +92,11 @@ func writeParameters(b *strings.Builder, list []wf.Parameter) {
 		value := "<none>"
 		switch p := &list[i]; {
 		case p.Value != nil:
-			value = oneLine(string(*p.Value))
+			value = OneLine(string(*p.Value))
 		case p.Default != nil:
-			value = oneLine(string(*p.Default))
+			value = OneLine(string(*p.Default))
 		}
-		fmt.Fprintf(b, "%-20s %s\n", "  "+list[i].Name+":", value)
+		fmt.Fprintf(b, "%-20s %s\n", "  "+OneLine(list[i].Name)+":", value)
 	}
 }
 
@@ -148,17 +148,15 @@ func ago(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t)) + " ago"
 }
 
-// resourceUnits are the units of a resources duration: a request of one unit counts one per second.
-var resourceUnits = map[corev1.ResourceName]string{
-	corev1.ResourceCPU: "1 cpu", corev1.ResourceMemory: "100Mi memory", corev1.ResourceEphemeralStorage: "10Gi ephemeral-storage",
-	corev1.ResourceStorage: "10Gi storage",
-}
+// secondsMax is the longest time.Duration in seconds.
+const secondsMax = int64(math.MaxInt64 / time.Second)
 
 func resources(list map[corev1.ResourceName]int64) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		unit := cmp.Or(resourceUnits[name], "1 "+string(name))
-		out = append(out, fmt.Sprintf("%s*(%s)", time.Duration(list[name])*time.Second, unit))
+		unit := wf.ResourceUnit(name)
+		amount := time.Duration(min(list[name], secondsMax)) * time.Second
+		out = append(out, fmt.Sprintf("%s*(%s %s)", amount, unit.String(), name))
 	}
 	return strings.Join(out, ",")
 }
@@ -186,15 +184,15 @@ func List(list []wf.Workflow, namespaces, headers bool, o Options) string {
 		if !w.CreationTimestamp.IsZero() {
 			age = duration.HumanDuration(max(0, o.Now.Sub(w.CreationTimestamp.Time)))
 		}
-		row := []string{w.Name, o.paint(Status(w), phaseColor(w)), age, Duration(w, o.Now), w.Status.Progress}
+		row := []string{w.Name, o.paint(OneLine(Status(w)), phaseColor(w)), age, Duration(w, o.Now), OneLine(w.Status.Progress)}
 		if o.Wide {
 			priority := "0"
 			if w.Spec.Priority != nil {
 				priority = strconv.Itoa(int(*w.Spec.Priority))
 			}
-			row = append(row, priority, counts(w), parameters(w))
+			row = append(row, priority, counts(w), OneLine(parameters(w)))
 		}
-		rows = append(rows, append(row, oneLine(w.Status.Message)))
+		rows = append(rows, append(row, OneLine(w.Status.Message)))
 	}
 	if namespaces {
 		k := 0
@@ -239,7 +237,7 @@ func parameters(w *wf.Workflow) string {
 	var out []string
 	for _, p := range w.Spec.Arguments.Parameters {
 		if p.Value != nil {
-			out = append(out, p.Name+"="+oneLine(string(*p.Value)))
+			out = append(out, p.Name+"="+string(*p.Value))
 		}
 	}
 	return strings.Join(out, ",")

@@ -168,9 +168,14 @@ func (t *table) add(prefix string, e *entry) {
 	if n.MemoizationStatus != nil && n.MemoizationStatus.Hit && message == "" {
 		message = "from the cache"
 	}
-	row := []string{prefix + o.Icon(n) + " " + name, templateOf(n), podOf(t.workflow, n), elapsed(n.StartedAt.Time, n.FinishedAt.Time, o.Now, n.Phase), oneLine(message)}
+	row := []string{prefix + o.Icon(n) + " " + OneLine(name)}
+	took := elapsed(n.StartedAt.Time, n.FinishedAt.Time, o.Now, n.Phase)
+	cells := []string{templateOf(n), podOf(t.workflow, n), took, message}
 	if o.Wide {
-		row = append(row, artifactsOf(n), resources(n.ResourcesDuration), n.HostNodeName)
+		cells = append(cells, artifactsOf(n), resources(n.ResourcesDuration), n.HostNodeName)
+	}
+	for _, text := range cells {
+		row = append(row, OneLine(text))
 	}
 	t.rows = append(t.rows, row)
 }
@@ -215,9 +220,10 @@ func elapsed(started, finished, now time.Time, phase wf.NodePhase) string {
 	return duration.HumanDuration(max(0, now.Sub(started)))
 }
 
-// oneLine makes a message fit into a table: it replaces line breaks and tabs by spaces, and removes
-// other control characters.
-func oneLine(s string) string {
+// OneLine makes a text of an object fit into a line: it replaces line breaks and tabs by spaces,
+// and removes other control characters. Every text that a user may have written passes it, because
+// another user's terminal would obey escape sequences.
+func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':

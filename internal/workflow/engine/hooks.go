@@ -17,6 +17,7 @@ type hooks struct {
 	finished func()
 	fired    map[string]bool
 	open     int
+	done     map[string]bool // IDs of the nodes of hooks that are done
 }
 
 // consider starts each hook that has not been started before and whose expression is true.
@@ -50,7 +51,11 @@ func (h *hooks) consider(passes []template.Scope) {
 
 func (h *hooks) changed(*node) {}
 
-func (h *hooks) fulfilled(*node) {
+func (h *hooks) fulfilled(n *node) {
+	if h.done[n.ID] {
+		return // a daemon, which counted as done before, has ended
+	}
+	put(&h.done, n.ID, true)
 	if h.open--; h.open == 0 {
 		h.finished()
 	}

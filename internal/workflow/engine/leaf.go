@@ -113,7 +113,9 @@ func (l *leaf) launch() {
 		n.Inputs = l.inputs.resolved
 	}
 	put(&r.live, l, struct{}{})
-	l.startTimers(made)
+	if l.startTimers(made); n.Phase.Fulfilled() {
+		return // a duration is not valid
+	}
 	if l.kind == wf.NodeSuspend {
 		if o := l.outputs; len(o.Parameters) > 0 {
 			n.give(&o)
@@ -139,8 +141,7 @@ func (l *leaf) launch() {
 	}
 	l.startMembers(made)
 	if n.daemoned() {
-		r.queue = append(r.queue, n)
-		l.call.frame.daemons = append(l.call.frame.daemons, l)
+		l.serve()
 	}
 	if r.observed[n.ID] {
 		return
@@ -160,6 +161,7 @@ func (l *leaf) startTimers(made *wf.Template) {
 		}
 		d, err := duration(text)
 		if err != nil {
+			l.node.broken = true
 			l.end(wf.PhaseError, fmt.Sprintf("%s: %v", what, err))
 			return
 		}
@@ -304,13 +306,19 @@ func (l *leaf) pod(e PodState) {
 			yes := true
 			n.Daemoned = &yes
 			n.touch()
-			l.run.queue = append(l.run.queue, n)
-			if l.call.frame != nil {
-				l.call.frame.daemons = append(l.call.frame.daemons, l)
-			}
+			l.serve()
 		}
 	default:
 		n.set(wf.PhasePending, e.Message)
+	}
+}
+
+// serve lets the nodes after a daemon that is ready begin. The daemon ends with its frame or, if it
+// has none, as daemons of hooks and exit handlers do, with the workflow.
+func (l *leaf) serve() {
+	l.run.queue = append(l.run.queue, l.node)
+	if l.call.frame != nil {
+		l.call.frame.daemons = append(l.call.frame.daemons, l)
 	}
 }
 

@@ -64,17 +64,20 @@ func (r *Run) meterEnd() {
 
 func (r *Run) workflowMetricsError(err error) { r.metricsError(fmt.Sprintf("spec.metrics: %v", err)) }
 
-// metricsError adds the MetricsError condition, unless the workflow has one. The workflow goes on.
-func (r *Run) metricsError(message string) {
+func (r *Run) metricsError(message string) { r.status = r.MetricsError(message) || r.status }
+
+// MetricsError adds the MetricsError condition, unless the workflow has one. It reports whether it
+// has changed the status. The workflow goes on.
+func (r *Run) MetricsError(message string) bool {
 	s := &r.Workflow.Status
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == wf.ConditionMetricsError {
-			return
+			return false
 		}
 	}
 	s.Conditions = append(s.Conditions,
 		wf.Condition{Type: wf.ConditionMetricsError, Status: metav1.ConditionTrue, Message: message})
-	r.status = true
+	return true
 }
 
 func seconds(from, to time.Time) string {

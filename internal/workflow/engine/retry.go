@@ -102,7 +102,7 @@ func (y *retry) fulfilled(last *node) {
 		n.reject(last.Message)
 		return
 	}
-	if y.run.stopping != "" && !y.call.onExit {
+	if y.run.stopped(&y.call) {
 		n.set(last.Phase, y.run.stopping)
 		return
 	}
@@ -114,6 +114,7 @@ func (y *retry) fulfilled(last *node) {
 		n.set(last.Phase, refusal)
 	case wait > 0 && last.FinishedAt.Add(wait).After(y.run.now):
 		n.set(wf.PhaseRunning, "Backoff for "+humanize(wait))
+		put(&y.run.backoffs, n.ID, y)
 		y.run.at(last.FinishedAt.Add(wait), y.again)
 	default:
 		y.again()
@@ -122,16 +123,18 @@ func (y *retry) fulfilled(last *node) {
 
 // again starts the next attempt after the backoff, unless the workflow has been stopped meanwhile.
 func (y *retry) again() {
-	last := y.attempts[len(y.attempts)-1]
+	delete(y.run.backoffs, y.node.ID)
 	if y.node.Phase.Fulfilled() {
-		return
-	}
-	if y.run.stopping != "" && !y.call.onExit {
-		y.node.set(last.Phase, y.run.stopping)
 		return
 	}
 	y.node.set(wf.PhaseRunning, "")
 	y.next()
+}
+
+// stop ends the retry node during the backoff, in the phase of the last attempt.
+func (y *retry) stop(message string) {
+	delete(y.run.backoffs, y.node.ID)
+	y.node.set(y.attempts[len(y.attempts)-1].Phase, message)
 }
 
 // decide returns the delay before the next attempt, or in refusal the reason why there is none.

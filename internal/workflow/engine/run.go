@@ -114,6 +114,7 @@ type Run struct {
 	held     map[string]Event    // events not taken in yet, also while the workflow is suspended
 	arrived  []string            // keys of held in the order of arrival
 	live     map[*leaf]struct{}  // leaves under way
+	backoffs map[string]*retry   // retries that wait for their next attempt, by node ID
 	create   []CreatePod
 	remove   []DeletePod
 
@@ -519,7 +520,8 @@ func (r *Run) underway() []*leaf {
 	return leaves
 }
 
-// stop ends the leaves under way. If all is false, leaves of exit handlers go on.
+// stop ends the leaves under way and the backoffs of retries. If all is false, those of exit
+// handlers go on.
 func (r *Run) stop(message string, all bool) {
 	r.stopping = message
 	if r.Workflow.Spec.Shutdown != wf.ShutdownNone {
@@ -541,8 +543,17 @@ func (r *Run) stop(message string, all bool) {
 			l.end(wf.PhaseFailed, message)
 		}
 	}
+	for _, id := range sortedKeys(r.backoffs) {
+		if y := r.backoffs[id]; all || !y.call.onExit {
+			y.stop(message)
+		}
+	}
 	r.settle()
 }
+
+// stopped reports whether the workflow has been stopped so that a call is not made any more: calls
+// of exit handlers are made until the workflow is terminated.
+func (r *Run) stopped(c *call) bool { return r.stopping != "" && (!c.onExit || r.terminated) }
 
 // removePod requests the deletion of a leaf's pod.
 func (r *Run) removePod(l *leaf, reason string) {

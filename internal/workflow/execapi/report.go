@@ -96,6 +96,21 @@ func (r Report) Encode(max int) (string, bool) {
 	return string(data), err == nil && len(data) <= max
 }
 
+// Fit returns the report as a termination message of at most max bytes. If it is longer, the
+// artifacts are left out first, and then the message is cut: the kubelet would cut the JSON.
+func (r Report) Fit(max int) string {
+	text, fits := r.Encode(max)
+	if !fits {
+		r.Artifacts = nil
+		text, fits = r.Encode(max)
+	}
+	for !fits && r.Message != "" {
+		r.Message = strings.ToValidUTF8(r.Message[:len(r.Message)/2], "")
+		text, fits = r.Encode(max)
+	}
+	return text
+}
+
 // DecodeReport decodes a termination message. It returns false for a message that is not a report.
 func DecodeReport(message string) (Report, bool) {
 	var r Report

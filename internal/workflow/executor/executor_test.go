@@ -3,8 +3,10 @@ package executor_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -217,6 +219,30 @@ func TestExitCodes(t *testing.T) {
 				if !strings.Contains(e.report.Message, c.argv[0]) || !strings.Contains(e.stderr, c.argv[0]) {
 					t.Errorf("message %s, stderr %s: neither names the command", e.message, e.stderr)
 				}
+			}
+		})
+	}
+}
+
+// TestErrorsAreNotCut checks that a failure of the executor is reported when the report, with its
+// artifacts, is larger than a termination message.
+func TestErrorsAreNotCut(t *testing.T) {
+	for name, most := range map[string]int{"without the artifacts": 600, "with a part of the message": 122} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			plan := execapi.Plan{MaxMessage: most}
+			for i := range 20 {
+				key := sha256.Sum256([]byte{byte(i)})
+				plan.Save = append(plan.Save, execapi.Save{
+					Name: fmt.Sprint("a", i), Path: filepath.Join(dir, "file"), To: filepath.Join(dir, "out", fmt.Sprint(i)),
+					Location: json.RawMessage(fmt.Sprintf(`{"s3":{"key":"%x"}}`, key)),
+				})
+			}
+			long := filepath.Join(dir, strings.Repeat("x", 200))
+			plan.Save = append(plan.Save, execapi.Save{Name: "missing", Path: long, To: filepath.Join(dir, "out", "m")})
+			e := run(t, dir, plan, sh("echo > file")...)
+			if len(e.message) > most || !e.report.Failed || !strings.HasPrefix(e.report.Message, "output artifact 'm") {
+				t.Errorf("%d bytes: %s", len(e.message), e.message)
 			}
 		})
 	}

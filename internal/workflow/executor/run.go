@@ -90,7 +90,7 @@ func (r *run) life() int {
 		return r.fail(err)
 	} else if omitted != "" {
 		r.report.Omitted = omitted
-		r.say()
+		r.write(r.report.Fit(r.maxMessage()))
 		return execapi.ExitExecutor
 	}
 	//   3. Run the command.
@@ -194,7 +194,7 @@ func (r *run) fail(err error) int {
 	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
 	r.report.Failed, r.report.Message = true, execapi.Shorten(err.Error())
 	r.report.Result, r.report.Parameters = nil, nil
-	r.say()
+	r.write(r.report.Fit(r.maxMessage()))
 	return execapi.ExitExecutor
 }
 
@@ -244,8 +244,7 @@ func Compose(report execapi.Report, maxMessage int, task *execapi.Task, put func
 	if err := put(task, &report); err != nil {
 		return "", fmt.Errorf("the outputs do not fit into %d bytes, and no WorkflowTaskResult can be made: %w", maxMessage, err)
 	}
-	text, _ = execapi.Report{Elsewhere: true, Message: report.Message}.Encode(maxMessage)
-	return text, nil
+	return execapi.Report{Elsewhere: true, Message: report.Message}.Fit(maxMessage), nil
 }
 
 func (r *run) maxMessage() int {
@@ -253,16 +252,6 @@ func (r *run) maxMessage() int {
 		return execapi.MaxMessage
 	}
 	return r.plan.MaxMessage
-}
-
-// say writes a report that has no outputs.
-func (r *run) say() {
-	text, fits := r.report.Encode(r.maxMessage())
-	if !fits {
-		r.report.Message = ""
-		text, _ = r.report.Encode(r.maxMessage())
-	}
-	r.write(text)
 }
 
 // write writes the termination message. An empty report is not written, so that the kubelet may use

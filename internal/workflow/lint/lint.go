@@ -96,7 +96,7 @@ func Kinds() []string {
 // Lint checks the documents of files. It returns the number of checked objects, and the findings in
 // the order of files and lines.
 func Lint(files []File, o Options) (checked int, findings []Finding) {
-	l := &linter{options: &o}
+	l := &linter{options: &o, lists: map[*yaml.Node]bool{}}
 	for i := range files {
 		l.read(files[i], i)
 	}
@@ -172,6 +172,7 @@ type linter struct {
 	findings []Finding
 	objects  []object
 	checked  int
+	lists    map[*yaml.Node]bool // the items of Lists that have been checked
 }
 
 func (l *linter) add(line int, format string, args ...any) {
@@ -199,7 +200,9 @@ func (l *linter) document(root *yaml.Node) {
 	}
 	kind := scalar(child(root, "kind"))
 	if kind == "List" {
-		if items := child(root, "items"); items != nil {
+		// An alias may make the items of a List the items of one of them.
+		if items := child(root, "items"); items != nil && !l.lists[items] {
+			l.lists[items] = true
 			for _, item := range items.Content {
 				l.document(item)
 			}

@@ -172,7 +172,9 @@ func (t *Table) Acquire(r Request) State {
 	}
 	for _, key := range r.Keys {
 		if err := t.refresh(key); err != nil {
-			t.tidy(key)
+			for _, key := range r.Keys {
+				t.tidy(key)
+			}
 			return State{Holder: r.Holder, Waiting: key, Err: err, Message: err.Error()}
 		}
 	}

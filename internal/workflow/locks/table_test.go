@@ -56,6 +56,25 @@ func TestMutexGoesFromHolderToHolder(t *testing.T) {
 	}
 }
 
+// TestARefusedRequestLeavesNoLocks checks that a request with a semaphore that has no limit does
+// not keep the ConfigMaps of its other semaphores in use.
+func TestARefusedRequestLeavesNoLocks(t *testing.T) {
+	table := New(func(_, configMap, _ string) (int, error) {
+		if configMap == "missing" {
+			return 0, errors.New("not found")
+		}
+		return 1, nil
+	})
+	held, free, missing := SemaphoreKey("ns", "held", "k"), SemaphoreKey("ns", "free", "k"), SemaphoreKey("ns", "missing", "k")
+	ask(table, "ns/a", held)
+	if s := ask(table, "ns/b", held, free, missing, MutexKey("ns", "m")); s.Err == nil || s.Waiting != missing {
+		t.Errorf("the state is %+v, want an error about %s", s, missing)
+	}
+	if u := table.Usage(); len(u) != 1 || u[held].Held != 1 {
+		t.Errorf("the locks are %v, want only the one that is held", u)
+	}
+}
+
 func TestPriorityThenAge(t *testing.T) {
 	table := New(nil)
 	m := MutexKey("ns", "m")

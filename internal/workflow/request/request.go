@@ -216,6 +216,5 @@ func Run(ctx context.Context, plan *execapi.RequestPlan, put func(*execapi.Task,
 }
 
 func failed(limit int, err error) (string, int) {
-	message, _ := execapi.Report{Plain: true, Failed: true, Message: execapi.Shorten(err.Error())}.Encode(limit)
-	return message, execapi.ExitExecutor
+	return execapi.Report{Plain: true, Failed: true, Message: execapi.Shorten(err.Error())}.Fit(limit), execapi.ExitExecutor
 }

@@ -15,13 +15,24 @@ type Program struct {
 	sites []site
 }
 
-// site is one string in a value, with the path to it.
+// site is one string, or raw JSON, in a value, with the path to it.
 type site struct {
 	path  []step
 	where string
 	text  *Text
-	key   *Text // parsed map key at the end of path; nil if the string is not a map value
-	raw   bool  // the string is raw JSON: inserted values are quoted for JSON
+	key   *Text    // parsed map key at the end of path; nil if the string is not a map value
+	raw   *rawText // in place of text for raw JSON; nil for a string
+}
+
+// texts returns all texts of the site.
+func (s *site) texts() []*Text {
+	switch {
+	case s.raw != nil:
+		return s.raw.texts
+	case s.key != nil:
+		return []*Text{s.key, s.text}
+	}
+	return []*Text{s.text}
 }
 
 // step is one step of a path: a field or element by index, a map value by key, or a pointer.
@@ -46,22 +57,19 @@ func (p *Program) HasTags() bool { return len(p.sites) > 0 }
 // Names calls yield with each variable of a tag and the field that contains the tag. Guarded
 // variables may be missing.
 func (p *Program) Names(yield func(where, name string, guarded bool)) {
-	for _, s := range p.sites {
-		for _, text := range []*Text{s.key, s.text} {
-			if text != nil {
-				text.Names(func(name string, guarded bool) { yield(s.where, name, guarded) })
-			}
+	for i := range p.sites {
+		s := &p.sites[i]
+		for _, text := range s.texts() {
+			text.Names(func(name string, guarded bool) { yield(s.where, name, guarded) })
 		}
 	}
 }
 
 // Check returns an error if an expression in a tag does not compile. The error names the field.
 func (p *Program) Check(run Run) error {
-	for _, s := range p.sites {
-		for _, text := range []*Text{s.key, s.text} {
-			if text == nil {
-				continue
-			}
+	for i := range p.sites {
+		s := &p.sites[i]
+		for _, text := range s.texts() {
 			if err := text.Check(run); err != nil {
 				return fmt.Errorf("%s: %w", s.where, err)
 			}
@@ -92,7 +100,7 @@ func (c *compiler) where() string { return strings.TrimPrefix(strings.Join(c.nam
 func (c *compiler) walk(v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.String:
-		return c.add(v.String(), false)
+		return c.add(v.String())
 	case reflect.Pointer:
 		if !v.IsNil() {
 			return c.down(v.Elem(), step{kind: reflect.Pointer}, "")
@@ -118,10 +126,13 @@ func (c *compiler) walk(v reflect.Value) error {
 		}
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			if bytes.Contains(v.Bytes(), []byte("{{")) {
-				return c.add(string(v.Bytes()), true)
+			switch {
+			case !bytes.Contains(v.Bytes(), []byte("{{")):
+				return nil
+			case json.Valid(v.Bytes()):
+				return c.addRaw(string(v.Bytes()))
 			}
-			return nil
+			return c.add(string(v.Bytes())) // a plain text, such as the body of a request
 		}
 		for i := range v.Len() {
 			if err := c.down(v.Index(i), step{index: i, kind: reflect.Slice}, "["+strconv.Itoa(i)+"]"); err != nil {
@@ -161,7 +172,7 @@ func contains(names []string, name string) bool {
 	return false
 }
 
-func (c *compiler) add(source string, raw bool) error {
+func (c *compiler) add(source string) error {
 	if !strings.Contains(source, "{{") {
 		return nil
 	}
@@ -170,7 +181,19 @@ func (c *compiler) add(source string, raw bool) error {
 		return fmt.Errorf("%s: %w", c.where(), err)
 	}
 	if text.HasTags() {
-		c.program.sites = append(c.program.sites, site{path: slices.Clone(c.path), where: c.where(), text: text, raw: raw})
+		c.program.sites = append(c.program.sites, site{path: slices.Clone(c.path), where: c.where(), text: text})
+	}
+	return nil
+}
+
+// addRaw adds raw JSON.
+func (c *compiler) addRaw(source string) error {
+	raw, err := parseRaw(source)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.where(), err)
+	}
+	if len(raw.texts) > 0 {
+		c.program.sites = append(c.program.sites, site{path: slices.Clone(c.path), where: c.where(), raw: raw})
 	}
 	return nil
 }
@@ -209,14 +232,13 @@ func (p *Program) Apply(value any, passes []Scope, strict ...string) error {
 }
 
 func (s *site) apply(v reflect.Value, passes []Scope, total *budget, strict []string) error {
-	scopes := passes
-	if s.raw {
-		scopes = make([]Scope, len(passes))
-		for i, p := range passes {
-			scopes[i] = quoted{p}
-		}
+	var out string
+	var err error
+	if s.raw != nil {
+		out, err = s.raw.resolve(passes, total, strict)
+	} else {
+		out, err = s.text.resolve(passes, total, strict)
 	}
-	out, err := s.text.resolve(scopes, total, strict)
 	if err != nil {
 		return err
 	}
@@ -243,10 +265,7 @@ func (s *site) apply(v reflect.Value, passes []Scope, total *budget, strict []st
 			return s.applyInMap(v, key, st, passes, total, strict)
 		}
 	}
-	if s.raw {
-		if !json.Valid([]byte(out)) {
-			return fmt.Errorf("is not JSON after substitution")
-		}
+	if v.Kind() == reflect.Slice {
 		v.Set(reflect.ValueOf([]byte(out)).Convert(v.Type()))
 		return nil
 	}
@@ -271,14 +290,61 @@ func (s *site) applyInMap(m, key reflect.Value, at step, passes []Scope, total *
 	return nil
 }
 
-// quoted is a scope whose texts are escaped for JSON strings.
-type quoted struct{ Scope }
+// rawText is JSON with tags in its strings.
+type rawText struct {
+	before []string // the JSON before each of texts
+	texts  []*Text
+	after  string
+}
 
-func (q quoted) Lookup(name string) (Value, bool) {
-	v, found := q.Scope.Lookup(name)
-	if found {
-		text, _ := json.Marshal(v.Text)
-		v.Text = string(text[1 : len(text)-1])
+// parseRaw parses the strings with tags of source, which is valid JSON.
+func parseRaw(source string) (*rawText, error) {
+	r := &rawText{}
+	done := 0 // up to here, source is in r.before and r.texts
+	for i := 0; i < len(source); i++ {
+		if source[i] != '"' {
+			continue
+		}
+		begin := i
+		for i++; source[i] != '"'; i++ {
+			if source[i] == '\\' {
+				i++
+			}
+		}
+		if !strings.Contains(source[begin:i], "{{") {
+			continue
+		}
+		var plain string
+		if err := json.Unmarshal([]byte(source[begin:i+1]), &plain); err != nil {
+			return nil, err
+		}
+		text, err := Parse(plain)
+		if err != nil {
+			return nil, err
+		}
+		if text.HasTags() {
+			r.before, r.texts = append(r.before, source[done:begin]), append(r.texts, text)
+			done = i + 1
+		}
 	}
-	return v, found
+	r.after = source[done:]
+	return r, nil
+}
+
+// resolve is Text.resolve for all strings. What was inserted is quoted as a part of its string.
+func (r *rawText) resolve(passes []Scope, total *budget, strict []string) (string, error) {
+	var b strings.Builder
+	for i, text := range r.texts {
+		out, err := text.resolve(passes, total, strict)
+		if err != nil {
+			return "", err
+		}
+		quoted, _ := json.Marshal(out) // marshalling a string cannot fail
+		if b.WriteString(r.before[i]); b.Len()+len(quoted) > MaxTextBytes {
+			return "", errTooLong
+		}
+		b.Write(quoted)
+	}
+	b.WriteString(r.after)
+	return b.String(), nil
 }

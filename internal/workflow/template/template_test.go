@@ -135,6 +135,31 @@ func TestApplyResolvesEveryString(t *testing.T) {
 	}
 }
 
+// TestExpressionsInRawJSON checks that expressions see variables as they are, and that what they
+// give is quoted.
+func TestExpressionsInRawJSON(t *testing.T) {
+	scope := []Scope{Map{"quote": "\"\n", "list": `["a"]`, "nested": "{{quote}}"}, Typed{Runner: InProcess()}}
+	for source, want := range map[string]string{
+		`["{{quote}}", 1]`:                    `["\"\n", 1]`,
+		`"{{=len(quote)}}"`:                   `"2"`,
+		`{"k": "{{=toJson({'a': quote})}}"}`:  `{"k": "{\"a\":\"\\\"\\n\"}"}`,
+		`"{{=quote + \"\\u0022\"}} {{list}}"`: `"\"\n\" [\"a\"]"`,
+		`{"{{quote}}": "\\\"{{missing}}"}`:    `{"\"\n": "\\\"{{missing}}"}`,
+		`["\\", "{{nested}}"]`:                `["\\", "\"\n"]`,
+		`"no tag \u007b"`:                     `"no tag \u007b"`,
+		`{"n": {{=len(quote)}}}`:              `{"n": 2}`, // a plain text
+	} {
+		item := wf.HTTPBodySource{Bytes: []byte(source)}
+		p, err := Compile(&item)
+		if err == nil {
+			err = p.Apply(&item, scope)
+		}
+		if got := string(item.Bytes); err != nil || got != want {
+			t.Errorf("%s gives %s, %v; want %s", source, got, err, want)
+		}
+	}
+}
+
 func FuzzResolve(f *testing.F) {
 	f.Add("{{workflow.name}} {{=asInt(inputs.parameters.n)}}", "a == {{item}}")
 	f.Add("{{inputs.parameters.{{item}}}}", "(1 < 2) && x =~ 'y'")

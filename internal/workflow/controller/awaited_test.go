@@ -1,0 +1,34 @@
+package controller
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/panics"
+)
+
+// TestWorkflowsDoNotWaitForADeletedTemplate checks that a sweep wakes the workflows that wait for a
+// malformed template that was deleted, and only those.
+func TestWorkflowsDoNotWaitForADeletedTemplate(t *testing.T) {
+	d := newDesk(t, Config{})
+	template := &wf.WorkflowTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad", UID: "t", ResourceVersion: "1"}}
+	if err := d.Informers.WorkflowTemplates.Store().Add(template); err != nil {
+		t.Fatal(err)
+	}
+	d.Informers.WorkflowTemplates.SetApart("ns", "bad", "t", &panics.Panic{})
+	d.show("1", "spec: {workflowTemplateRef: {name: bad}}")
+	d.expect()
+	d.sweep()
+	if n := d.loop.Depth(); n != 0 {
+		t.Errorf("%d workflows are woken although the template is malformed", n)
+	}
+	d.awaited.add(types.NamespacedName{Namespace: "ns", Name: "deleted"}, types.NamespacedName{Namespace: "ns", Name: "other"})
+	d.awaited.add(types.NamespacedName{Name: "deleted"}, types.NamespacedName{Namespace: "ns", Name: "third"})
+	d.sweep()
+	if n := d.loop.Depth(); n != 2 || len(d.awaited.by) != 1 {
+		t.Errorf("%d workflows are woken, want 2; others wait for %v", n, d.awaited.by)
+	}
+}
