@@ -43,6 +43,12 @@ type target struct {
 
 func (t target) path() string { return t.collection + "/" + url.PathEscape(t.name) }
 
+// result is a target, and its object after the action: nil if the object was deleted.
+type result struct {
+	target
+	object object
+}
+
 // actor carries out one plan.
 type actor struct {
 	client *incluster.Client
@@ -63,77 +69,77 @@ func Act(ctx context.Context, client *incluster.Client, plan *execapi.ResourcePl
 	if err != nil {
 		return nil, err
 	}
-	targets, last, err := a.act(ctx)
+	results, err := a.act(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if plan.Action == "delete" {
 		return parameters(plan.Parameters, nil)
 	}
-	for _, t := range targets {
-		if last, err = a.await(ctx, t, conditions, last); err != nil {
+	var last object
+	for _, r := range results {
+		if last, err = a.await(ctx, r.target, conditions, r.object); err != nil {
 			return nil, err
 		}
 	}
 	return parameters(plan.Parameters, last)
 }
 
-// act carries out the action on all objects of the manifest. It returns their targets and the last
-// object.
-func (a *actor) act(ctx context.Context) ([]target, object, error) {
+// act carries out the action on all objects of the manifest.
+func (a *actor) act(ctx context.Context) ([]result, error) {
 	text := []byte(a.plan.Manifest)
 	if a.plan.ManifestFile != "" {
 		f, err := os.Open(a.plan.ManifestFile)
 		if err != nil {
-			return nil, nil, fmt.Errorf("manifestFrom: %w", err)
+			return nil, fmt.Errorf("manifestFrom: %w", err)
 		}
 		defer f.Close()
 		if text, err = io.ReadAll(io.LimitReader(f, maxManifest)); err != nil {
-			return nil, nil, fmt.Errorf("manifestFrom: %w", err)
+			return nil, fmt.Errorf("manifestFrom: %w", err)
 		}
 	}
 	if a.flags.kind != "" { // flags name the object; the manifest, if any, is a patch
 		t, err := a.named(ctx)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		patch, err := yaml.YAMLToJSON(text)
 		if err != nil {
-			return nil, nil, fmt.Errorf("manifest: %w", err)
+			return nil, fmt.Errorf("manifest: %w", err)
 		}
 		o, err := a.one(ctx, t, json.RawMessage(patch))
-		return []target{t}, o, err
+		return []result{{t, o}}, err
 	}
 	objects, err := parse(text)
 	if err != nil {
-		return nil, nil, fmt.Errorf("manifest: %w", err)
+		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	if len(objects) == 0 {
-		return nil, nil, errors.New("manifest: has no object")
+		return nil, errors.New("manifest: has no object")
 	}
-	var targets []target
-	var last object
+	var results []result
 	for _, o := range objects {
 		t, err := a.locate(ctx, o)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if err := a.own(o); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		body, err := json.Marshal(o)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		if last, err = a.one(ctx, t, body); err != nil {
-			return nil, nil, err
+		done, err := a.one(ctx, t, body)
+		if err != nil {
+			return nil, err
 		}
 		if t.name == "" {
-			t.name, _ = metadata(last)["name"].(string)
+			t.name, _ = metadata(done)["name"].(string)
 		}
-		targets = append(targets, t)
+		results = append(results, result{t, done})
 	}
-	return targets, last, nil
+	return results, nil
 }
 
 // parse parses the objects of a manifest, including the items of lists.
