@@ -38,6 +38,7 @@ const (
 	scheduler   = "internal/scheduler"
 	engine      = "internal/workflow/engine"
 	locks       = "internal/workflow/locks"
+	resource    = "internal/workflow/resource"
 	faults      = "test/faults"
 	hostile     = "test/hostile"
 )
@@ -265,4 +266,9 @@ var mutations = []mutation{
 		"write{r, a.Node, a.Annotations, a.Assumption}", "write{r, a.Node, a.Annotations, 0}", podsets, "TestALateAnswerKeepsTheRoomOfTheNextPod", nil, nil},
 	{"any assumption of a name is meant", clusterP + "/cluster.go",
 		"(which == 0 || p.assume.id == which)", "true", clusterP, "TestTheAnswerToAnEarlierWriteChangesNothing", nil, nil},
+	{"a resource step takes one object's state for another's", resource + "/resource.go",
+		"a.await(ctx, r.target, conditions, r.object)", "a.await(ctx, r.target, conditions, results[len(results)-1].object)", resource,
+		"TestEachObjectHasToMeetTheConditions", nil, nil},
+	{"a resource step creates an object twice", resource + "/resource.go",
+		"a.client.Create(ctx, path, body, &out)", "a.client.Do(ctx, http.MethodPost, path, \"application/json\", body, &out)", resource, "TestCreateIsNotRepeated", nil, nil},
 }
