@@ -271,4 +271,6 @@ var mutations = []mutation{
 		"TestEachObjectHasToMeetTheConditions", nil, nil},
 	{"a resource step creates an object twice", resource + "/resource.go",
 		"a.client.Create(ctx, path, body, &out)", "a.client.Do(ctx, http.MethodPost, path, \"application/json\", body, &out)", resource, "TestCreateIsNotRepeated", nil, nil},
+	{"a volume of ours has the name of a user's", "internal/workflow/pods/locate.go",
+		"return \"lockstep-secret-\" + name", "return \"secret-\" + name", "internal/workflow/pods", "TestBuild/secrets", nil, nil},
 }
