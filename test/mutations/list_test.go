@@ -273,4 +273,6 @@ var mutations = []mutation{
 		"a.client.Create(ctx, path, body, &out)", "a.client.Do(ctx, http.MethodPost, path, \"application/json\", body, &out)", resource, "TestCreateIsNotRepeated", nil, nil},
 	{"a volume of ours has the name of a user's", "internal/workflow/pods/locate.go",
 		"return \"lockstep-secret-\" + name", "return \"secret-\" + name", "internal/workflow/pods", "TestBuild/secrets", nil, nil},
+	{"the log of a container that never starts is awaited for ever", "internal/submit/workflows/logs.go",
+		"last || !apierrors.IsBadRequest(err)", "!apierrors.IsBadRequest(err)", "internal/submit/workflows", "TestFollowingEndsAtAPodThatNeverStarted", nil, nil},
 }
