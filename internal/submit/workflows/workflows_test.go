@@ -16,6 +16,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/nodeselect"
 )
@@ -243,5 +244,21 @@ func TestFollowingEndsAtAPodThatNeverStarted(t *testing.T) {
 	err = c.Logs(ctx, ns, "w", LogOptions{Follow: true}, func(l Line) { t.Errorf("printed %q", l.Text) })
 	if err != nil || ctx.Err() != nil {
 		t.Errorf("error %v; the context: %v", err, ctx.Err())
+	}
+}
+
+// TestQueryForMalformedWorkflows checks the two parts of a query. A malformed workflow has no phase
+// label, or that of an earlier phase, so the server cannot select it.
+func TestQueryForMalformedWorkflows(t *testing.T) {
+	bad, whole := &wf.Workflow{}, &wf.Workflow{Status: wf.WorkflowStatus{Phase: wf.WorkflowRunning}}
+	malformed.Mark(bad, "Workflow", "spec is no object")
+	for _, statuses := range [][]string{{Malformed}, {"Failed", Malformed}} {
+		q := Query{Statuses: statuses}
+		if s := q.selector(); s != "" {
+			t.Errorf("%v: the server selects by %q", statuses, s)
+		}
+		if !q.matches(bad, time.Now()) || q.matches(whole, time.Now()) {
+			t.Errorf("%v: a malformed workflow matches: %v, another one: %v", statuses, q.matches(bad, time.Now()), q.matches(whole, time.Now()))
+		}
 	}
 }
