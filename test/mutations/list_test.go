@@ -275,4 +275,6 @@ var mutations = []mutation{
 		"return \"lockstep-secret-\" + name", "return \"secret-\" + name", "internal/workflow/pods", "TestBuild/secrets", nil, nil},
 	{"the log of a container that never starts is awaited for ever", "internal/submit/workflows/logs.go",
 		"last || !apierrors.IsBadRequest(err)", "!apierrors.IsBadRequest(err)", "internal/submit/workflows", "TestFollowingEndsAtAPodThatNeverStarted", nil, nil},
+	{"an uninstallation frees the first page of objects only", "internal/install/uninstall.go",
+		"if options.Continue = list.GetContinue(); options.Continue == \"\" {", "if true {", "internal/install", "TestUninstallFreesAllObjectsAtOnce", nil, nil},
 }
