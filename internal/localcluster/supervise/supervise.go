@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -178,7 +177,9 @@ func Run(name string) error {
 	s.record()
 	cluster, err := localcluster.Start(ctx, s.config())
 	if err == nil {
-		s.cluster.Store(cluster)
+		s.lock.Lock()
+		s.cluster = cluster
+		s.lock.Unlock()
 		err = s.handOut()
 	}
 	if err != nil {
@@ -222,14 +223,23 @@ const lockTimeout = 5 * time.Second
 
 // supervisor starts a cluster and records its state.
 type supervisor struct {
-	files   stateDir
-	spec    Spec
-	log     *slog.Logger
-	cluster atomic.Pointer[localcluster.Cluster]
-
-	lock  sync.Mutex
-	state State
+	files stateDir
+	spec  Spec
+	log   *slog.Logger
 	up    *json.Encoder // to `up`, as long as it listens
+
+	// recording is held while the state is recorded. A cluster may report an event while it holds
+	// its locks, so nothing of the cluster is called while lock is held.
+	recording sync.Mutex
+	lock      sync.Mutex
+	state     State
+	cluster   recorded // nil until the cluster has started
+}
+
+// recorded is the part of a cluster that is recorded.
+type recorded interface {
+	Status() []localcluster.ComponentStatus
+	RESTConfig() *rest.Config
 }
 
 func (s *supervisor) config() localcluster.Config {
@@ -298,13 +308,21 @@ func (s *supervisor) setPhase(phase Phase) {
 // record writes the state to its file. A write error is only logged, because the cluster works
 // without the file.
 func (s *supervisor) record() {
+	s.recording.Lock()
+	defer s.recording.Unlock()
 	s.lock.Lock()
-	defer s.lock.Unlock()
-	if c := s.cluster.Load(); c != nil {
-		s.state.Components = c.Status()
-		s.state.Server = c.RESTConfig().Host
+	cluster := s.cluster
+	s.lock.Unlock()
+	var components []localcluster.ComponentStatus
+	var server string
+	if cluster != nil {
+		components, server = cluster.Status(), cluster.RESTConfig().Host
 	}
-	if err := writeFile(s.files.state(), s.state); err != nil {
+	s.lock.Lock()
+	s.state.Components, s.state.Server = components, server
+	state := s.state
+	s.lock.Unlock()
+	if err := writeFile(s.files.state(), state); err != nil {
 		s.log.Error("cannot record the state", "error", err)
 	}
 }
