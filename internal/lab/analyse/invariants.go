@@ -372,7 +372,7 @@ func longestPartial(byJob map[string][]*podLifetime, jobs []Job) float64 {
 			continue
 		}
 		slices.SortFunc(at, time.Time.Compare)
-		longest = max(longest, since(at[0], at[j.Min-1]))
+		longest = max(longest, Since(at[0], at[j.Min-1]))
 	}
 	return longest
 }
