@@ -1,7 +1,6 @@
 package analyse
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -249,13 +248,4 @@ func countWrites(res *Result, events []Event, in *Input, lastScheduled time.Time
 		res.WritesPerPod = Round(float64(writes.Total)/float64(res.Pods), 4)
 		res.WritesPerPodUntilScheduled = Round(float64(untilScheduled)/float64(res.Pods), 4)
 	}
-}
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
