@@ -79,7 +79,8 @@ func exitCode(err error, verb string) (code int, advice string) {
 	case errors.As(err, &inPod): // the command of 'app exec'
 		return inPod.Code, ""
 	case errors.As(err, &foreign):
-		return command.ExitForeign, "Nothing was changed. Remove what is named first, or add --take-over to replace its CRDs.\n"
+		return command.ExitForeign,
+			"Nothing was changed. Remove what is named first, or add --take-over to replace its CRDs.\n"
 	case errors.As(err, &usage):
 		return command.ExitUsage, fmt.Sprintf("See '%s --help'.\n", verb)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -290,7 +290,8 @@ func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured)
 const objectsPerPage = 500
 
 // free removes the manager's finalizers from an object.
-func (u *uninstaller) free(ctx context.Context, resource dynamic.NamespaceableResourceInterface, o *unstructured.Unstructured) error {
+func (u *uninstaller) free(ctx context.Context, resource dynamic.NamespaceableResourceInterface,
+	o *unstructured.Unstructured) error {
 	kept := slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return finalizers[f] })
 	if len(kept) == len(o.GetFinalizers()) {
 		return nil

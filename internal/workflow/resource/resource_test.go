@@ -106,7 +106,8 @@ func (p *place) mayOnly(verbs ...string) *incluster.Client {
 	if _, err := p.core.RbacV1().RoleBindings(p.name).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		p.t.Fatal(err)
 	}
-	token, err := p.core.CoreV1().ServiceAccounts(p.name).CreateToken(ctx, "step", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := p.core.CoreV1().ServiceAccounts(p.name).
+		CreateToken(ctx, "step", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -127,6 +128,15 @@ func (p *place) mustAct(client *incluster.Client, plan execapi.ResourcePlan) {
 	p.t.Helper()
 	if _, err := p.act(client, plan); err != nil {
 		p.t.Fatal(err)
+	}
+}
+
+// patch changes a ConfigMap as another client does.
+func (p *place) patch(name, change string) {
+	_, err := p.core.CoreV1().ConfigMaps(p.name).
+		Patch(p.t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{})
+	if err != nil {
+		p.t.Error(err)
 	}
 }
 
@@ -178,7 +188,8 @@ func TestEachObjectHasToMeetTheConditions(t *testing.T) {
 
 func TestDeleteWithoutTheRightToReadDoesNotWait(t *testing.T) {
 	p := newPlace(t)
-	p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: a, finalizers: [test/held]", "")})
+	held := configMap("name: a, finalizers: [test/held]", "")
+	p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: held})
 	step := p.mayOnly("delete")
 	if _, err := p.act(step, execapi.ResourcePlan{Action: "delete", Manifest: configMap("name: a", "")}); err != nil {
 		t.Error(err)
@@ -187,7 +198,8 @@ func TestDeleteWithoutTheRightToReadDoesNotWait(t *testing.T) {
 
 func TestDeleteWaitsUnlessTheFlagsSayOtherwise(t *testing.T) {
 	p := newPlace(t)
-	p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: a, finalizers: [test/held]", "")})
+	held := configMap("name: a, finalizers: [test/held]", "")
+	p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: held})
 	remove := execapi.ResourcePlan{Action: "delete", Manifest: configMap("name: a", ""), Flags: []string{"--wait=false"}}
 	if _, err := p.act(p.admin(), remove); err != nil {
 		t.Errorf("without waiting: %v", err)
@@ -202,10 +214,7 @@ func TestDeleteWaitsUnlessTheFlagsSayOtherwise(t *testing.T) {
 		server.ServeHTTP(w, r)
 		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/a") && !looked {
 			looked = true
-			free := []byte(`{"metadata": {"finalizers": null}}`)
-			if _, err := p.core.CoreV1().ConfigMaps(p.name).Patch(t.Context(), "a", types.MergePatchType, free, metav1.PatchOptions{}); err != nil {
-				t.Error(err)
-			}
+			p.patch("a", `{"metadata": {"finalizers": null}}`)
 		}
 	})
 	remove.Flags = nil
@@ -218,7 +227,8 @@ func TestDeleteWaitsUnlessTheFlagsSayOtherwise(t *testing.T) {
 func TestALongManifestIsRefusedAndNotCut(t *testing.T) {
 	p := newPlace(t)
 	file := filepath.Join(t.TempDir(), "manifest")
-	text := configMap("name: first", "") + "---\n" + strings.Repeat("# a comment\n", 8<<20/12) + "---\n" + configMap("name: last", "")
+	comments := strings.Repeat("# a comment\n", 8<<20/12)
+	text := configMap("name: first", "") + "---\n" + comments + "---\n" + configMap("name: last", "")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -279,9 +289,7 @@ func TestReplace(t *testing.T) {
 		server.ServeHTTP(w, r)
 		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/a") {
 			if reads++; reads == 1 {
-				if _, err := p.core.CoreV1().ConfigMaps(p.name).Patch(t.Context(), "a", types.MergePatchType, []byte(`{"data": {"other": "y"}}`), metav1.PatchOptions{}); err != nil {
-					t.Error(err)
-				}
+				p.patch("a", `{"data": {"other": "y"}}`)
 			}
 		}
 	})
@@ -290,7 +298,8 @@ func TestReplace(t *testing.T) {
 		t.Error(diff)
 	}
 	// A manifest that has a resource version replaces only that version.
-	_, err := p.act(p.admin(), execapi.ResourcePlan{Action: "replace", Manifest: configMap(`name: a, resourceVersion: "1"`, "")})
+	old := configMap(`name: a, resourceVersion: "1"`, "")
+	_, err := p.act(p.admin(), execapi.ResourcePlan{Action: "replace", Manifest: old})
 	if !incluster.Is(err, http.StatusConflict) {
 		t.Errorf("an old version: %v", err)
 	}
