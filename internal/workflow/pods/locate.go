@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,14 +69,7 @@ func kinds(l *wf.ArtifactLocation) string {
 		return err.Error()
 	}
 	delete(fields, "archiveLogs")
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(slices.Sorted(maps.Keys(fields)), ", "), "none")
 }
 
 // repository returns the artifact repository of the template.
