@@ -112,6 +112,20 @@ spec: {entrypoint: main, templates: [{name: main, suspend: {}}]}`)
 	if code, out, errOut := run(c, "get", "workflow", "hello", "-o", "name"); code != 0 || out != "workflow.argoproj.io/hello\n" {
 		t.Errorf("get workflow hello: %d %q %q", code, out, errOut)
 	}
+	// Several objects are several documents.
+	if code, out, errOut := run(c, "get", "wf", "hello", "job", "-o", "yaml"); code != 0 || strings.Count(out, "\n---\n") != 1 {
+		t.Errorf("get wf hello job -o yaml: %d %q %q", code, out, errOut)
+	}
+	for _, name := range []string{"one", "two"} {
+		create(t, c, map[string]schema.GroupVersionResource{"WorkflowTemplate": workflows.GroupVersion().WithResource("workflowtemplates")}, `
+apiVersion: argoproj.io/v1alpha1
+kind: WorkflowTemplate
+metadata: {name: `+name+`, namespace: default}
+spec: {entrypoint: main, templates: [{name: main, suspend: {}}]}`)
+	}
+	if code, out, errOut := run(c, "template", "get", "one", "two", "-o", "yaml"); code != 0 || strings.Count(out, "\n---\n") != 1 {
+		t.Errorf("template get one two -o yaml: %d %q %q", code, out, errOut)
+	}
 	if code, out, errOut := run(c, "delete", "wf", "hello", "job"); code != 0 || there(workflows, "hello") || there(workflows, "job") || !there(jobs, "hello") {
 		t.Errorf("delete wf hello job: %d %q %q", code, out, errOut)
 	}

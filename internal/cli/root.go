@@ -29,6 +29,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/util/exec"
 	"k8s.io/klog/v2"
 
 	"lockstep.dev/lockstep/internal/cli/applications"
@@ -64,21 +65,30 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut,
 			"Nothing answers at the address that the kubeconfig has. 'lockstep status' shows the local clusters.")
 	}
+	code, advice := exitCode(err, cmd.CommandPath())
+	fmt.Fprint(errOut, advice)
+	return code
+}
+
+// exitCode returns the program's exit code for the error of a verb, and a line of advice or "".
+func exitCode(err error, verb string) (code int, advice string) {
 	var usage command.UsageError
 	var foreign *installation.ForeignError
+	var inPod exec.CodeExitError
 	switch {
+	case errors.As(err, &inPod): // the command of 'app exec'
+		return inPod.Code, ""
 	case errors.As(err, &foreign):
-		fmt.Fprintln(errOut, "Nothing was changed. Remove what is named first, or add --take-over to replace its CRDs.")
-		return command.ExitForeign
+		return command.ExitForeign,
+			"Nothing was changed. Remove what is named first, or add --take-over to replace its CRDs.\n"
 	case errors.As(err, &usage):
-		fmt.Fprintf(errOut, "See '%s --help'.\n", cmd.CommandPath())
-		return command.ExitUsage
+		return command.ExitUsage, fmt.Sprintf("See '%s --help'.\n", verb)
 	case errors.Is(err, context.DeadlineExceeded):
-		return command.ExitTimeout
+		return command.ExitTimeout, ""
 	case errors.Is(err, context.Canceled):
-		return command.ExitInterrupted
+		return command.ExitInterrupted, ""
 	}
-	return command.ExitFailed
+	return command.ExitFailed, ""
 }
 
 // inWords replaces the error texts of package context by texts for users.

@@ -32,6 +32,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/config"
 	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // ManagedByLabel, with the value ManagedBy, is on all objects that Install creates.
@@ -289,12 +290,7 @@ func shared(object *unstructured.Unstructured) bool {
 }
 
 // dryRun returns the dryRun option of writes.
-func (w *installer) dryRun() []string {
-	if w.opts.DryRun {
-		return []string{metav1.DryRunAll}
-	}
-	return nil
-}
+func (w *installer) dryRun() []string { return kubeclient.DryRun(w.opts.DryRun).Option() }
 
 // bring installs one object.
 func (w *installer) bring(ctx context.Context, object *unstructured.Unstructured) (Change, error) {

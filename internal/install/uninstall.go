@@ -20,6 +20,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/config"
+	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // RemoveOptions select what Uninstall removes, and how.
@@ -157,37 +158,44 @@ func (u *uninstaller) removeAll(ctx context.Context, objects []*unstructured.Uns
 
 // remove deletes an object that Install has created.
 func (u *uninstaller) remove(ctx context.Context, o *unstructured.Unstructured) error {
-	resource := resourceOf(u.client, o)
-	live, err := resource.Get(ctx, o.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && live.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if kept := notOurs(live); kept != "" {
-		u.done(live, kept)
-		return nil
-	}
-	if err := u.delete(ctx, resource, live); err != nil {
-		return err
-	}
-	u.done(live, "")
-	return nil
+	_, err := u.removeUnless(ctx, o, func(live *unstructured.Unstructured) (string, error) { return notOurs(live), nil })
+	return err
 }
 
-// delete deletes exactly the object that was read, not another object of the same name created
-// since.
-func (u *uninstaller) delete(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured) error {
+// removeUnless deletes the live object of o and calls done with the outcome. It returns false if
+// there is nothing to delete, or keep returns a reason to keep the object.
+func (u *uninstaller) removeUnless(ctx context.Context, o *unstructured.Unstructured,
+	keep func(live *unstructured.Unstructured) (string, error)) (removed bool, err error) {
+	live, kept, err := removeLive(ctx, resourceOf(u.client, o), o.GetName(), kubeclient.DryRun(u.opts.DryRun), keep)
+	if live == nil || err != nil {
+		return false, err
+	}
+	u.done(live, kept)
+	return kept == "", nil
+}
+
+// removeLive deletes the object of a name, unless keep returns a reason to keep it. It deletes
+// exactly the object that keep has seen, not another one of that name created since. live is nil if
+// there is no object, or if the object is being deleted already.
+func removeLive(ctx context.Context, resource dynamic.ResourceInterface, name string, dryRun kubeclient.DryRun,
+	keep func(live *unstructured.Unstructured) (string, error)) (live *unstructured.Unstructured, kept string, err error) {
+	live, err = resource.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && live.GetDeletionTimestamp() != nil {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if kept, err = keep(live); kept != "" || err != nil {
+		return live, kept, err
+	}
 	uid, background := live.GetUID(), metav1.DeletePropagationBackground
-	o := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background}
-	if u.opts.DryRun {
-		o.DryRun = []string{metav1.DryRunAll}
+	err = resource.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid},
+		PropagationPolicy: &background, DryRun: dryRun.Option()})
+	if apierrors.IsNotFound(err) {
+		err = nil
 	}
-	if err := resource.Delete(ctx, live.GetName(), o); err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	return nil
+	return live, "", err
 }
 
 // removePoll is the interval at which the uninstaller checks whether an object is deleted.
@@ -258,59 +266,58 @@ func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
-	// The next poll, which is made only with Wait, gets further objects.
-	list, err := u.client.Resource(served).List(ctx, metav1.ListOptions{Limit: 500})
-	if err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil // no longer served
+	options := metav1.ListOptions{Limit: objectsPerPage}
+	for {
+		list, err := u.client.Resource(served).List(ctx, options)
+		if err != nil {
+			if apierrors.IsNotFound(err) {
+				return nil // no longer served
+			}
+			return err
 		}
-		return err
-	}
-	for i := range list.Items {
-		o := &list.Items[i]
-		kept := slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return finalizers[f] })
-		if len(kept) == len(o.GetFinalizers()) {
-			continue
+		for i := range list.Items {
+			if err := u.free(ctx, u.client.Resource(served), &list.Items[i]); err != nil {
+				return fmt.Errorf("%s: %w", nameOf(&list.Items[i]), err)
+			}
 		}
-		o.SetFinalizers(kept)
-		to := u.client.Resource(served).Namespace(o.GetNamespace())
-		if _, err := to.Update(ctx, o, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("%s: %w", nameOf(o), err)
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return nil
 		}
 	}
-	return nil
+}
+
+// objectsPerPage is the number of objects that one request lists.
+const objectsPerPage = 500
+
+// free removes the manager's finalizers from an object.
+func (u *uninstaller) free(ctx context.Context, resource dynamic.NamespaceableResourceInterface,
+	o *unstructured.Unstructured) error {
+	kept := slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return finalizers[f] })
+	if len(kept) == len(o.GetFinalizers()) {
+		return nil
+	}
+	o.SetFinalizers(kept)
+	_, err := resource.Namespace(o.GetNamespace()).Update(ctx, o, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }
 
 // removeNamespace deletes a namespace that Install has created and that contains nothing of other
 // parties.
 func (u *uninstaller) removeNamespace(ctx context.Context, ns *unstructured.Unstructured) error {
-	resource := resourceOf(u.client, ns)
-	live, err := resource.Get(ctx, ns.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && live.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	kept := notOurs(live)
-	if kept == "" {
-		if kept, err = u.holds(ctx, ns.GetName()); err != nil {
-			return err
+	removed, err := u.removeUnless(ctx, ns, func(live *unstructured.Unstructured) (string, error) {
+		if kept := notOurs(live); kept != "" {
+			return kept, nil
 		}
-	}
-	if kept != "" {
-		u.done(live, kept)
-		return nil
-	}
-	if err := u.delete(ctx, resource, live); err != nil {
+		return u.holds(ctx, ns.GetName())
+	})
+	if err != nil || !removed || u.opts.DryRun || !u.opts.Wait {
 		return err
-	}
-	u.done(live, "")
-	if u.opts.DryRun || !u.opts.Wait {
-		return nil
 	}
 	err = wait.PollUntilContextCancel(ctx, removePoll, true, func(ctx context.Context) (bool, error) {
-		_, err := resource.Get(ctx, ns.GetName(), metav1.GetOptions{})
+		_, err := resourceOf(u.client, ns).Get(ctx, ns.GetName(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
 		}

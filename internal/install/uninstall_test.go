@@ -2,6 +2,7 @@ package install_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -142,4 +143,27 @@ func TestUninstallRemovesWhatInstallMade(t *testing.T) {
 		_, err := bring(t, cfg, opts)
 		return errors.Join(err)
 	})
+}
+
+// TestUninstallFreesAllObjectsAtOnce puts an object with the manager's finalizer behind a page of
+// objects with finalizers of other parties, which keep the CRD.
+func TestUninstallFreesAllObjectsAtOnce(t *testing.T) {
+	cfg := localtest.Start(t).RESTConfig()
+	opts := install.Options{}
+	if _, err := bring(t, cfg, opts); err != nil {
+		t.Fatal(err)
+	}
+	workflow := func(name, finalizer string) string {
+		return fmt.Sprintf("apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: %s, namespace: default, finalizers: [%s]}\n"+
+			"spec: {entrypoint: main, templates: [{name: main, suspend: {}}]}\n", name, finalizer)
+	}
+	var foreign []string
+	for i := range 500 {
+		foreign = append(foreign, workflow(fmt.Sprintf("a-%d", i), "example.com/held"))
+	}
+	create(t, cfg, strings.Join(foreign, "---\n")+"---\n"+workflow("z", "workflows.argoproj.io/artifact-gc"))
+	removed(t, cfg, install.RemoveOptions{CRDs: true})
+	if z := there(t, cfg, "Workflow", "default", "z"); z != nil && len(z.GetFinalizers()) > 0 {
+		t.Errorf("the last object has the finalizers %v", z.GetFinalizers())
+	}
 }

@@ -17,7 +17,6 @@ import (
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -209,20 +208,4 @@ func CheckedConnections(cfg *rest.Config, n int) ([]Connection, error) {
 		out[i] = Connection{client, gate}
 	}
 	return out, nil
-}
-
-// Unstructured returns a client that reads and writes objects of gv as unstructured.
-func Unstructured(cfg *rest.Config, gv schema.GroupVersion) (rest.Interface, error) {
-	c := rest.CopyConfig(cfg)
-	c.ContentConfig = resource.UnstructuredPlusDefaultContentConfig()
-	c.GroupVersion = &gv
-	c.APIPath = "/apis"
-	if gv.Group == "" {
-		c.APIPath = "/api"
-	}
-	client, err := rest.RESTClientFor(c)
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", gv, err)
-	}
-	return client, nil
 }

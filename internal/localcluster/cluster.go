@@ -328,8 +328,7 @@ func (c *Cluster) StartComponent(ctx context.Context, name Component) error {
 // ManagerAddress returns the address of the manager's metrics, host:port.
 func (c *Cluster) ManagerAddress() string { return fmt.Sprintf("127.0.0.1:%d", c.ports[Manager].port) }
 
-// Kill ends a component with SIGKILL, like a crash. With Config.Restart the component is restarted;
-// WaitHealthy waits for that.
+// Kill ends a component with SIGKILL, like a crash. With Config.Restart the component is restarted.
 func (c *Cluster) Kill(name Component) error {
 	comp := c.components[name]
 	if comp == nil {
@@ -346,15 +345,6 @@ func (c *Cluster) Kill(name Component) error {
 	}
 	<-proc.noted
 	return nil
-}
-
-// WaitHealthy waits until a component passes its health check. It returns an error if the component
-// has ended for good.
-func (c *Cluster) WaitHealthy(ctx context.Context, name Component) error {
-	if c.components[name] == nil {
-		return fmt.Errorf("%s is not part of this cluster", name)
-	}
-	return c.waitHealthy(ctx, name)
 }
 
 // healthInterval is the interval of health checks while waiting: each costs a TLS handshake.

@@ -67,7 +67,7 @@ func (m *metrics) cycle(took time.Duration, pods, waiting, lines int) {
 	m.pods.Add(float64(pods))
 }
 
-func (m *metrics) placed(_ int, waited time.Duration) {
+func (m *metrics) placed(waited time.Duration) {
 	m.attempts.WithLabelValues(resultPlaced).Inc()
 	m.waitSeconds.Observe(waited.Seconds())
 }

@@ -58,7 +58,6 @@ type blockReason struct {
 	reason  Reason
 	byQueue bool // the queue blocks the shape queue, not the nodes
 	rare    bool // other pods may block the shape queue
-	at      time.Time
 }
 
 func newPendingGangs(ledger *share.Ledger) *pendingGangs {
@@ -203,7 +202,7 @@ func (e *pendingGang) request() place.Vector {
 // asPlaced converts the pending gang to a place.Gang.
 func (e *pendingGang) asPlaced() place.Gang {
 	g := place.Gang{
-		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, MinMember: e.minMember,
+		Key: e.gang.Key, Queue: e.gang.Queue, MinMember: e.minMember,
 		Demands: make([]place.Demand, len(e.classes)),
 	}
 	for i, c := range e.classes {

@@ -258,7 +258,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	gang, refused := s.ledger.Admit(e.asPlaced())
 	if refused != nil {
 		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
-		s.pending.block(l, &blockReason{reason: refusalReason(refused, e), byQueue: true, at: s.clock.Now()})
+		s.pending.block(l, &blockReason{reason: refusalReason(refused, e), byQueue: true})
 		return 0
 	}
 	// 2. Find nodes.
@@ -268,8 +268,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
-		s.pending.block(l, &blockReason{reason: shortageReason(decision.Shortage, e), rare: s.dependsOnPods(e),
-			at: s.clock.Now()})
+		s.pending.block(l, &blockReason{reason: shortageReason(decision.Shortage, e), rare: s.dependsOnPods(e)})
 		return 0
 	}
 	// 3. Revert the placement if the gang was replaced or withdrawn meanwhile.
@@ -292,7 +291,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	s.ledger.Charge(e.gang.Queue, held)
 	s.pending.remove(e)
 	now := s.clock.Now()
-	s.metrics.placed(len(placed), now.Sub(e.submitted))
+	s.metrics.placed(now.Sub(e.submitted))
 	if rest := e.remainder(now); rest != nil {
 		s.pending.add(rest)
 	}
@@ -438,7 +437,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 	for _, l := range s.pending.shapes {
 		if why := s.ledger.Blocked(l.key.queue); why != nil && !(why.Code == share.QueueClosed && l.gangs[0].gang.Resume) {
 			if reason := refusalReason(why, l.gangs[0]); l.blocked == nil || l.blocked.reason.key() != reason.key() {
-				s.pending.block(l, &blockReason{reason: reason, byQueue: true, at: now})
+				s.pending.block(l, &blockReason{reason: reason, byQueue: true})
 			}
 			continue
 		}

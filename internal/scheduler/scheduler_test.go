@@ -353,7 +353,7 @@ func TestNoLostWakeUps(t *testing.T) {
 				if g.Queue == "limited" && used+int64(need)*class.Request[place.CPU] > 6000 {
 					continue
 				}
-				d := place.Place(fresh.Snapshot, place.Gang{MinMember: need, Demands: []place.Demand{{Class: class, Count: need}}}, place.Options{})
+				d := place.NewPlacer(fresh.Snapshot, place.Options{}).Place(place.Gang{MinMember: need, Demands: []place.Demand{{Class: class, Count: need}}})
 				if d.Shortage == nil {
 					r.Fatalf("gang %s waits though %d pods fit; lines: %+v", key, need, w.pending.shapes)
 				}

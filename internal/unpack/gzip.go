@@ -47,11 +47,6 @@ func Gzip(data []byte, limit Limit) ([]byte, error) {
 	return slices.Concat(append(full, out)...), nil
 }
 
-// CheckGzip returns the error that Gzip would return, without keeping the unpacked data.
-func CheckGzip(data []byte, limit Limit) error {
-	return each(data, limit, func([]byte) {})
-}
-
 // claimed returns the unpacked size according to the end of the gzip data.
 func claimed(data []byte) int64 {
 	if len(data) < 4 {

@@ -38,6 +38,7 @@ const (
 	scheduler   = "internal/scheduler"
 	engine      = "internal/workflow/engine"
 	locks       = "internal/workflow/locks"
+	resource    = "internal/workflow/resource"
 	faults      = "test/faults"
 	hostile     = "test/hostile"
 )
@@ -321,4 +322,15 @@ var mutations = []mutation{
 		"internal/application/steps", "TestAStepWithAnInputOfTheContextIsResumed", nil, nil},
 	{"any assumption of a name is meant", clusterP + "/cluster.go",
 		"(which == 0 || p.assume.id == which)", "true", clusterP, "TestTheAnswerToAnEarlierWriteChangesNothing", nil, nil},
+	{"a resource step takes one object's state for another's", resource + "/resource.go",
+		"a.await(ctx, r.target, conditions, r.object)", "a.await(ctx, r.target, conditions, results[len(results)-1].object)", resource,
+		"TestEachObjectHasToMeetTheConditions", nil, nil},
+	{"a resource step creates an object twice", resource + "/resource.go",
+		"a.client.Create(ctx, path, body, &out)", "a.client.Do(ctx, http.MethodPost, path, \"application/json\", body, &out)", resource, "TestCreateIsNotRepeated", nil, nil},
+	{"a volume of ours has the name of a user's", "internal/workflow/pods/locate.go",
+		"return \"lockstep-secret-\" + name", "return \"secret-\" + name", "internal/workflow/pods", "TestBuild/secrets", nil, nil},
+	{"the log of a container that never starts is awaited for ever", "internal/submit/workflows/logs.go",
+		"last || !apierrors.IsBadRequest(err)", "last && false || !apierrors.IsBadRequest(err)", "internal/submit/workflows", "TestFollowingEndsAtAPodThatNeverStarted", nil, nil},
+	{"an uninstallation frees the first page of objects only", "internal/install/uninstall.go",
+		"if options.Continue = list.GetContinue(); options.Continue == \"\" {", "if true {", "internal/install", "TestUninstallFreesAllObjectsAtOnce", nil, nil},
 }

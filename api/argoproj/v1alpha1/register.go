@@ -12,11 +12,6 @@ var GroupVersion = schema.GroupVersion{Group: "argoproj.io", Version: "v1alpha1"
 // Kind returns a kind of this package with its group.
 func Kind(kind string) schema.GroupKind { return GroupVersion.WithKind(kind).GroupKind() }
 
-// Resource returns a resource of this package with its group.
-func Resource(resource string) schema.GroupResource {
-	return GroupVersion.WithResource(resource).GroupResource()
-}
-
 // AddToScheme registers this package's types.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
@@ -134,18 +133,4 @@ func (j *Job) Plugins() map[string]PluginArguments {
 		plugins[SSHPlugin] = nil
 	}
 	return plugins
-}
-
-// AllEvents returns the events to which the policy reacts: Event and Events together.
-func (p *LifecyclePolicy) AllEvents() []busv1alpha1.Event {
-	events := make([]busv1alpha1.Event, 0, len(p.Events)+1)
-	if p.Event != "" {
-		events = append(events, p.Event)
-	}
-	for _, e := range p.Events {
-		if e != p.Event {
-			events = append(events, e)
-		}
-	}
-	return events
 }

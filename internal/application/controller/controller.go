@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -242,7 +243,7 @@ func (c *Controller) handle() {
 // only the status of an idle Application.
 func (c *Controller) applicationUpdated(old, new *kubeclient.Raw) {
 	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
-		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
+		maps.Equal(old.Annotations, new.Annotations) && maps.Equal(old.Labels, new.Labels)
 	if !same || new.DeletionTimestamp != nil || commandedByStatus(old, new) || c.active(key(new.Namespace, new.Name)) {
 		c.enqueue(key(new.Namespace, new.Name))
 	}
@@ -386,18 +387,6 @@ func (c *Controller) ownerOf(k types.NamespacedName, a *record) *records.Owner {
 		},
 		WakeAfter: func(after time.Duration) { c.loop.WakeAfter(k, after) },
 	}
-}
-
-func equalMaps(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return false
-		}
-	}
-	return true
 }
 
 // key returns the key of an Application.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -79,7 +80,8 @@ type planInputs struct {
 }
 
 func (m *planInputs) of(o *oam.Application, clusters uint64) bool {
-	return m.uid == o.UID && m.generation == o.Generation && m.clusters == clusters && equalMaps(m.labels, o.Labels) && equalMaps(m.annotations, o.Annotations)
+	return m.uid == o.UID && m.generation == o.Generation && m.clusters == clusters &&
+		maps.Equal(m.labels, o.Labels) && maps.Equal(m.annotations, o.Annotations)
 }
 
 // declareInterests publishes what concerns the Application, for the handlers of watches.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,7 +122,7 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 // since. An Application changes only when its spec does.
 func keepAsApplied(p *plan.Plan, r *records.Tracker) {
 	last := r.Latest()
-	if last == nil || equalMaps(last.Definitions, p.Definitions) {
+	if last == nil || maps.Equal(last.Definitions, p.Definitions) {
 		return
 	}
 	for i := range p.Resources {

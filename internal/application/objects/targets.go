@@ -92,7 +92,9 @@ func (ts *Targets) Target(name string) (plan.Target, error) {
 // Labelled implements plan.Clusters.
 func (ts *Targets) Labelled(labels map[string]string) []string {
 	var out []string
-	if local := (map[string]string{clusters.ControlPlaneLabel: "true"}); !slices.ContainsFunc(keysOf(labels), func(k string) bool { return local[k] != labels[k] }) {
+	local := map[string]string{clusters.ControlPlaneLabel: "true"}
+	differs := func(k string) bool { return local[k] != labels[k] }
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(labels)), differs) {
 		out = append(out, "")
 	}
 	return append(out, ts.Labels(labels)...)
@@ -110,14 +112,6 @@ func (ts *Targets) Managed() []*Target {
 	ts.mu.RLock()
 	defer ts.mu.RUnlock()
 	return slices.Collect(maps.Values(ts.remote))
-}
-
-func keysOf(m map[string]string) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	return out
 }
 
 // Config configures targets.

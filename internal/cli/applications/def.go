@@ -150,6 +150,9 @@ func newDefRender(s command.Streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(objects) == 0 {
+				return fmt.Errorf("%s has no objects", name)
+			}
 			if err := set.add(objects); err != nil {
 				return err
 			}

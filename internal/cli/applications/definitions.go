@@ -48,6 +48,16 @@ func (d definitionSet) add(objects []*unstructured.Unstructured) error {
 	return nil
 }
 
+// definitionsIn returns the definitions that applications of a namespace can use: the built-in ones
+// and, unless client is nil, those of the cluster.
+func definitionsIn(ctx context.Context, client *applications.Client, namespace string) (definitionSet, error) {
+	set, err := builtinDefinitions()
+	if err == nil && client != nil {
+		err = set.addFrom(ctx, client, namespace)
+	}
+	return set, err
+}
+
 // addFrom adds the definitions of a cluster.
 func (d definitionSet) addFrom(ctx context.Context, client *applications.Client, namespace string) error {
 	components, traits, err := client.Definitions(ctx, namespace)

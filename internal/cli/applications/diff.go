@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
+	"maps"
 	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -94,28 +96,7 @@ func (v verb) diffFiles(ctx context.Context, client *applications.Client, namesp
 	if err != nil {
 		return err
 	}
-	before, err := builtinDefinitions()
-	if err == nil {
-		err = before.addFrom(ctx, client, namespace)
-	}
-	if err != nil {
-		return err
-	}
-	after, err := builtinDefinitions()
-	if err == nil {
-		err = after.addFrom(ctx, client, namespace)
-	}
-	if err == nil {
-		err = after.add(objects)
-	}
-	if err != nil {
-		return err
-	}
 	charts := newFetchedCharts(ctx, v.Err)
-	apps, err := client.List(ctx, namespace, "")
-	if err != nil {
-		return err
-	}
 	for _, u := range objects {
 		if u.GetKind() != "Application" {
 			continue
@@ -123,18 +104,27 @@ func (v verb) diffFiles(ctx context.Context, client *applications.Client, namesp
 		if u.GetNamespace() == "" {
 			u.SetNamespace(namespace)
 		}
+		before, err := definitionsIn(ctx, client, u.GetNamespace())
+		if err != nil {
+			return err
+		}
+		after := maps.Clone(before)
+		if err := after.add(objects); err != nil {
+			return err
+		}
 		var was bytes.Buffer
-		at := slices.IndexFunc(apps,
-			func(a oam.Application) bool { return a.Name == u.GetName() && a.Namespace == u.GetNamespace() })
 		from := &oam.ApplicationSpec{}
-		if at >= 0 {
-			from = &apps[at].Spec
-			old := u.DeepCopy()
-			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+		live, err := client.Get(ctx, u.GetNamespace(), u.GetName())
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return err
+		default:
+			from = &live.Spec
+			old, err := withoutStatus(live)
 			if err != nil {
 				return err
 			}
-			old.Object["spec"] = content
 			if err := printRendered(&was, io.Discard, old, before, charts); err != nil {
 				fmt.Fprintf(v.Err, "as it is now it cannot be rendered: %v\n", err)
 				was.Reset()
@@ -157,6 +147,21 @@ func (v verb) diffFiles(ctx context.Context, client *applications.Client, namesp
 		}
 	}
 	return nil
+}
+
+// withoutStatus returns what a user declares of an application.
+func withoutStatus(app *oam.Application) (*unstructured.Unstructured, error) {
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&app.Spec)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	u.SetGroupVersionKind(oam.GroupVersion.WithKind("Application"))
+	u.SetNamespace(app.Namespace)
+	u.SetName(app.Name)
+	u.SetLabels(app.Labels)
+	u.SetAnnotations(app.Annotations)
+	return u, nil
 }
 
 func printDiff(out io.Writer, name, fromName, toName string, from, to *oam.ApplicationSpec, lines int) error {

@@ -15,6 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
 	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
 func newDryRun(s command.Streams) *cobra.Command {
@@ -35,23 +36,12 @@ manifests, and print the objects. Nothing is sent.`,
 		if err != nil {
 			return err
 		}
-		defs, err := builtinDefinitions()
-		if err != nil {
-			return err
-		}
+		var client *applications.Client
 		namespace := "default"
 		if !offline {
-			client, ns, err := v.Connect()
-			if err != nil {
+			if client, namespace, err = v.Connect(); err != nil {
 				return err
 			}
-			namespace = ns
-			if err := defs.addFrom(cmd.Context(), client, namespace); err != nil {
-				return err
-			}
-		}
-		if err := defs.add(objects); err != nil {
-			return err
 		}
 		charts := newFetchedCharts(cmd.Context(), s.Err)
 		for _, u := range objects {
@@ -60,6 +50,13 @@ manifests, and print the objects. Nothing is sent.`,
 			}
 			if u.GetNamespace() == "" {
 				u.SetNamespace(namespace)
+			}
+			defs, err := definitionsIn(cmd.Context(), client, u.GetNamespace())
+			if err != nil {
+				return err
+			}
+			if err := defs.add(objects); err != nil {
+				return err
 			}
 			if err := printRendered(s.Out, s.Err, u, defs, charts); err != nil {
 				return err

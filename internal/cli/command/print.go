@@ -67,6 +67,15 @@ func PrintObject(out io.Writer, output string, o runtime.Object) error {
 	return print(o)
 }
 
+// PrintNext does the same as PrintObject for one of several objects. another is true if the object
+// follows others.
+func PrintNext(out io.Writer, output string, o runtime.Object, another bool) error {
+	if another && output == "yaml" {
+		fmt.Fprintln(out, "---")
+	}
+	return PrintObject(out, output, o)
+}
+
 // Columns returns a writer that aligns columns that are separated by tabs. It must be flushed.
 func Columns(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
 

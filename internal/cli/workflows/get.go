@@ -47,7 +47,7 @@ func (g *Getting) Add(cmd *cobra.Command) {
 // Given returns the name of a flag that is set and that is for workflows only, or "".
 func (g *Getting) Given(cmd *cobra.Command) (flag string) {
 	for _, name := range []string{"status", "completed", "resubmitted", "prefix", "older", "running", "since",
-		"archived", "node-field-selector"} {
+		"archived", "node-field-selector", "field-selector", "no-headers", "chunk-size"} {
 		if cmd.Flags().Changed(name) {
 			return name
 		}
@@ -139,7 +139,7 @@ func (g *Getting) printList(v *Verb, list []wf.Workflow, namespace string) error
 
 func (g *Getting) printOne(v *Verb, w *wf.Workflow, another bool) error {
 	if g.Output != "" && g.Output != "wide" {
-		return command.PrintObject(v.Out, g.Output, typed(w))
+		return command.PrintNext(v.Out, g.Output, typed(w), another)
 	}
 	g.statuses = g.query.Statuses
 	o, err := g.options(v.Out, g.Output == "wide")

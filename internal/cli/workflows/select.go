@@ -28,13 +28,13 @@ func (s *selection) add(cmd *cobra.Command) {
 func (s *selection) addFilters(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.query.Statuses, "status", nil,
-		"only with these phases: Pending, Running, Succeeded, Failed, Error")
+		"only with these phases: Pending, Running, Succeeded, Failed, Error, Malformed")
 	f.BoolVar(&s.query.Completed, "completed", false, "only completed ones")
 	f.BoolVar(&s.query.Resubmitted, "resubmitted", false, "only those submitted again")
 	f.StringVar(&s.query.Prefix, "prefix", "", "only with names that begin so")
 	f.DurationVar(&s.query.OlderFor, "older", 0, "only those created longer ago than this, for example 24h")
 	f.Int64Var(&s.query.PageSize, "chunk-size", 500, "how many the server sends at a time")
-	command.CompleteWords(cmd, "status", "Pending", "Running", "Succeeded", "Failed", "Error")
+	command.CompleteWords(cmd, "status", "Pending", "Running", "Succeeded", "Failed", "Error", workflows.Malformed)
 }
 
 // chosen returns the workflows that args name or, without args, those that the flags select.

@@ -165,7 +165,7 @@ func (k objectKind) get(s command.Streams) *cobra.Command {
 	command.OutputFlag(cmd, &output, "name", "json", "yaml", "wide")
 	cmd.ValidArgsFunction = k.names(v)
 	return names.Take(v.Run(func(ctx context.Context, client *workflows.Client, namespace string, args []string) error {
-		for _, name := range args {
+		for i, name := range args {
 			fresh, err := scheme.Scheme.New(wf.GroupVersion.WithKind(k.kind))
 			if err != nil {
 				return err
@@ -177,7 +177,7 @@ func (k objectKind) get(s command.Streams) *cobra.Command {
 			k.setKind(o)
 			if output == "" || output == "wide" {
 				k.describe(s, o)
-			} else if err := command.PrintObject(s.Out, output, o); err != nil {
+			} else if err := command.PrintNext(s.Out, output, o, i > 0); err != nil {
 				return err
 			}
 		}

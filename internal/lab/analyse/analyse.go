@@ -1,7 +1,6 @@
 package analyse
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -46,15 +45,15 @@ func Analyse(in Input) Result {
 
 	res.Created, res.Scheduled = len(created), len(scheduled)
 	res.Failed = failed(&in)
-	res.JobsSeconds = since(start, lastJob)
+	res.JobsSeconds = Since(start, lastJob)
 	if n := len(created); n > 0 {
-		res.CreateSeconds = since(start, created[n-1])
+		res.CreateSeconds = Since(start, created[n-1])
 	}
 	var lastScheduled time.Time
 	if n := len(scheduled); n > 0 {
 		lastScheduled = scheduled[n-1]
-		res.FirstScheduledSeconds = since(start, scheduled[0])
-		res.ScheduleSeconds = since(start, lastScheduled)
+		res.FirstScheduledSeconds = Since(start, scheduled[0])
+		res.ScheduleSeconds = Since(start, lastScheduled)
 	}
 	res.LatencyMs = PercentilesOf(latencies, 1)
 	res.Stalls = stalls(start, scheduled)
@@ -122,7 +121,8 @@ func failed(in *Input) int {
 	return n
 }
 
-func since(start, t time.Time) float64 {
+// Since returns the seconds from start to t, rounded to milliseconds, or 0 if either is the zero time.
+func Since(start, t time.Time) float64 {
 	if start.IsZero() || t.IsZero() {
 		return 0
 	}
@@ -159,7 +159,7 @@ func stalls(start time.Time, sorted []time.Time) Stalls {
 		}
 		s.Count++
 		if len(s.AtSeconds) < maxStallsListed {
-			s.AtSeconds = append(s.AtSeconds, since(start, sorted[i-1]))
+			s.AtSeconds = append(s.AtSeconds, Since(start, sorted[i-1]))
 		}
 	}
 	return s
@@ -179,11 +179,11 @@ func curve(start time.Time, sorted []time.Time) Curve {
 	}
 	step := max(1, (len(sorted)+curvePoints-1)/curvePoints)
 	for i := 0; i < len(sorted); i += step {
-		c.AtSeconds = append(c.AtSeconds, since(start, sorted[i]))
+		c.AtSeconds = append(c.AtSeconds, Since(start, sorted[i]))
 		c.Count = append(c.Count, i+1)
 	}
 	if last := len(sorted) - 1; c.Count[len(c.Count)-1] != last+1 {
-		c.AtSeconds = append(c.AtSeconds, since(start, sorted[last]))
+		c.AtSeconds = append(c.AtSeconds, Since(start, sorted[last]))
 		c.Count = append(c.Count, last+1)
 	}
 	return c
@@ -248,13 +248,4 @@ func countWrites(res *Result, events []Event, in *Input, lastScheduled time.Time
 		res.WritesPerPod = Round(float64(writes.Total)/float64(res.Pods), 4)
 		res.WritesPerPodUntilScheduled = Round(float64(untilScheduled)/float64(res.Pods), 4)
 	}
-}
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

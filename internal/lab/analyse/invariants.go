@@ -2,6 +2,7 @@ package analyse
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -243,7 +244,7 @@ func checkLost(v *verdict, byJob map[string][]*podLifetime, in *Input) {
 			v.that(indexed[i], "job %s: no pod of index %d at rest", j.Name, i)
 		}
 	}
-	for _, name := range sortedKeys(byJob) {
+	for _, name := range slices.Sorted(maps.Keys(byJob)) {
 		if !known[name] {
 			l := byJob[name][0]
 			v.that(false, "pod %s belongs to no job of the load", l.name)
@@ -271,7 +272,7 @@ func checkOvercommit(v *verdict, lifetimes []*podLifetime, nodes map[string]Reso
 			byNode[l.node] = append(byNode[l.node], change{l.freed, -1, l})
 		}
 	}
-	for _, name := range sortedKeys(byNode) {
+	for _, name := range slices.Sorted(maps.Keys(byNode)) {
 		node, ok := nodes[name]
 		v.that(ok, "pod %s is on node %s, which does not exist", byNode[name][0].l.name, name)
 		if !ok {
@@ -372,7 +373,7 @@ func longestPartial(byJob map[string][]*podLifetime, jobs []Job) float64 {
 			continue
 		}
 		slices.SortFunc(at, time.Time.Compare)
-		longest = max(longest, since(at[0], at[j.Min-1]))
+		longest = max(longest, Since(at[0], at[j.Min-1]))
 	}
 	return longest
 }

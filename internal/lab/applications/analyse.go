@@ -2,6 +2,7 @@ package applications
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -99,7 +100,7 @@ func (t *trial) timings(p *Phase, generation int64, verb string) {
 			}
 		}
 	}
-	p.Seconds = round(last.Sub(first).Seconds())
+	p.Seconds = round(analyse.Since(first, last))
 	p.rate()
 	p.TotalMs, p.ReportMs = analyse.PercentilesOf(total, 2), analyse.PercentilesOf(report, 2)
 	curve, ran := analyse.CurveOf(first, requests), analyse.CurveOf(first, runs)
@@ -134,10 +135,7 @@ func appOf(object string) string {
 
 // check compares the existing objects and statuses with the expected ones.
 func (t *trial) check(ctx context.Context) error {
-	list, err := t.leftovers(ctx, namespace)
-	if t.where != nil {
-		list, err = t.far.leftovers(ctx)
-	}
+	list, err := t.objects(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,9 +160,20 @@ func (t *trial) check(ctx context.Context) error {
 	return nil
 }
 
-// leftovers returns the objects of applications in a namespace, as "resource name".
-func (t *trial) leftovers(ctx context.Context, namespace string) ([]string, error) {
-	return objectsIn(ctx, t.REST, namespace)
+// objects returns the objects of the load's applications in all clusters, as "resource name".
+func (t *trial) objects(ctx context.Context) ([]string, error) {
+	out, err := objectsIn(ctx, t.REST, namespace)
+	for _, m := range t.far {
+		if err != nil {
+			break
+		}
+		var more []string
+		if more, err = objectsIn(ctx, m.rest, namespace); err != nil {
+			err = fmt.Errorf("cluster %s: %w", m.name, err)
+		}
+		out = append(out, more...)
+	}
+	return out, err
 }
 
 func objectsIn(ctx context.Context, cfg *rest.Config, namespace string) ([]string, error) {

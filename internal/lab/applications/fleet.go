@@ -22,9 +22,6 @@ import (
 
 const clustersMax = 20
 
-// fleet is the list of the managed clusters of a trial.
-type fleet []*managedCluster
-
 // managedCluster is an etcd and an API server behind a link.
 type managedCluster struct {
 	name    string
@@ -219,17 +216,4 @@ func (m *managedCluster) stop(ctx context.Context, failed bool) error {
 		err = m.link.Close()
 	}
 	return errors.Join(err, m.cluster.Stop(ctx, failed))
-}
-
-// leftovers returns the load's objects in all clusters.
-func (f fleet) leftovers(ctx context.Context) ([]string, error) {
-	var out []string
-	for _, m := range f {
-		list, err := objectsIn(ctx, m.rest, namespace)
-		if err != nil {
-			return nil, fmt.Errorf("cluster %s: %w", m.name, err)
-		}
-		out = append(out, list...)
-	}
-	return out, nil
 }

@@ -21,6 +21,7 @@ import (
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/series"
@@ -143,7 +144,8 @@ type trial struct {
 	seen observe.Seen[observation]
 	// where returns the clusters of application i; nil means the local cluster for all.
 	where func(i int) []string
-	far   fleet
+	// far are the managed clusters.
+	far []*managedCluster
 }
 
 // observation is the state of an application as the watch has shown it.
@@ -482,12 +484,12 @@ func (t *trial) remove(ctx context.Context, what string) error {
 		return err
 	}
 	p.Done = t.cfg.Applications - t.there(namespace)
-	p.Seconds = round(p.lastWrite("applications.core.oam.dev", t).Sub(p.began).Seconds())
+	p.Seconds = round(analyse.Since(p.began, p.lastWrite("applications.core.oam.dev", t)))
 	p.rate()
 	if err := t.done(ctx, p); err != nil {
 		return err
 	}
-	left, err := t.leftovers(ctx, namespace)
+	left, err := t.objects(ctx)
 	if err != nil {
 		return err
 	}

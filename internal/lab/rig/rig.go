@@ -135,14 +135,10 @@ func OwnCPU() time.Duration {
 // stateDir returns the directory for control planes under measurement. It is on a disk, not in a
 // memory file system, because etcd's fsync is part of the measurement.
 func stateDir() (string, error) {
-	base := os.Getenv("XDG_STATE_HOME")
-	if base == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		base = filepath.Join(home, ".local", "state")
+	dir, err := localcluster.StateDir()
+	if err != nil {
+		return "", err
 	}
-	dir := filepath.Join(base, "lockstep", "bench")
+	dir = filepath.Join(dir, "bench")
 	return dir, os.MkdirAll(dir, 0o700)
 }

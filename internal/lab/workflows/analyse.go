@@ -139,7 +139,7 @@ func (t *trial) analyse(used series.Usage, list []drive.Object) {
 	if start.IsZero() {
 		start = used.Began
 	}
-	r.SubmitSeconds, r.Seconds = round(lastCreated.Sub(start).Seconds()), round(lastEnded.Sub(start).Seconds())
+	r.SubmitSeconds, r.Seconds = round(analyse.Since(start, lastCreated)), round(analyse.Since(start, lastEnded))
 	if r.Seconds > 0 {
 		r.PerMinute = round(float64(len(ended)) / r.Seconds * 60)
 	}

@@ -81,17 +81,10 @@ func ValidName(name string) error {
 	return nil
 }
 
-// root returns the directory of all clusters: $XDG_STATE_HOME/lockstep/clusters.
+// root returns the directory of all clusters, below localcluster.StateDir.
 func root() (string, error) {
-	base := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fmt.Errorf("neither XDG_STATE_HOME nor a home directory: %w", err)
-		}
-		base = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(base, "lockstep", "clusters"), nil
+	dir, err := localcluster.StateDir()
+	return filepath.Join(dir, "clusters"), err
 }
 
 // stateDir returns the paths of a cluster's files, which are all in dir.

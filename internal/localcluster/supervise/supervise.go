@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,8 +51,12 @@ type Spec struct {
 // name.
 const Command = "local-supervisor"
 
-// eventsFD is the file descriptor of the supervisor's pipe to Up.
-const eventsFD = 3
+// File descriptors that the supervisor inherits from Up: the pipe to Up, and the lock of the
+// cluster's directory.
+const (
+	eventsFD = 3
+	lockFD   = 4
+)
 
 // message is one line, in JSON, on the supervisor's pipe to Up.
 type message struct {
@@ -73,8 +76,20 @@ func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event))
 	if s, err := p.read(); err == nil && localcluster.Alive(s.Supervisor, s.SupervisorTicks) {
 		return nil, fmt.Errorf("local cluster %s is running already: 'lockstep down --name %s' ends it", spec.Name, spec.Name)
 	}
+	lock, err := acquire(p)
+	if err != nil {
+		return nil, fmt.Errorf("local cluster %s is being started or ended: %w", spec.Name, err)
+	}
+	// The supervisor keeps the lock: it has the same open file.
+	ready := false
+	defer func() {
+		if !ready {
+			_ = os.Remove(p.lock())
+		}
+		lock.Close()
+	}()
 	// Remove what a killed supervisor left.
-	if err := Down(ctx, spec.Name); err != nil && !errors.Is(err, ErrNoCluster) {
+	if err := clean(ctx, p); err != nil {
 		return nil, err
 	}
 	if err := checkCopy(spec); err != nil {
@@ -99,7 +114,7 @@ func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event))
 	cmd := exec.Command(spec.Executable, Command, spec.Name)
 	cmd.Dir = p.dir
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.ExtraFiles = []*os.File{theirs, lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	theirs.Close()
@@ -124,14 +139,12 @@ func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event))
 		case m.Error != "":
 			failure = m.Error
 		case m.Ready && ctx.Err() == nil:
+			ready = true
 			return p.read()
 		}
 	}
 	<-reaped
-	down := Down(context.WithoutCancel(ctx), spec.Name)
-	if errors.Is(down, ErrNoCluster) {
-		down = nil
-	}
+	down := clean(context.WithoutCancel(ctx), p)
 	switch {
 	case ctx.Err() != nil:
 		return nil, errors.Join(fmt.Errorf("local cluster %s: interrupted, nothing is left: %w", spec.Name, ctx.Err()), down)
@@ -155,18 +168,15 @@ func Run(name string) error {
 	if err := json.Unmarshal(data, &spec); err != nil {
 		return err
 	}
-	lock, err := acquire(p)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
+	syscall.CloseOnExec(eventsFD)
+	syscall.CloseOnExec(lockFD)
+	defer os.NewFile(lockFD, "lock").Close()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	// The terminal in which `up` ran may be closed.
 	signal.Ignore(syscall.SIGHUP)
 
 	pipe := os.NewFile(eventsFD, "events")
-	syscall.CloseOnExec(eventsFD)
 	s := &supervisor{files: p, spec: spec, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), up: json.NewEncoder(pipe)}
 	s.state = State{
 		Name: name, Phase: PhaseStarting, CreatedAt: time.Now(), Durable: !spec.NotDurable, Nodes: spec.Nodes,
@@ -178,7 +188,9 @@ func Run(name string) error {
 	s.record()
 	cluster, err := localcluster.Start(ctx, s.config())
 	if err == nil {
-		s.cluster.Store(cluster)
+		s.lock.Lock()
+		s.cluster = cluster
+		s.lock.Unlock()
 		err = s.handOut()
 	}
 	if err != nil {
@@ -199,22 +211,39 @@ func Run(name string) error {
 }
 
 // acquire locks the cluster's directory. It waits up to lockTimeout, because a process that has
-// just been killed has its lock until the kernel has cleaned up.
+// just been killed has its lock until the kernel has cleaned up. Only the holder of the lock may
+// remove the lock's file.
 func acquire(p stateDir) (*os.File, error) {
-	lock, err := os.OpenFile(p.lock(), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	if err := os.MkdirAll(filepath.Dir(p.lock()), 0o700); err != nil {
 		return nil, err
 	}
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(10 * time.Millisecond) {
-		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
+		lock, err := os.OpenFile(p.lock(), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil && isAt(lock, p.lock()) {
 			return lock, nil
 		}
+		lock.Close()
+		if err == nil {
+			continue // the last holder has removed the file after it was opened here
+		}
 		if time.Now().After(deadline) {
-			lock.Close()
-			return nil, fmt.Errorf("%s is held by another supervisor: %w", p.lock(), err)
+			return nil, fmt.Errorf("%s is held by another process: %w", p.lock(), err)
 		}
 	}
+}
+
+// isAt reports whether f is the file at path.
+func isAt(f *os.File, path string) bool {
+	own, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(own, there)
 }
 
 // lockTimeout bounds the wait of acquire.
@@ -222,14 +251,23 @@ const lockTimeout = 5 * time.Second
 
 // supervisor starts a cluster and records its state.
 type supervisor struct {
-	files   stateDir
-	spec    Spec
-	log     *slog.Logger
-	cluster atomic.Pointer[localcluster.Cluster]
-
-	lock  sync.Mutex
-	state State
+	files stateDir
+	spec  Spec
+	log   *slog.Logger
 	up    *json.Encoder // to `up`, as long as it listens
+
+	// recording is held while the state is recorded. A cluster may report an event while it holds
+	// its locks, so nothing of the cluster is called while lock is held.
+	recording sync.Mutex
+	lock      sync.Mutex
+	state     State
+	cluster   recorded // nil until the cluster has started
+}
+
+// recorded is the part of a cluster that is recorded.
+type recorded interface {
+	Status() []localcluster.ComponentStatus
+	RESTConfig() *rest.Config
 }
 
 func (s *supervisor) config() localcluster.Config {
@@ -298,13 +336,21 @@ func (s *supervisor) setPhase(phase Phase) {
 // record writes the state to its file. A write error is only logged, because the cluster works
 // without the file.
 func (s *supervisor) record() {
+	s.recording.Lock()
+	defer s.recording.Unlock()
 	s.lock.Lock()
-	defer s.lock.Unlock()
-	if c := s.cluster.Load(); c != nil {
-		s.state.Components = c.Status()
-		s.state.Server = c.RESTConfig().Host
+	cluster := s.cluster
+	s.lock.Unlock()
+	var components []localcluster.ComponentStatus
+	var server string
+	if cluster != nil {
+		components, server = cluster.Status(), cluster.RESTConfig().Host
 	}
-	if err := writeFile(s.files.state(), s.state); err != nil {
+	s.lock.Lock()
+	s.state.Components, s.state.Server = components, server
+	state := s.state
+	s.lock.Unlock()
+	if err := writeFile(s.files.state(), state); err != nil {
 		s.log.Error("cannot record the state", "error", err)
 	}
 }
@@ -330,11 +376,28 @@ func Down(ctx context.Context, name string) error {
 		if err := end(ctx, state.Supervisor, state.SupervisorTicks, stopTimeout); err != nil {
 			return fmt.Errorf("supervisor: %w", err)
 		}
+	}
+	lock, err := acquire(p)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := clean(ctx, p); err != nil {
+		return err
+	}
+	return os.Remove(p.lock())
+}
+
+// clean removes everything that is left of a cluster whose supervisor has ended. The caller holds
+// the lock.
+func clean(ctx context.Context, p stateDir) error {
+	state, err := p.read()
+	if err != nil && !errors.Is(err, ErrNoCluster) {
+		return err
+	}
+	if err == nil {
 		// The supervisor records the state until it ends: the last record lists the components that
 		// it left running.
-		if last, err := p.read(); err == nil {
-			state = last
-		}
 		for _, c := range state.Components {
 			if err := end(ctx, c.PID, c.StartTicks, 0); err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
@@ -344,18 +407,10 @@ func Down(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	lock, err := acquire(p)
-	if err != nil {
+	if err := localcluster.RemoveRealNodes(filepath.Base(p.dir), localcluster.RealNodesDir(p.dir)); err != nil {
 		return err
 	}
-	defer lock.Close()
-	if err := localcluster.RemoveRealNodes(name, localcluster.RealNodesDir(p.dir)); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(p.dir); err != nil {
-		return err
-	}
-	return os.Remove(p.lock())
+	return os.RemoveAll(p.dir)
 }
 
 // stopTimeout is how long a supervisor may take to stop its cluster.

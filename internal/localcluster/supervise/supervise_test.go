@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -282,4 +283,46 @@ func TestAComponentThatCannotStartIsReportedWithItsLog(t *testing.T) {
 		t.Errorf("error: %v", err)
 	}
 	checkGone(t, home, &supervise.State{Name: "broken"})
+}
+
+// TestOneOfSeveralUpsWins starts a cluster several times at once. The losers leave the winner's
+// cluster alone.
+func TestOneOfSeveralUpsWins(t *testing.T) {
+	home := isolate(t)
+	s := spec(t, "race")
+	failed := make([]error, 3)
+	var all sync.WaitGroup
+	for i := range failed {
+		all.Go(func() {
+			_, failed[i] = supervise.Up(context.Background(), context.Background(), s, func(localcluster.Event) {})
+		})
+	}
+	all.Wait()
+	won := 0
+	for _, err := range failed {
+		if err == nil {
+			won++
+		} else if !strings.Contains(err.Error(), "local cluster race is") {
+			t.Errorf("a loser: %v", err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of %d ups succeeded: %v", won, len(failed), failed)
+	}
+	state := get(t, "race")
+	if state.Phase != supervise.PhaseReady {
+		t.Errorf("the winner's cluster is %s", state.Phase)
+	}
+	// Several downs end it once.
+	downs := make([]error, 3)
+	for i := range downs {
+		all.Go(func() { downs[i] = supervise.Down(context.Background(), "race") })
+	}
+	all.Wait()
+	for _, err := range downs {
+		if err != nil && !errors.Is(err, supervise.ErrNoCluster) {
+			t.Errorf("down: %v", err)
+		}
+	}
+	checkGone(t, home, state)
 }

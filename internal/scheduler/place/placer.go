@@ -71,10 +71,6 @@ type RareFilter interface {
 	Remove(class *Class, node *Node)
 }
 
-// Place places one gang on the snapshot, or leaves the snapshot unchanged. To place many gangs, use
-// a Placer, which keeps its indexes between gangs.
-func Place(s *Snapshot, g Gang, o Options) Decision { return NewPlacer(s, o).Place(g) }
-
 // Placer places gangs on a snapshot, one after another. It keeps an index of nodes per class, and
 // updates the index from the nodes that changed. A Placer may be kept as long as its snapshot.
 type Placer struct {

@@ -1,8 +1,6 @@
 package place
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
@@ -96,8 +94,6 @@ type Demand struct {
 type Gang struct {
 	Key       string
 	Queue     string
-	Priority  int32
-	Created   time.Time
 	MinMember int
 	Demands   []Demand
 }

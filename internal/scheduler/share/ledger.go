@@ -147,16 +147,8 @@ func (l *Ledger) Charge(queue string, amount place.Vector) {
 	l.add(l.queue(queue), amounts{held: amount}, 1)
 }
 
-// Placed charges the gang's queue with the amount placed for the gang, and removes the gang.
-func (l *Ledger) Placed(key string, amount place.Vector) {
-	if it := l.gangs[key]; it != nil {
-		l.Charge(it.Queue, amount)
-		l.Remove(key)
-	}
-}
-
-// Next returns the gang whose turn it is. The answer stays the same until the gang is Placed,
-// Parked or Removed, or something else changes. Gangs with Resume come first. Queues are ordered
+// Next returns the gang whose turn it is. The answer stays the same until the gang is Parked
+// or Removed, or something else changes. Gangs with Resume come first. Queues are ordered
 // by: below their share before above, higher priority, smaller share, name. Gangs inside a queue
 // are ordered by higher priority, age (oldest first), key.
 func (l *Ledger) Next() (Gang, bool) {
@@ -328,30 +320,6 @@ func (l *Ledger) portion(request place.Vector) float64 {
 	}
 	return most
 }
-
-// Figures are the amounts of a queue, including the queues below.
-type Figures struct {
-	Held, Pending, Deserved place.Vector
-	// Share is the largest fraction, over all resources, of its deserved amounts that the queue
-	// holds. Queues with a Share of 1 or more are served after queues below 1.
-	Share float64
-}
-
-// Figures returns the amounts of a queue, or zero values for an unknown queue.
-func (l *Ledger) Figures(name string) Figures {
-	l.settle()
-	q := l.queues[name]
-	if q == nil {
-		return Figures{}
-	}
-	return Figures{
-		Held: slices.Clone(q.sum.held), Pending: slices.Clone(q.sum.pending), Deserved: slices.Clone(q.deserved),
-		Share: q.share,
-	}
-}
-
-// Len returns the number of waiting gangs.
-func (l *Ledger) Len() int { return len(l.gangs) }
 
 func (l *Ledger) queue(name string) *queue {
 	q := l.queues[name]

@@ -183,8 +183,8 @@ func (q *Query) selector() string {
 	case q.Running && !q.Completed:
 		terms = append(terms, wf.LabelCompleted+"!=true")
 	}
-	// New workflows have no phase label.
-	if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, "Pending") {
+	// New and malformed workflows have no phase label, or that of an earlier phase.
+	if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, "Pending") && !slices.Contains(q.Statuses, Malformed) {
 		terms = append(terms, fmt.Sprintf("%s in (%s)", wf.LabelPhase, strings.Join(q.Statuses, ",")))
 	}
 	if q.Resubmitted {

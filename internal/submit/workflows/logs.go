@@ -160,16 +160,7 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 				case <-ctx.Done():
 					return
 				}
-				for ctx.Err() == nil {
-					// The container is still starting.
-					if err := StreamPod(ctx, c.core, pod, o, emit); !apierrors.IsBadRequest(err) {
-						return
-					}
-					select {
-					case <-ctx.Done():
-					case <-time.After(retryLog):
-					}
-				}
+				c.readStarting(ctx, watching, pod, o, emit)
 			})
 			return false, nil
 		})
@@ -187,6 +178,25 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 	<-done
 	reading.Wait()
 	return err
+}
+
+// readStarting reads a pod's log as StreamPod does, when its container has started. It gives up if
+// the container has not started when the pod has ended or over is done.
+func (c *Client) readStarting(ctx, over context.Context, pod *corev1.Pod, o LogOptions, emit func(Line)) {
+	for {
+		// A container may start and end after this attempt: the next one reads its log.
+		last := over.Err() != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		if err := StreamPod(ctx, c.core, pod, o, emit); last || !apierrors.IsBadRequest(err) {
+			return
+		}
+		select {
+		case <-over.Done():
+		case <-time.After(retryLog):
+		}
+		if now, err := c.core.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err == nil {
+			pod = now
+		}
+	}
 }
 
 // StreamPod reads one pod's log to its end.

@@ -1,16 +1,22 @@
 package workflows
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/nodeselect"
 )
@@ -195,5 +201,64 @@ func TestListAndWatch(t *testing.T) {
 	}
 	if _, err := c.Wait(t.Context(), ns, "none"); err == nil {
 		t.Error("waited for what does not exist")
+	}
+}
+
+// TestFollowingEndsAtAPodThatNeverStarted follows a workflow that has ended and of which one pod
+// failed before its container started. A kubelet answers 400 for the log of such a container.
+func TestFollowingEndsAtAPodThatNeverStarted(t *testing.T) {
+	c, ns := newClient(t)
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "container \"main\" in pod \"p\" is waiting to start: ContainerCreating", http.StatusBadRequest)
+	}))
+	t.Cleanup(kubelet.Close)
+	at, err := net.ResolveTCPAddr("tcp", kubelet.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}}
+	if node, err = c.core.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: at.IP.String()}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(at.Port)
+	if _, err := c.core.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{wf.LabelWorkflow: "w"}},
+		Spec: corev1.PodSpec{NodeName: node.Name, Containers: []corev1.Container{{Name: "main", Image: "busybox"}}}}
+	if pod, err = c.core.CoreV1().Pods(ns).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.Phase = corev1.PodFailed
+	if _, err := c.core.CoreV1().Pods(ns).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "w"}, Status: wf.WorkflowStatus{Phase: wf.WorkflowFailed}}
+	w.Spec = wf.WorkflowSpec{Entrypoint: "main", Templates: []wf.Template{{Name: "main", Suspend: &wf.SuspendTemplate{}}}}
+	if err := c.Create(t.Context(), Workflows, w, &wf.Workflow{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err = c.Logs(ctx, ns, "w", LogOptions{Follow: true}, func(l Line) { t.Errorf("printed %q", l.Text) })
+	if err != nil || ctx.Err() != nil {
+		t.Errorf("error %v; the context: %v", err, ctx.Err())
+	}
+}
+
+// TestQueryForMalformedWorkflows checks the two parts of a query. A malformed workflow has no phase
+// label, or that of an earlier phase, so the server cannot select it.
+func TestQueryForMalformedWorkflows(t *testing.T) {
+	bad, whole := &wf.Workflow{}, &wf.Workflow{Status: wf.WorkflowStatus{Phase: wf.WorkflowRunning}}
+	malformed.Mark(bad, "Workflow", "spec is no object")
+	for _, statuses := range [][]string{{Malformed}, {"Failed", Malformed}} {
+		q := Query{Statuses: statuses}
+		if s := q.selector(); s != "" {
+			t.Errorf("%v: the server selects by %q", statuses, s)
+		}
+		if !q.matches(bad, time.Now()) || q.matches(whole, time.Now()) {
+			t.Errorf("%v: a malformed workflow matches: %v, another one: %v", statuses, q.matches(bad, time.Now()), q.matches(whole, time.Now()))
+		}
 	}
 }

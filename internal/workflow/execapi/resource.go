@@ -7,7 +7,7 @@ const ResourcePlanEnv = "LOCKSTEP_RESOURCE"
 
 // ResourcePlan is an operation on objects of the cluster.
 type ResourcePlan struct {
-	Action        string   `json:"action"`                  // get, create, apply, patch, delete
+	Action        string   `json:"action"`                  // get, create, apply, patch, replace, delete
 	MergeStrategy string   `json:"mergeStrategy,omitempty"` // of a patch: strategic, merge, json
 	Manifest      string   `json:"manifest,omitempty"`      // YAML
 	ManifestFile  string   `json:"manifestFile,omitempty"`

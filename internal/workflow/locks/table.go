@@ -230,36 +230,6 @@ func (t *Table) LimitChanged(namespace, configMap string) []State {
 	return t.grantNext(changed)
 }
 
-// Position returns the number of requests before the holder's in the longest of its queues. It
-// returns false if the holder does not wait.
-func (t *Table) Position(holder string) (int, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.requests[holder]
-	if r == nil || r.granted {
-		return 0, false
-	}
-	longest := 0
-	for _, key := range r.Keys {
-		longest = max(longest, slices.Index(t.locks[key].queue, r))
-	}
-	return longest, true
-}
-
-// Usage is the number of holders and of waiting requests of a lock, and its limit.
-type Usage struct{ Held, Waiting, Limit int }
-
-// Usage returns the locks that are held or waited for.
-func (t *Table) Usage() map[string]Usage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := map[string]Usage{}
-	for key, l := range t.locks {
-		all[key] = Usage{len(l.holders), len(l.queue), l.limit}
-	}
-	return all
-}
-
 // ConfigMaps returns the ConfigMaps that hold the limits of semaphores that are held or waited for.
 func (t *Table) ConfigMaps() map[types.NamespacedName]bool {
 	t.mu.Lock()

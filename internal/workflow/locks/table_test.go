@@ -51,8 +51,8 @@ func TestMutexGoesFromHolderToHolder(t *testing.T) {
 	expect(t, "a releases", table.Release("ns/a"), "ns/c")
 	expect(t, "a releases again", table.Release("ns/a"))
 	expect(t, "c releases", table.Release("ns/c"))
-	if u := table.Usage(); len(u) != 0 {
-		t.Errorf("left: %v", u)
+	if len(table.locks) != 0 {
+		t.Errorf("left: %v", table.locks)
 	}
 }
 
@@ -70,8 +70,8 @@ func TestARefusedRequestLeavesNoLocks(t *testing.T) {
 	if s := ask(table, "ns/b", held, free, missing, MutexKey("ns", "m")); s.Err == nil || s.Waiting != missing {
 		t.Errorf("the state is %+v, want an error about %s", s, missing)
 	}
-	if u := table.Usage(); len(u) != 1 || u[held].Held != 1 {
-		t.Errorf("the locks are %v, want only the one that is held", u)
+	if len(table.locks) != 1 || len(table.locks[held].holders) != 1 {
+		t.Errorf("the locks are %v, want only the one that is held", table.locks)
 	}
 }
 

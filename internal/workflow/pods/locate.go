@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,14 +69,7 @@ func kinds(l *wf.ArtifactLocation) string {
 		return err.Error()
 	}
 	delete(fields, "archiveLogs")
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(slices.Sorted(maps.Keys(fields)), ", "), "none")
 }
 
 // repository returns the artifact repository of the template.
@@ -214,7 +209,7 @@ func (c *carrier) secret(s *corev1.SecretKeySelector) string {
 	if !found {
 		i = len(c.volumes)
 		c.secrets[s.Name] = i
-		volume := "secret-" + volumeName(s.Name)
+		volume := secretVolume(s.Name)
 		c.volumes = append(c.volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
 			Secret: &corev1.SecretVolumeSource{SecretName: s.Name, Optional: s.Optional},
 		}})
@@ -245,13 +240,14 @@ func (c *carrier) headers(list []wf.HTTPHeader) []execapi.Header {
 	return out
 }
 
-// volumeName converts a name to a valid volume name: without dots, and of at most 50 bytes.
-func volumeName(name string) string {
-	name = strings.ReplaceAll(name, ".", "-")
-	if len(name) > 50 {
-		name = name[:41] + "-" + wf.Hash(name)
+// secretVolume returns the name of the volume with a secret. It differs from the names of users'
+// volumes, and is a valid name: without dots, and of at most 63 bytes.
+func secretVolume(secret string) string {
+	name := strings.ReplaceAll(secret, ".", "-")
+	if len(name) > 47 || name != secret {
+		name = name[:min(len(name), 36)] + "-" + wf.Hash(secret)
 	}
-	return name
+	return "lockstep-secret-" + name
 }
 
 // store mounts the volume that holds the artifact and returns its mount path.

@@ -3,6 +3,7 @@ package resource
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,6 +45,12 @@ type target struct {
 
 func (t target) path() string { return t.collection + "/" + url.PathEscape(t.name) }
 
+// result is a target, and its object after the action: nil if the object was deleted.
+type result struct {
+	target
+	object object
+}
+
 // actor carries out one plan.
 type actor struct {
 	client *incluster.Client
@@ -63,77 +71,80 @@ func Act(ctx context.Context, client *incluster.Client, plan *execapi.ResourcePl
 	if err != nil {
 		return nil, err
 	}
-	targets, last, err := a.act(ctx)
+	results, err := a.act(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if plan.Action == "delete" {
 		return parameters(plan.Parameters, nil)
 	}
-	for _, t := range targets {
-		if last, err = a.await(ctx, t, conditions, last); err != nil {
+	var last object
+	for _, r := range results {
+		if last, err = a.await(ctx, r.target, conditions, r.object); err != nil {
 			return nil, err
 		}
 	}
 	return parameters(plan.Parameters, last)
 }
 
-// act carries out the action on all objects of the manifest. It returns their targets and the last
-// object.
-func (a *actor) act(ctx context.Context) ([]target, object, error) {
+// act carries out the action on all objects of the manifest.
+func (a *actor) act(ctx context.Context) ([]result, error) {
 	text := []byte(a.plan.Manifest)
 	if a.plan.ManifestFile != "" {
 		f, err := os.Open(a.plan.ManifestFile)
 		if err != nil {
-			return nil, nil, fmt.Errorf("manifestFrom: %w", err)
+			return nil, fmt.Errorf("manifestFrom: %w", err)
 		}
 		defer f.Close()
-		if text, err = io.ReadAll(io.LimitReader(f, maxManifest)); err != nil {
-			return nil, nil, fmt.Errorf("manifestFrom: %w", err)
+		if text, err = io.ReadAll(io.LimitReader(f, maxManifest+1)); err != nil {
+			return nil, fmt.Errorf("manifestFrom: %w", err)
+		}
+		if len(text) > maxManifest {
+			return nil, fmt.Errorf("manifestFrom: the manifest has more than %d bytes", maxManifest)
 		}
 	}
 	if a.flags.kind != "" { // flags name the object; the manifest, if any, is a patch
 		t, err := a.named(ctx)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		patch, err := yaml.YAMLToJSON(text)
 		if err != nil {
-			return nil, nil, fmt.Errorf("manifest: %w", err)
+			return nil, fmt.Errorf("manifest: %w", err)
 		}
 		o, err := a.one(ctx, t, json.RawMessage(patch))
-		return []target{t}, o, err
+		return []result{{t, o}}, err
 	}
 	objects, err := parse(text)
 	if err != nil {
-		return nil, nil, fmt.Errorf("manifest: %w", err)
+		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	if len(objects) == 0 {
-		return nil, nil, errors.New("manifest: has no object")
+		return nil, errors.New("manifest: has no object")
 	}
-	var targets []target
-	var last object
+	var results []result
 	for _, o := range objects {
 		t, err := a.locate(ctx, o)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if err := a.own(o); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		body, err := json.Marshal(o)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		if last, err = a.one(ctx, t, body); err != nil {
-			return nil, nil, err
+		done, err := a.one(ctx, t, body)
+		if err != nil {
+			return nil, err
 		}
 		if t.name == "" {
-			t.name, _ = metadata(last)["name"].(string)
+			t.name, _ = metadata(done)["name"].(string)
 		}
-		targets = append(targets, t)
+		results = append(results, result{t, done})
 	}
-	return targets, last, nil
+	return results, nil
 }
 
 // parse parses the objects of a manifest, including the items of lists.
@@ -175,9 +186,9 @@ func metadata(o object) object {
 	return m
 }
 
-// own adds the workflow to the owners of an object to be created.
+// own adds the workflow to the owners of an object to be written as a whole.
 func (a *actor) own(o object) error {
-	if len(a.plan.Owner) == 0 || a.plan.Action != "create" && a.plan.Action != "apply" {
+	if len(a.plan.Owner) == 0 || !slices.Contains([]string{"create", "apply", "replace"}, a.plan.Action) {
 		return nil
 	}
 	var owner any
@@ -193,46 +204,79 @@ func (a *actor) own(o object) error {
 
 // one carries out the action on one object.
 func (a *actor) one(ctx context.Context, t target, body json.RawMessage) (object, error) {
+	if t.name == "" && a.plan.Action != "create" {
+		return nil, fmt.Errorf("%s: the object has no name", a.plan.Action)
+	}
 	var out object
-	method, path, contentType := "", t.path(), "application/json"
+	var err error
+	path := t.path()
 	switch a.plan.Action {
 	case "get":
-		method, body = http.MethodGet, nil
+		err = a.client.Do(ctx, http.MethodGet, path, "", nil, &out)
 	case "create":
-		method, path = http.MethodPost, t.collection
+		path = t.collection
+		err = a.client.Create(ctx, path, body, &out)
 	case "apply":
-		method, contentType = http.MethodPatch, "application/apply-patch+yaml" // JSON is YAML
 		path += "?fieldManager=lockstep&force=true"
+		err = a.client.Do(ctx, http.MethodPatch, path, "application/apply-patch+yaml", body, &out) // JSON is YAML
 	case "patch":
-		method = http.MethodPatch
-		switch a.plan.MergeStrategy {
-		case "", "strategic":
-			contentType = "application/strategic-merge-patch+json"
-		case "merge":
-			contentType = "application/merge-patch+json"
-		case "json":
-			contentType = "application/json-patch+json"
-		default:
-			return nil, fmt.Errorf("mergeStrategy: '%s' is not one of strategic, merge, json", a.plan.MergeStrategy)
-		}
+		err = a.patch(ctx, path, body, &out)
+	case "replace":
+		err = a.replace(ctx, path, body, &out)
 	case "delete":
 		return nil, a.remove(ctx, t)
 	default:
-		return nil, fmt.Errorf("action: '%s' is not one of get, create, apply, patch, delete", a.plan.Action)
-	}
-	if t.name == "" && method != http.MethodPost {
-		return nil, fmt.Errorf("%s: the object has no name", a.plan.Action)
-	}
-	err := a.client.Do(ctx, method, path, contentType, body, &out)
-	if a.plan.Action == "patch" && incluster.Is(err, http.StatusUnsupportedMediaType) && a.plan.MergeStrategy == "" {
-		// Custom resources do not support strategic merge patches.
-		err = a.client.Do(ctx, method, path, "application/merge-patch+json", body, &out)
+		return nil, fmt.Errorf("action: '%s' is not one of get, create, apply, patch, replace, delete", a.plan.Action)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", a.plan.Action, path, err)
 	}
 	fmt.Fprintf(a.log, "%s %s/%v\n", a.plan.Action, t.collection, metadata(out)["name"])
 	return out, nil
+}
+
+func (a *actor) patch(ctx context.Context, path string, body json.RawMessage, out *object) error {
+	const merge = "application/merge-patch+json"
+	contentType, known := map[string]string{
+		"": "application/strategic-merge-patch+json", "strategic": "application/strategic-merge-patch+json",
+		"merge": merge, "json": "application/json-patch+json",
+	}[a.plan.MergeStrategy]
+	if !known {
+		return fmt.Errorf("mergeStrategy: '%s' is not one of strategic, merge, json", a.plan.MergeStrategy)
+	}
+	err := a.client.Do(ctx, http.MethodPatch, path, contentType, body, out)
+	if incluster.Is(err, http.StatusUnsupportedMediaType) && a.plan.MergeStrategy == "" {
+		// Custom resources do not support strategic merge patches.
+		err = a.client.Do(ctx, http.MethodPatch, path, merge, body, out)
+	}
+	return err
+}
+
+// replaceAttempts bounds the attempts to replace an object that others change at the same time.
+const replaceAttempts = 5
+
+// replace writes body over an object. If body has no resource version, it overwrites any version.
+func (a *actor) replace(ctx context.Context, path string, body json.RawMessage, out *object) error {
+	var o object
+	if err := json.Unmarshal(body, &o); err != nil {
+		return err
+	}
+	m := metadata(o)
+	version, _ := m["resourceVersion"].(string)
+	only := version != ""
+	for attempt := 1; ; attempt++ {
+		if !only {
+			var now object
+			if err := a.client.Do(ctx, http.MethodGet, path, "", nil, &now); err != nil {
+				return err
+			}
+			m["resourceVersion"], o["metadata"] = metadata(now)["resourceVersion"], m
+		}
+		err := a.client.Do(ctx, http.MethodPut, path, "application/json", o, out)
+		if only || attempt == replaceAttempts || !incluster.Is(err, http.StatusConflict) {
+			return err
+		}
+	}
 }
 
 // remove deletes an object and waits until it is gone.
@@ -246,14 +290,23 @@ func (a *actor) remove(ctx context.Context, t target) error {
 		return fmt.Errorf("delete %s: %w", t.path(), err)
 	}
 	fmt.Fprintf(a.log, "delete %s\n", t.path())
-	for pause := lookFirst; ; pause = min(2*pause, lookLast) {
-		if err := a.client.Do(ctx, http.MethodGet, t.path(), "", nil, nil); incluster.Is(err, http.StatusNotFound) {
+	for pause := lookFirst; !a.flags.noWait; pause = min(2*pause, lookLast) {
+		err := a.client.Do(ctx, http.MethodGet, t.path(), "", nil, nil)
+		switch {
+		case incluster.Is(err, http.StatusNotFound):
 			return nil
+		case incluster.Is(err, http.StatusForbidden):
+			// As kubectl delete does, succeed without knowing the end.
+			fmt.Fprintf(a.log, "cannot wait until it is gone: %v\n", err)
+			return nil
+		case err != nil:
+			return fmt.Errorf("get %s: %w", t.path(), err)
 		}
 		if err := sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -378,6 +431,7 @@ func (a *actor) named(ctx context.Context) (target, error) {
 type flags struct {
 	namespace, kind, name string
 	ignoreNotFound        bool
+	noWait                bool // delete does not wait until the object is gone
 }
 
 func parseFlags(list []string) (flags, error) {
@@ -396,7 +450,13 @@ func parseFlags(list []string) (flags, error) {
 			f.namespace = value
 		case name == "--ignore-not-found":
 			f.ignoreNotFound = !has || value == "true"
-		case name == "--validate", name == "--server-side", name == "--force-conflicts", name == "--wait":
+		case name == "--wait":
+			wait, err := strconv.ParseBool(cmp.Or(value, "true"))
+			if err != nil {
+				return f, fmt.Errorf("flags: --wait: '%s' is neither true nor false", value)
+			}
+			f.noWait = !wait
+		case name == "--validate", name == "--server-side", name == "--force-conflicts":
 			// These are the default behaviour.
 		case strings.HasPrefix(name, "-"):
 			return f, fmt.Errorf("flags: %s is not supported", name)

@@ -3,9 +3,11 @@ package template
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -364,7 +366,7 @@ func children(v any) []any {
 		return v
 	case map[string]any:
 		out := make([]any, 0, len(v))
-		for _, key := range sortedKeys(v) {
+		for _, key := range slices.Sorted(maps.Keys(v)) {
 			out = append(out, v[key])
 		}
 		return out

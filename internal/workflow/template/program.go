@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -112,7 +113,7 @@ func (c *compiler) walk(v reflect.Value) error {
 			}
 			field := v.Type().Field(i)
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if !field.IsExported() || len(c.path) == 0 && contains(c.skip, name) {
+			if !field.IsExported() || len(c.path) == 0 && slices.Contains(c.skip, name) {
 				continue
 			}
 			if name != "" && name != "-" {
@@ -147,7 +148,7 @@ func (c *compiler) walk(v reflect.Value) error {
 		for _, k := range v.MapKeys() {
 			keys[k.String()] = true
 		}
-		for _, key := range sortedKeys(keys) {
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			value := v.MapIndex(reflect.ValueOf(key).Convert(v.Type().Key()))
 			if value.Kind() == reflect.String {
 				if err := c.addEntry(key, value.String()); err != nil {
@@ -161,15 +162,6 @@ func (c *compiler) walk(v reflect.Value) error {
 		}
 	}
 	return nil
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }
 
 func (c *compiler) add(source string) error {

@@ -119,9 +119,6 @@ func (t *Text) Check(run Run) error {
 // HasTags reports whether the text contains any tags.
 func (t *Text) HasTags() bool { return len(t.parts) > 0 }
 
-// Source returns the original text.
-func (t *Text) Source() string { return t.source }
-
 func parseTag(source string) (part, error) {
 	inside := source[2 : len(source)-2]
 	if strings.HasPrefix(inside, "=") {

@@ -2,8 +2,6 @@ package template
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/casbin/govaluate"
@@ -101,5 +99,3 @@ func parts(condition string) int {
 	}
 	return n
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

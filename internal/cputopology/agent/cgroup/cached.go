@@ -89,9 +89,3 @@ func (c *Cached) Sweep() {
 	}
 	c.round++
 }
-
-// Close closes all files.
-func (c *Cached) Close() {
-	c.round++
-	c.Sweep()
-}

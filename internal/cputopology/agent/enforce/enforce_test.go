@@ -605,7 +605,6 @@ func BenchmarkAtRest(b *testing.B) {
 	n := newRealNode(b)
 	w := newWorld(b, n, cgroup.V1, 2)
 	cached := cgroup.NewCached(n.Dir)
-	defer cached.Close()
 	w.e.cfg.Sets.Files = cached
 	p := pods{}
 	for i := range 250 {

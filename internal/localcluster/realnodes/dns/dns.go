@@ -267,9 +267,8 @@ func hostOf(e *discoveryv1.Endpoint) string {
 
 // addresses returns A records of the IPv4 addresses, without duplicates.
 func addresses(ips []string) []dns.RR {
-	slices.Sort(ips)
 	var out []dns.RR
-	for _, s := range slices.Compact(ips) {
+	for _, s := range slices.Compact(slices.Sorted(slices.Values(ips))) {
 		if ip := net.ParseIP(s); ip.To4() != nil {
 			out = append(out, a(ip))
 		}

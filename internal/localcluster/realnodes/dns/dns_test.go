@@ -102,3 +102,15 @@ func TestNamesOfServicesAndPods(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersDoNotChangeTheService checks that an answer leaves the informer's object as it is.
+func TestAnswersDoNotChangeTheService(t *testing.T) {
+	service := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.2", ClusterIPs: []string{"10.0.0.2", "10.0.0.1"}}}
+	before := service.DeepCopy()
+	if records := (&Server{}).service(service); len(records) != 2 {
+		t.Errorf("records %v", records)
+	}
+	if diff := cmp.Diff(before, service); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -93,6 +93,26 @@ func NewFor(base, dir string) (*Client, error) {
 // answer, or that the server refuses because it is busy, is sent again, so requests must be safe to
 // repeat.
 func (c *Client) Do(ctx context.Context, method, path, contentType string, body, out any) error {
+	return c.do(ctx, method, path, contentType, body, out, unknown)
+}
+
+// Create is Do for a POST to a collection. The request is sent again only if the server has not
+// carried it out, so there is at most one object.
+func (c *Client) Create(ctx context.Context, collection string, body, out any) error {
+	return c.do(ctx, http.MethodPost, collection, "application/json", body, out, unsent)
+}
+
+// outcome says what has become of a request, in the order of what is safe to repeat.
+type outcome int
+
+const (
+	final   outcome = iota // the answer is final
+	unsent                 // the server has not carried out the request
+	unknown                // the server may have carried out the request
+)
+
+// do repeats a request whose outcome is unsent, or unknown if that is what repeat says.
+func (c *Client) do(ctx context.Context, method, path, contentType string, body, out any, repeat outcome) error {
 	var data []byte
 	if body != nil {
 		var err error
@@ -102,8 +122,8 @@ func (c *Client) Do(ctx context.Context, method, path, contentType string, body,
 	}
 	wait := 100 * time.Millisecond
 	for attempt := 1; ; attempt++ {
-		again, err := c.once(ctx, method, path, contentType, data, out)
-		if err == nil || !again || attempt == attempts {
+		was, err := c.once(ctx, method, path, contentType, data, out)
+		if err == nil || was == final || was > repeat || attempt == attempts {
 			return err
 		}
 		select {
@@ -115,15 +135,15 @@ func (c *Client) Do(ctx context.Context, method, path, contentType string, body,
 	}
 }
 
-func (c *Client) once(ctx context.Context, method, path, contentType string, data []byte, out any) (again bool, err error) {
+func (c *Client) once(ctx context.Context, method, path, contentType string, data []byte, out any) (outcome, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(data))
 	if err != nil {
-		return false, err
+		return final, err
 	}
 	// The token is read each time, because the kubelet renews it.
 	token, err := os.ReadFile(filepath.Join(c.dir, "token"))
 	if err != nil {
-		return false, err
+		return final, err
 	}
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	request.Header.Set("Accept", "application/json")
@@ -132,24 +152,34 @@ func (c *Client) once(ctx context.Context, method, path, contentType string, dat
 		request.Header.Set("Content-Type", contentType)
 	}
 	response, err := c.http.Do(request)
+	var network *net.OpError
+	if errors.As(err, &network) && network.Op == "dial" {
+		return unsent, err
+	}
 	if err != nil {
-		return true, err
+		return unknown, err
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return true, err
+		return unknown, err
 	}
 	if response.StatusCode >= 300 {
 		var status struct{ Message string }
 		if json.Unmarshal(answer, &status) != nil || status.Message == "" {
 			status.Message = response.Status
 		}
-		busy := response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500
-		return busy, &StatusError{Code: response.StatusCode, Message: status.Message}
+		was := final
+		switch {
+		case response.StatusCode == http.StatusTooManyRequests:
+			was = unsent
+		case response.StatusCode >= 500:
+			was = unknown
+		}
+		return was, &StatusError{Code: response.StatusCode, Message: status.Message}
 	}
 	if out == nil {
-		return false, nil
+		return final, nil
 	}
-	return false, json.Unmarshal(answer, out)
+	return final, json.Unmarshal(answer, out)
 }

@@ -1,0 +1,66 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+// TestDiffReadsTheNamespaceOfTheManifest compares an application of another namespace than the
+// current one. Its definition is in that namespace, and its objects depend on its labels.
+func TestDiffReadsTheNamespaceOfTheManifest(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	c := localtest.Shared(t)
+	if err := install.Apply(t.Context(), c.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	const app = `
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop, namespace: elsewhere, labels: {team: TEAM}}
+spec: {components: [{name: front, type: page}]}`
+	group := schema.GroupVersion{Group: "core.oam.dev", Version: "v1beta1"}
+	create(t, c, map[string]schema.GroupVersionResource{
+		"Namespace": {Version: "v1", Resource: "namespaces"}, "Application": group.WithResource("applications"),
+		"ComponentDefinition": group.WithResource("componentdefinitions"),
+	}, `
+apiVersion: v1
+kind: Namespace
+metadata: {name: elsewhere}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: ComponentDefinition
+metadata: {name: page, namespace: elsewhere}
+spec:
+  workload: {definition: {apiVersion: v1, kind: ConfigMap}}
+  schematic:
+    cue:
+      template: |
+        output: {apiVersion: "v1", kind: "ConfigMap", data: team: context.appLabels.team}
+        parameter: {}
+---`+strings.ReplaceAll(app, "TEAM", "red"))
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	for team, want := range map[string][]string{
+		"red":  {"application shop: no change", "objects of shop: no change"},
+		"blue": {"application shop: no change", "-  team: red\n+  team: blue\n"},
+	} {
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(app, "TEAM", team)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errOut := run(c, "app", "diff", "-f", file)
+		for _, text := range want {
+			if code != 0 || !strings.Contains(out, text) {
+				t.Errorf("team %s: exit code %d, %q is not in\n%s\n%s", team, code, text, out, errOut)
+			}
+		}
+		if code, out, errOut := run(c, "app", "dry-run", "-f", file); code != 0 || !strings.Contains(out, "team: "+team) {
+			t.Errorf("dry-run: %d %s %s", code, out, errOut)
+		}
+	}
+}

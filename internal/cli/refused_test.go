@@ -1,0 +1,25 @@
+package cli
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFlagsForWorkflowsAreRefusedForOtherKinds checks flags of get that would have no effect.
+func TestFlagsForWorkflowsAreRefusedForOtherKinds(t *testing.T) {
+	for _, flag := range []string{"--field-selector=status.phase=Running", "--no-headers", "--chunk-size=10", "--status=Failed"} {
+		if code, _, errOut := runAlone(t, "get", "pods", flag); code != 2 {
+			t.Errorf("get pods %s: exit code %d, %s", flag, code, errOut)
+		}
+	}
+}
+
+// runAlone runs a command line without a cluster.
+func runAlone(t *testing.T, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	var o, e strings.Builder
+	code = Run(args, strings.NewReader(""), &o, &e)
+	return code, o.String(), e.String()
+}
