@@ -147,7 +147,7 @@ func (w *W) writeEvent(e *eventEntry) {
 		w.events.queued--
 		if err != nil {
 			w.metrics.dropped.Inc()
-			if !errors.Is(err, ErrStopped) && err != ErrQueueFull {
+			if !errors.Is(err, ErrStopped) && !errors.Is(err, ErrQueueFull) {
 				w.log.Debug("Event refused", "event", x.name, "err", err)
 			}
 			e.stored = 0 // the event may have expired: the next write creates a new one

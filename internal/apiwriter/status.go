@@ -1,6 +1,7 @@
 package apiwriter
 
 import (
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -149,7 +150,7 @@ func (w *W) statusEnded(x *write, obj Object, err error) []func() {
 	e := x.status
 	sent := e.sent
 	e.sent = nil
-	if err == ErrStopped { // the write may not have begun
+	if errors.Is(err, ErrStopped) { // the write may not have begun
 		sent = append(sent, e.take()...)
 	}
 	e.state = statusResting

@@ -181,7 +181,7 @@ func TestWatchesCutShortAreNoted(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			refusal = step.refusal
-			if _, err := ask(t.Context(), metav1.ListOptions{}); err != refusal {
+			if _, err := ask(t.Context(), metav1.ListOptions{}); !errors.Is(err, refusal) {
 				t.Fatalf("got %v, want %v", err, refusal)
 			}
 			if asked != i+1 || short != step.short {

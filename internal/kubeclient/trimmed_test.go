@@ -22,7 +22,7 @@ import (
 
 // without clears the fields that TrimmedCore drops.
 func without(p *corev1.Pod) {
-	//lint:ignore SA1019 an old API server may still fill SelfLink in
+	//nolint:staticcheck // SA1019: an old API server may still fill SelfLink in
 	p.ManagedFields, p.SelfLink, p.GenerateName = nil, "", ""
 	s := &p.Spec
 	*s = corev1.PodSpec{

@@ -38,7 +38,7 @@ func grown(n int) []byte {
 
 func recurse(n int, pad [64]int) int {
 	pad[n%64] = n
-	//lint:ignore SA5007 that is what it is for
+	//nolint:staticcheck // SA5007: that is what it is for
 	return recurse(n+1, pad) + pad[(n*7)%64]
 }
 
@@ -62,7 +62,7 @@ var testTable = Table{
 	"grow slowly": func(context.Context, []byte) ([]byte, error) {
 		var all [][]byte
 		for {
-			//lint:ignore SA4010 that is what it is for
+			//nolint:staticcheck // SA4010: that is what it is for
 			all = append(all, grown(1<<20))
 		}
 	},

@@ -134,7 +134,7 @@ func Render(req *Request) (*Rendered, error) {
 		var answer renderAnswer
 		err := ask(run, evaluatorRender, &wire, &answer)
 		var e *Error
-		if errors.As(err, &e) && e.Cause == errFetch {
+		if errors.As(err, &e) && errors.Is(e.Cause, errFetch) {
 			e.Cause = fmt.Errorf("processing: %w", failed) // callers may test for the error
 		}
 		if err != nil {

@@ -14,9 +14,9 @@ func BenchmarkEvaluate(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer pool.Close()
-	var run Run = func(evaluator string, request []byte) ([]byte, error) {
+	run := Run(func(evaluator string, request []byte) ([]byte, error) {
 		return pool.Do(context.Background(), "ns", evaluator, request)
-	}
+	})
 	scope := []Scope{Map{"workflow.name": "w", "inputs.parameters.n": "3", "inputs.parameters.message": strings.Repeat("m", 200)}, Typed{Runner: run}}
 	for _, text := range []struct{ name, source string }{
 		{"variables", "echo {{workflow.name}} {{inputs.parameters.message}} {{inputs.parameters.n}}"},

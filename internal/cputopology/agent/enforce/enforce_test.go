@@ -170,7 +170,7 @@ func (n *realNode) removeTree(dir string) {
 	last := error(nil)
 	err = wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		last = syscall.Rmdir(dir)
-		return last != unix.EBUSY, nil
+		return !errors.Is(last, unix.EBUSY), nil
 	})
 	if err := errors.Join(err, last); err != nil {
 		n.t.Error(err)
@@ -493,10 +493,10 @@ func TestRelease(t *testing.T) {
 		w.pass(pods{"a": {"c": "0"}, "b": {"c": ""}})
 		w.is("a c 0", "b c 1")
 		w.restart()
-		out, err := w.e.Release(Input{})
+		_, err := w.e.Release(Input{})
 		check(t, err)
 		w.is("a c 0-1", "b c 0-1")
-		if out, err = w.e.Release(Input{}); err != nil || out.Writes != 0 {
+		if out, err := w.e.Release(Input{}); err != nil || out.Writes != 0 {
 			t.Errorf("a second time: %d writes, %v", out.Writes, err)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -23,7 +24,7 @@ func blobs(t *testing.T, archive []byte) map[string][]byte {
 	files := map[string][]byte{}
 	for r := tar.NewReader(bytes.NewReader(archive)); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files
 		}
 		if err != nil {
