@@ -168,7 +168,7 @@ func (c *Commands) handToJob(target informer.CommandTarget, q *commandQueue, cmd
 	case !c.jobs.ours(job):
 		// Commands to a job of another scheduler belong to that scheduler.
 	default:
-		order := &order{command: cmd, job: job.UID, ended: func(done bool) {
+		order := &pendingCommand{command: cmd, job: job.UID, ended: func(done bool) {
 			c.loop.Post(target, cmd.UID, func(q *commandQueue) { q.handed, q.done = done, done })
 		}}
 		q.handed = c.jobs.loop.Post(informer.KeyOf(job), controlloop.Anyone, func(r *record) { c.jobs.takeOrder(r, order) })
@@ -210,8 +210,8 @@ func (c *Commands) delete(target informer.CommandTarget, q *commandQueue, cmd *b
 	})
 }
 
-// order is a Command that has been passed to its job.
-type order struct {
+// pendingCommand is a Command that has been passed to its job.
+type pendingCommand struct {
 	command *bus.Command
 	job     types.UID
 	// acted means that the job carries out the action and its status must record the Command's UID.
@@ -225,7 +225,7 @@ type order struct {
 const eventRefused = "CommandRefused"
 
 // takeOrder stores a Command in the record of its job.
-func (c *Controller) takeOrder(r *record, o *order) {
+func (c *Controller) takeOrder(r *record, o *pendingCommand) {
 	if r.uid != o.job {
 		o.ended(false)
 		return

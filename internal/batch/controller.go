@@ -49,7 +49,7 @@ type Controller struct {
 	loop  *controlloop.Loop[types.NamespacedName, record]
 	plans *plan.Cache
 	pods  podset.Config
-	keys  keyring
+	keys  sshKeys
 	began time.Time
 }
 
@@ -152,7 +152,7 @@ func (c *Controller) jobUpdated(old, now *api.Job) {
 		return
 	}
 	if r := c.loop.Get(key); r != nil {
-		if t := r.told.Load(); t == nil || t.newer(now) || now.Spec.TTLSecondsAfterFinished != nil && now.Status.State.Phase.Finished() {
+		if t := r.lastStatus.Load(); t == nil || t.newer(now) || now.Spec.TTLSecondsAfterFinished != nil && now.Status.State.Phase.Finished() {
 			c.loop.Wake(key)
 		}
 	}

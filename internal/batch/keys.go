@@ -16,15 +16,15 @@ const keyBits = 2048
 // keysAtOnce is the number of key pairs generated at the same time. The work is pure computation.
 const keysAtOnce = 2
 
-// keyring generates key pairs, a bounded number at a time, without blocking the caller.
-type keyring struct {
+// sshKeys generates key pairs, a bounded number at a time, without blocking the caller.
+type sshKeys struct {
 	lock    sync.Mutex
 	makers  int
 	waiting []func(private, public []byte, err error)
 }
 
 // ask requests a key pair. made is called later, from another goroutine.
-func (k *keyring) ask(made func(private, public []byte, err error)) {
+func (k *sshKeys) ask(made func(private, public []byte, err error)) {
 	k.lock.Lock()
 	defer k.lock.Unlock()
 	k.waiting = append(k.waiting, made)
@@ -35,7 +35,7 @@ func (k *keyring) ask(made func(private, public []byte, err error)) {
 }
 
 // work generates keys until no request waits.
-func (k *keyring) work() {
+func (k *sshKeys) work() {
 	for {
 		k.lock.Lock()
 		if len(k.waiting) == 0 {

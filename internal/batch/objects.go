@@ -13,8 +13,8 @@ import (
 	"lockstep.dev/lockstep/internal/batch/pods"
 )
 
-// ensured is an object of a plugin or volume that exists or is being written.
-type ensured struct {
+// ownedObject is an object of a plugin or volume that exists or is being written.
+type ownedObject struct {
 	writing bool
 	// object is the object as last written.
 	object apiwriter.Object
@@ -29,7 +29,7 @@ func (c *Controller) ensureObjects(r *record) bool {
 		e := r.objects[key]
 		switch {
 		case e == nil:
-			e = &ensured{}
+			e = &ownedObject{}
 			r.objects[key] = e
 			c.createObject(r, key, e, o)
 		case e.writing:
@@ -44,7 +44,7 @@ func (c *Controller) ensureObjects(r *record) bool {
 	return ready
 }
 
-func (c *Controller) createObject(r *record, key string, e *ensured, o pods.Object) {
+func (c *Controller) createObject(r *record, key string, e *ownedObject, o pods.Object) {
 	e.writing = true
 	meta, done := c.objectMeta(r, o), c.objectWritten(r, key, o)
 	if !pods.LacksKeys(o) {
@@ -62,7 +62,7 @@ func (c *Controller) createObject(r *record, key string, e *ensured, o pods.Obje
 
 // updateObject rewrites the names of the job's pods, the only content that depends on the job's
 // size.
-func (c *Controller) updateObject(r *record, key string, e *ensured, o pods.Object) {
+func (c *Controller) updateObject(r *record, key string, e *ownedObject, o pods.Object) {
 	data, err := json.Marshal(map[string]any{"data": pods.Names(o.Object)})
 	if err != nil {
 		panic(err) // strings always have an encoding

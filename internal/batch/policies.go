@@ -15,11 +15,11 @@ import (
 
 // Policies are evaluated on the present state where possible: a pod that failed still counts as
 // failed after a restart of the manager. Events that leave no trace in the state, an eviction and a
-// change of the spec, are recorded as occurrences when they are seen.
+// change of the spec, are recorded when they are seen.
 
-// occurrence is an event to which policies react. Its task is wholeJob if it concerns no single
+// jobEvent is an event to which policies react. Its task is wholeJob if it concerns no single
 // task, and its index is wholeTask if it concerns no single pod.
-type occurrence struct {
+type jobEvent struct {
 	event       bus.Event
 	task, index int32
 	exit        int32 // exit code of a failed pod
@@ -30,18 +30,18 @@ const (
 	wholeTask = -1
 )
 
-// deferred is the reaction of a policy with a timeout, which happens only if the cause persists
+// delayedPolicy is the reaction of a policy with a timeout, which happens only if the cause persists
 // until due.
-type deferred struct {
-	occurrence
+type delayedPolicy struct {
+	jobEvent
 	policy *api.LifecyclePolicy
 	due    time.Time
 }
 
 // policies is the in-memory state of a job's policies. It is nil for a job without policies.
 type policies struct {
-	seen     []occurrence // since the last turn
-	deferred []deferred
+	seen     []jobEvent // since the last turn
+	deferred []delayedPolicy
 	// waiting means that some policy reacts to pods that wait. In that case since is when the job
 	// began to wait, gone is when each lost pod was deleted, by task and index, acted is when a
 	// policy last acted on a pod that waits, and look is when the next pod may have waited for long
@@ -53,8 +53,8 @@ type policies struct {
 	look    time.Time
 	// restarts means that some policy reacts to restarts of containers.
 	restarts bool
-	// target is the occurrence to which the current policy action belongs.
-	target occurrence
+	// target is the event to which the current policy action belongs.
+	target jobEvent
 }
 
 func newPolicies(job *api.Job, now time.Time) *policies {
@@ -78,8 +78,8 @@ func newPolicies(job *api.Job, now time.Time) *policies {
 	return p
 }
 
-// occurred records an occurrence that leaves no trace in the state.
-func (r *record) occurred(o occurrence) {
+// occurred records an event that leaves no trace in the state.
+func (r *record) occurred(o jobEvent) {
 	if r.policies != nil {
 		r.policies.seen = append(r.policies.seen, o)
 	}
@@ -87,12 +87,12 @@ func (r *record) occurred(o occurrence) {
 
 // evicted records that another client removed a pod. If the pod failed because of the eviction and
 // no policy covers evictions, it counts as failed. A pod that a node refused before it started is
-// simply replaced, without an occurrence.
+// simply replaced, without an event.
 func (r *record) evicted(ti int, i int32, p *corev1.Pod, was podset.State) {
 	if r.policies == nil || i >= r.tasks[ti].Replicas || was != podset.Running && cluster.RefusedByNode(p) {
 		return
 	}
-	o := occurrence{event: bus.PodEvictedEvent, task: int32(ti), index: i}
+	o := jobEvent{event: bus.PodEvictedEvent, task: int32(ti), index: i}
 	if p.Status.Phase == corev1.PodFailed && r.policyOn(o) == nil {
 		o.event, o.exit = bus.PodFailedEvent, codeOf(p)
 	}
@@ -114,14 +114,14 @@ func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 		return "", lifecycle.Cause{}
 	}
 	now := c.Clock.Now()
-	all := append(r.occurrences(), seen...)
+	all := append(r.presentEvents(), seen...)
 	if p.waiting {
 		if !p.look.After(now) {
 			all = append(all, c.waitedTooLong(r, now)...)
 		}
 		c.loop.WakeAfter(r.key, p.look.Sub(now))
 	}
-	p.keep(func(d *deferred) bool { return r.persists(d.occurrence) })
+	p.keep(func(d *delayedPolicy) bool { return r.persists(d.jobEvent) })
 	for _, o := range all {
 		policy := r.policyOn(o)
 		switch {
@@ -129,12 +129,12 @@ func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 		case policy.Timeout == nil || policy.Timeout.Duration <= 0 || o.event == bus.PodPendingEvent:
 			return c.act(r, o, policy)
 		default:
-			p.postpone(deferred{o, policy, now.Add(policy.Timeout.Duration)})
+			p.postpone(delayedPolicy{o, policy, now.Add(policy.Timeout.Duration)})
 		}
 	}
 	for _, d := range p.deferred {
 		if !d.due.After(now) {
-			return c.act(r, d.occurrence, d.policy)
+			return c.act(r, d.jobEvent, d.policy)
 		}
 		c.loop.WakeAfter(r.key, d.due.Sub(now))
 	}
@@ -143,7 +143,7 @@ func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 
 // act returns the policy's action. Other deferred reactions are dropped, because the action may
 // cure their causes.
-func (c *Controller) act(r *record, o occurrence, policy *api.LifecyclePolicy) (bus.Action, lifecycle.Cause) {
+func (c *Controller) act(r *record, o jobEvent, policy *api.LifecyclePolicy) (bus.Action, lifecycle.Cause) {
 	p := r.policies
 	p.target, p.deferred = o, nil
 	if o.event == bus.PodPendingEvent { // every pod begins to wait anew
@@ -156,16 +156,16 @@ func (c *Controller) act(r *record, o occurrence, policy *api.LifecyclePolicy) (
 	return policy.Action, cause
 }
 
-func (p *policies) postpone(d deferred) {
+func (p *policies) postpone(d delayedPolicy) {
 	for _, have := range p.deferred {
-		if have.occurrence == d.occurrence {
+		if have.jobEvent == d.jobEvent {
 			return
 		}
 	}
 	p.deferred = append(p.deferred, d)
 }
 
-func (p *policies) keep(wanted func(*deferred) bool) {
+func (p *policies) keep(wanted func(*delayedPolicy) bool) {
 	kept := p.deferred[:0]
 	for i := range p.deferred {
 		if wanted(&p.deferred[i]) {
@@ -175,7 +175,7 @@ func (p *policies) keep(wanted func(*deferred) bool) {
 	p.deferred = kept
 }
 
-func (r *record) policyOn(o occurrence) *api.LifecyclePolicy {
+func (r *record) policyOn(o jobEvent) *api.LifecyclePolicy {
 	var own api.LifecyclePolicies
 	if o.task != wholeJob {
 		own = r.job.Spec.Tasks[o.task].Policies
@@ -183,30 +183,30 @@ func (r *record) policyOn(o occurrence) *api.LifecyclePolicy {
 	return lifecycle.React(own, r.job.Spec.Policies, o.event, o.exit)
 }
 
-// occurrences returns the occurrences that the present state of the pods shows. Completion of a
+// presentEvents returns the events that the present state of the pods shows. Completion of a
 // task comes first, because the action it causes may make other pods fail.
-func (r *record) occurrences() []occurrence {
-	var out []occurrence
+func (r *record) presentEvents() []jobEvent {
+	var out []jobEvent
 	for ti, t := range r.tasks {
 		if t.Replicas > 0 && t.Counts[podset.Succeeded] >= t.Replicas {
-			out = append(out, occurrence{event: bus.TaskCompletedEvent, task: int32(ti), index: wholeTask})
+			out = append(out, jobEvent{event: bus.TaskCompletedEvent, task: int32(ti), index: wholeTask})
 		}
 	}
 	for ti, t := range r.tasks {
 		if r.policies.restarts && t.restarts() > 0 && t.restarts() >= r.job.Spec.Tasks[ti].Retries() {
-			out = append(out, occurrence{event: bus.TaskFailedEvent, task: int32(ti), index: wholeTask})
+			out = append(out, jobEvent{event: bus.TaskFailedEvent, task: int32(ti), index: wholeTask})
 		}
 		if t.Counts[podset.Failed] == 0 {
 			continue
 		}
 		for i, slot := range t.Slots() {
 			if slot.State() == podset.Failed {
-				out = append(out, occurrence{bus.PodFailedEvent, int32(ti), int32(i), slot.Code})
+				out = append(out, jobEvent{bus.PodFailedEvent, int32(ti), int32(i), slot.Code})
 			}
 		}
 	}
 	if r.broken() {
-		out = append(out, occurrence{event: bus.JobUnknownEvent, task: wholeJob, index: wholeTask})
+		out = append(out, jobEvent{event: bus.JobUnknownEvent, task: wholeJob, index: wholeTask})
 	}
 	return out
 }
@@ -230,7 +230,7 @@ func (t *task) restarts() int32 {
 }
 
 // persists reports whether the cause of a deferred reaction still exists.
-func (r *record) persists(o occurrence) bool {
+func (r *record) persists(o jobEvent) bool {
 	if o.task == wholeJob {
 		return o.event != bus.JobUnknownEvent || r.broken()
 	}
@@ -255,11 +255,11 @@ func (r *record) persists(o occurrence) bool {
 // waitedTooLong returns the first pod, existing or missing, that has not run for as long as a
 // policy allows. If there is none, it sets look to the earliest time at which a pod can have waited
 // for long enough.
-func (c *Controller) waitedTooLong(r *record, now time.Time) []occurrence {
+func (c *Controller) waitedTooLong(r *record, now time.Time) []jobEvent {
 	p := r.policies
 	next := time.Time{}
 	for ti, t := range r.tasks {
-		o := occurrence{event: bus.PodPendingEvent, task: int32(ti), index: wholeTask}
+		o := jobEvent{event: bus.PodPendingEvent, task: int32(ti), index: wholeTask}
 		policy := r.policyOn(o)
 		if policy == nil {
 			continue
@@ -281,7 +281,7 @@ func (c *Controller) waitedTooLong(r *record, now time.Time) []occurrence {
 			}
 			if !since.Add(limit).After(now) {
 				o.index = int32(i)
-				return []occurrence{o}
+				return []jobEvent{o}
 			}
 			oldest = earlier(oldest, since)
 		}
@@ -293,8 +293,8 @@ func (c *Controller) waitedTooLong(r *record, now time.Time) []occurrence {
 	return nil
 }
 
-// describe returns a description of the occurrence for users.
-func (r *record) describe(o occurrence) string {
+// describe returns a description of the event for users.
+func (r *record) describe(o jobEvent) string {
 	name := ""
 	if o.task != wholeJob {
 		name = "task " + r.tasks[o.task].pods.Name

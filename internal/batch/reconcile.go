@@ -144,9 +144,9 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		r.policies = newPolicies(job, c.Clock.Now())
 		r.statuses = controlloop.Backoff{}
 		r.statusSince, r.lost, r.expired = time.Time{}, false, false
-		r.told.Store(nil)
+		r.lastStatus.Store(nil)
 		r.compared, r.conflicted = job.ResourceVersion, ""
-		r.objects = map[string]*ensured{}
+		r.objects = map[string]*ownedObject{}
 		r.resumed = r.status.State.Phase != "" || job.CreationTimestamp.Time.Before(c.began)
 	}
 	c.takeStatus(r, job)
@@ -174,7 +174,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		// The request at the scheduler may differ from the present need.
 		c.resubmit(r)
 		if changed {
-			r.occurred(occurrence{event: bus.JobUpdatedEvent, task: wholeJob, index: wholeTask})
+			r.occurred(jobEvent{event: bus.JobUpdatedEvent, task: wholeJob, index: wholeTask})
 		}
 	}
 	return true

@@ -27,7 +27,7 @@ func TestACommandWaitsForAConflict(t *testing.T) {
 		}
 		var ended []bool
 		command := &bus.Command{ObjectMeta: metav1.ObjectMeta{UID: "command"}, Action: bus.AbortJobAction}
-		w.c.takeOrder(w.record(), &order{command: command, job: w.job.UID, ended: func(done bool) { ended = append(ended, done) }})
+		w.c.takeOrder(w.record(), &pendingCommand{command: command, job: w.job.UID, ended: func(done bool) { ended = append(ended, done) }})
 		w.settle()
 		if len(ended) != 0 || len(w.Server) != 2 {
 			t.Fatalf("before the status can be written, the Command has ended %v and %d pods are left", ended, len(w.Server))
@@ -52,12 +52,12 @@ func TestTheNextRunBeginsWhenItsStatusCanBeWritten(t *testing.T) {
 		w.all(corev1.PodRunning)
 		w.settle()
 		restart := &bus.Command{ObjectMeta: metav1.ObjectMeta{UID: "command"}, Action: bus.RestartJobAction}
-		w.c.takeOrder(w.record(), &order{command: restart, job: w.job.UID, ended: func(bool) {}})
+		w.c.takeOrder(w.record(), &pendingCommand{command: restart, job: w.job.UID, ended: func(bool) {}})
 		w.turn()
 		if w.phase() != api.Restarting {
 			t.Fatalf("the job is %s", w.phase())
 		}
-		w.record().statusConflict(w.record().told.Load())
+		w.record().statusConflict(w.record().lastStatus.Load())
 		w.record().conflicted = w.job.ResourceVersion
 		for range 200 {
 			w.turn()

@@ -56,20 +56,20 @@ type record struct {
 	// ignored lists plugin arguments that the plugins do not know.
 	ignored string
 
-	status   api.JobStatus // as last handed to the writer, or read at the start
-	lost     bool          // the status could not be written, or another client overwrote it
-	told     atomic.Pointer[told]
-	compared string // resource version of the job whose status was last compared with status
+	status     api.JobStatus // as last handed to the writer, or read at the start
+	lost       bool          // the status could not be written, or another client overwrote it
+	lastStatus atomic.Pointer[statusWrite]
+	compared   string // resource version of the job whose status was last compared with status
 	// conflicted is the resource version from which the last status was made, if its write met a
 	// conflict.
 	conflicted string
 	// statusSince is when a difference that can wait was first noticed; zero if there is none.
 	statusSince time.Time
-	statusSeen  tally     // counts at the last comparison
+	statusSeen  podCounts // counts at the last comparison
 	statusMoved time.Time // when the counts last changed
 	expired     bool      // the deletion of the job has been requested
 
-	order    *order // a Command to the job, until it is carried out and recorded in the status
+	order    *pendingCommand // a Command to the job, until it is carried out and recorded in the status
 	policies *policies
 
 	pods  podset.Set
@@ -78,7 +78,7 @@ type record struct {
 
 	// objects are the plugins' objects that have been written or are being written, by type and
 	// name.
-	objects map[string]*ensured
+	objects map[string]*ownedObject
 	// dependent means that some task waits for other tasks.
 	dependent bool
 	changed   bool // the job's size has changed since the objects were last compared

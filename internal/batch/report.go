@@ -76,8 +76,8 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 	job.Status = next
 	uid, restarts := r.uid, r.recording
 	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "job-status"}
-	t := &told{from: job.ResourceVersion}
-	r.told.Store(t)
+	t := &statusWrite{from: job.ResourceVersion}
+	r.lastStatus.Store(t)
 	c.Writer.Status(m, &job, next.State.Phase.Finished() || restarts, func(o apiwriter.Object, err error) {
 		c.statusEnded(r, t, o)
 		switch {
@@ -313,12 +313,12 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-type tally struct {
+type podCounts struct {
 	pending, running, succeeded, failed, terminating, unknown, minAvailable int32
 }
 
-func countsOf(s *api.JobStatus) tally {
-	return tally{s.Pending, s.Running, s.Succeeded, s.Failed, s.Terminating, s.Unknown, s.MinAvailable}
+func countsOf(s *api.JobStatus) podCounts {
+	return podCounts{s.Pending, s.Running, s.Succeeded, s.Failed, s.Terminating, s.Unknown, s.MinAvailable}
 }
 
 // sameConditions compares conditions. For a quiet job, the entry for the phase Pending does not

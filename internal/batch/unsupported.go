@@ -1,9 +1,11 @@
 package batch
 
 import (
+	"slices"
 	"strings"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
@@ -30,6 +32,9 @@ var notSupported = []struct {
 		p := t.PartitionPolicy
 		return p != nil && p.NetworkTopology != nil && !hard(p.NetworkTopology)
 	})},
+	// Policies apply only to jobs that are not suspended.
+	{false, "spec.policies[].action ResumeJob", func(s *api.JobSpec) bool { return resumes(s.Policies) }},
+	{false, "spec.tasks[].policies[].action ResumeJob", anyTask(func(t *api.TaskSpec) bool { return resumes(t.Policies) })},
 	{true, "spec.networkTopology", func(s *api.JobSpec) bool { return hard(s.NetworkTopology) }},
 	{false, "spec.networkTopology", func(s *api.JobSpec) bool { return s.NetworkTopology != nil && !hard(s.NetworkTopology) }},
 }
@@ -62,6 +67,10 @@ func anyTask(used func(*api.TaskSpec) bool) func(*api.JobSpec) bool {
 		}
 		return false
 	}
+}
+
+func resumes(list []api.LifecyclePolicy) bool {
+	return slices.ContainsFunc(list, func(p api.LifecyclePolicy) bool { return p.Action == bus.ResumeJobAction })
 }
 
 func hard(n *scheduling.NetworkTopologySpec) bool {

@@ -32,11 +32,11 @@ var shared = []string{
 	// The writer's queues and limits.
 	"internal/apiwriter.",
 	// Plans, locks, caches and slots of all jobs or workflows.
-	"internal/podset/plan.(*Cache)", "internal/batch.(*keyring)", "internal/workflow/locks.",
+	"internal/podset/plan.(*Cache)", "internal/batch.(*sshKeys)", "internal/workflow/locks.",
 	"internal/workflow/controller.(*lockKeeper)", "internal/workflow/controller.(*caches)",
-	"internal/workflow/controller.(*slots)", "internal/workflow/controller.(*samples)",
+	"internal/workflow/controller.(*statusSlots)", "internal/workflow/controller.(*workflowMetrics)",
 	"internal/workflow/controller.(*takeover)",
-	"internal/workflow/controller.(*awaited)", "internal/workflow/controller.(*former)",
+	"internal/workflow/controller.(*templateWaiters)", "internal/workflow/controller.(*releasedWorkflows)",
 	"internal/workflow/controller.(*estimates)",
 	// State shared by applications.
 	"internal/application/deploy.(*StartLimiter)", "internal/application/objects.(*ManagedObjects)", "internal/application/objects.(*Watches)",

@@ -52,7 +52,7 @@ type Config struct {
 // Controller schedules pods that Lockstep does not create.
 type Controller struct {
 	cfg  Config
-	loop *controlloop.Loop[key, unit]
+	loop *controlloop.Loop[key, groupState]
 
 	mu        sync.Mutex                         // guards the records of loop, too
 	binding   map[types.NamespacedName]types.UID // pods that are placed and not yet seen bound
@@ -81,10 +81,10 @@ func (k key) String() string {
 	return "podgroup/" + k.name.String()
 }
 
-// unit is the in-memory state of one key.
-type unit struct {
+// groupState is the in-memory state of one key.
+type groupState struct {
 	gang    *scheduler.Gang // as last submitted; nil if nothing is requested
-	waiting *wait           // last reason given by the scheduler or by the check of the members
+	waiting *waitReason           // last reason given by the scheduler or by the check of the members
 	since   time.Time       // when it began to wait, or zero
 	// written is the PodGroup as last written, or as being written, until the informer has caught
 	// up.
@@ -135,7 +135,7 @@ func New(cfg Config) (*Controller, error) {
 		reports:   map[types.NamespacedName]*podReport{},
 		templates: newTemplates(),
 	}
-	c.loop = controlloop.New[key, unit](controlloop.Config[key]{
+	c.loop = controlloop.New[key, groupState](controlloop.Config[key]{
 		Name: "podgroups", Workers: 1, Turn: c.reconcile, Guard: cfg.Guard, Panicked: c.panicked, Clock: cfg.Clock,
 		RetryMin: 100 * time.Millisecond, RetryMax: time.Minute,
 	})
@@ -215,17 +215,17 @@ func (c *Controller) reconcile(k key) {
 	}
 	u := c.loop.Get(k)
 	if u == nil {
-		u = &unit{}
+		u = &groupState{}
 		c.loop.Put(k, u)
 	}
 
 	// 2. What does the group need, and can it be requested?
-	var r request
+	var r gangRequest
 	switch {
 	case k.pod:
 		r = ask(1, nil, m, c.templates.of)
 	case pg == nil:
-		r = request{missing: fmt.Sprintf("PodGroup %q does not exist", k.name.Name), reason: schedulingv1beta1.ReasonNotEnoughTasks}
+		r = gangRequest{missing: fmt.Sprintf("PodGroup %q does not exist", k.name.Name), reason: schedulingv1beta1.ReasonNotEnoughTasks}
 		if fault := c.cfg.Informers.PodGroups.Malformed(k.name.Namespace, k.name.Name); fault != nil {
 			r.missing = fault.Error()
 		}
@@ -235,7 +235,7 @@ func (c *Controller) reconcile(k key) {
 	switch {
 	case r.missing != "":
 		c.withdraw(k)
-		c.waits(u, &wait{reason: r.reason, message: r.missing, forPods: true})
+		c.waits(u, &waitReason{reason: r.reason, message: r.missing, forPods: true})
 	case len(m.waiting) == 0:
 		c.withdraw(k)
 		c.loop.Succeeded(k)
@@ -298,7 +298,7 @@ func (c *Controller) forgetPod(p *corev1.Pod) {
 }
 
 // gang returns the gang to request from the scheduler.
-func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r request) *scheduler.Gang {
+func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r gangRequest) *scheduler.Gang {
 	first := m.waiting[0]
 	g := &scheduler.Gang{
 		Key: k.String(), Created: first.CreationTimestamp.Time, MinMember: r.minMember, Demands: r.demands, Owner: (*owner)(c),
@@ -323,7 +323,7 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r re
 }
 
 // submit submits a gang to the scheduler unless it equals the last one submitted.
-func (c *Controller) submit(k key, u *unit, g *scheduler.Gang) {
+func (c *Controller) submit(k key, u *groupState, g *scheduler.Gang) {
 	if u.gang != nil && sameGang(u.gang, g) {
 		return
 	}
@@ -347,7 +347,7 @@ func (c *Controller) withdraw(k key) {
 }
 
 // waits records why a key waits. report writes the reason if it still holds after a delay.
-func (c *Controller) waits(u *unit, w *wait) {
+func (c *Controller) waits(u *groupState, w *waitReason) {
 	if u.since.IsZero() {
 		u.since = c.cfg.Clock.Now()
 	}
@@ -432,7 +432,7 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 	if u == nil || u.gang != g {
 		return
 	}
-	w := &wait{reason: schedulingv1beta1.ReasonNotEnoughResources, message: why.Message}
+	w := &waitReason{reason: schedulingv1beta1.ReasonNotEnoughResources, message: why.Message}
 	if fault := c.cfg.Informers.Queues.Malformed("", g.Queue); fault != nil && why.Code == share.QueueNotFound {
 		w.message = fault.Error()
 	}

@@ -71,8 +71,8 @@ func countMembers(pods []*corev1.Pod, binding func(*corev1.Pod) bool) members {
 // taskOf returns the name of the task that a pod belongs to, for minTaskMember.
 func taskOf(p *corev1.Pod) string { return p.Annotations[batchv1alpha1.TaskSpecKey] }
 
-// request is the request of a group to the scheduler.
-type request struct {
+// gangRequest is the gangRequest of a group to the scheduler.
+type gangRequest struct {
 	minMember int
 	demands   []scheduler.Demand
 	// missing says why the group cannot be requested yet: some of its pods do not exist. reason is
@@ -82,8 +82,8 @@ type request struct {
 
 // ask returns what a group with these members must request to reach its minimum. templates returns
 // the shared template of a pod.
-func ask(minMember int, minTask map[string]int32, m members, templates func(*corev1.Pod) *corev1.Pod) request {
-	var r request
+func ask(minMember int, minTask map[string]int32, m members, templates func(*corev1.Pod) *corev1.Pod) gangRequest {
+	var r gangRequest
 	r.minMember = max(0, minMember-m.total)
 	if len(m.waiting) < r.minMember {
 		r.missing, r.reason = "fewer pods exist than minMember", schedulingv1beta1.ReasonNotEnoughTasks
@@ -121,7 +121,7 @@ func ask(minMember int, minTask map[string]int32, m members, templates func(*cor
 			}
 		}
 		if need > 0 {
-			return request{missing: "fewer pods of task " + task + " exist than minTaskMember", reason: schedulingv1beta1.ReasonNotEnoughPodsOfTask}
+			return gangRequest{missing: "fewer pods of task " + task + " exist than minTaskMember", reason: schedulingv1beta1.ReasonNotEnoughPodsOfTask}
 		}
 	}
 	r.minMember = max(r.minMember, sum)

@@ -97,12 +97,12 @@ func TestPhases(t *testing.T) {
 	node, none := "n", ""
 	for sentence, tc := range map[string]struct {
 		pods []*corev1.Pod
-		w    *wait
+		w    *waitReason
 		want schedulingv1beta1.PodGroupPhase
 	}{
 		"nothing yet":            {nil, nil, schedulingv1beta1.PodGroupInqueue},
-		"refused by its queue":   {[]*corev1.Pod{member("p", "", none, "")}, &wait{reason: "QueueClosed", byQueue: true}, schedulingv1beta1.PodGroupPending},
-		"no room":                {[]*corev1.Pod{member("p", "", none, "")}, &wait{reason: "NotEnoughResources"}, schedulingv1beta1.PodGroupInqueue},
+		"refused by its queue":   {[]*corev1.Pod{member("p", "", none, "")}, &waitReason{reason: "QueueClosed", byQueue: true}, schedulingv1beta1.PodGroupPending},
+		"no room":                {[]*corev1.Pod{member("p", "", none, "")}, &waitReason{reason: "NotEnoughResources"}, schedulingv1beta1.PodGroupInqueue},
 		"its minimum has nodes":  {[]*corev1.Pod{member("p", "", node, ""), member("q", "", node, "")}, nil, schedulingv1beta1.PodGroupRunning},
 		"fell below its minimum": {[]*corev1.Pod{member("p", "", node, ""), member("q", "", none, "")}, nil, schedulingv1beta1.PodGroupUnknown},
 		"one has succeeded":      {[]*corev1.Pod{member("p", "", node, ""), member("q", "", node, corev1.PodSucceeded)}, nil, schedulingv1beta1.PodGroupRunning},

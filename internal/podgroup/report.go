@@ -15,9 +15,9 @@ import (
 )
 
 // report writes the statuses that are out of date. The caller holds the lock.
-func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m members) {
+func (c *Controller) report(k key, u *groupState, pg *schedulingv1beta1.PodGroup, m members) {
 	now := metav1.NewTime(c.cfg.Clock.Now())
-	var w *wait
+	var w *waitReason
 	if u.waiting != nil {
 		if due := c.cfg.ReportAfter*u.waiting.patience() - now.Sub(u.since); due > 0 {
 			c.loop.WakeAfter(k, due)
@@ -68,7 +68,7 @@ func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m me
 	})
 }
 
-func (c *Controller) statusWritten(k key, u *unit, sent *schedulingv1beta1.PodGroup, obj apiwriter.Object, err error) {
+func (c *Controller) statusWritten(k key, u *groupState, sent *schedulingv1beta1.PodGroup, obj apiwriter.Object, err error) {
 	c.mu.Lock()
 	if u.written == sent { // otherwise a later write is in flight
 		u.underWay = false
@@ -95,7 +95,7 @@ func olderVersion(a, b string) bool {
 }
 
 // told reports whether the PodGroup's condition already gives this reason.
-func told(pg *schedulingv1beta1.PodGroup, w *wait) bool {
+func told(pg *schedulingv1beta1.PodGroup, w *waitReason) bool {
 	for _, old := range pg.Status.Conditions {
 		if old.Type == schedulingv1beta1.PodGroupUnschedulable {
 			return old.Reason == w.reason && old.Message == w.message
@@ -106,7 +106,7 @@ func told(pg *schedulingv1beta1.PodGroup, w *wait) bool {
 
 // reportPod writes the reason why a pod waits into its PodScheduled condition, where people and
 // autoscalers look.
-func (c *Controller) reportPod(k key, p *corev1.Pod, w *wait, now metav1.Time) {
+func (c *Controller) reportPod(k key, p *corev1.Pod, w *waitReason, now metav1.Time) {
 	next := unschedulable(p, w.message, now)
 	if next == nil {
 		return

@@ -44,7 +44,7 @@ func TestNothingIsKeptOfADeletedPod(t *testing.T) {
 	}
 	p := member("p", "", "", corev1.PodPending)
 	c.mu.Lock()
-	c.reportPod(keyOf(p), p, &wait{message: "no room"}, metav1.Now())
+	c.reportPod(keyOf(p), p, &waitReason{message: "no room"}, metav1.Now())
 	c.mu.Unlock()
 	c.forgetPod(p)
 	writer.done(p, nil)

@@ -12,8 +12,8 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
-// wait says why a group or a pod waits.
-type wait struct {
+// waitReason says why a group or a pod waits.
+type waitReason struct {
 	reason  string // reason of a PodGroup's condition
 	message string
 	byQueue bool // its queue does not accept it
@@ -23,7 +23,7 @@ type wait struct {
 // patience returns the multiple of ReportAfter for which a wait may last before it is reported.
 // Missing pods are usually being created, and reporting them would cost one more write for nearly
 // every group.
-func (w *wait) patience() time.Duration {
+func (w *waitReason) patience() time.Duration {
 	if w.forPods {
 		return 5
 	}
@@ -32,7 +32,7 @@ func (w *wait) patience() time.Duration {
 
 // statusOf returns the status that a PodGroup should have. w is the reason for waiting to report,
 // or nil. The result equals the old status if nothing has changed.
-func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *wait, now metav1.Time) schedulingv1beta1.PodGroupStatus {
+func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now metav1.Time) schedulingv1beta1.PodGroupStatus {
 	s := *pg.Status.DeepCopy()
 	s.Running, s.Succeeded, s.Failed = int32(m.running), int32(m.ended.succeeded), int32(m.ended.failed)
 

@@ -119,27 +119,27 @@ func (cfg *Config) complete() error {
 // handlers; call Resume when the informers have synced, and then Run.
 type Controller struct {
 	Config
-	loop    *controlloop.Loop[types.NamespacedName, record]
-	plans   *plan.Cache
-	pods    podset.Config
-	slots   slots
-	locks   *lockKeeper
-	caches  caches
-	metrics *metrics
-	samples samples
-	past    estimates
-	known   engine.Known
-	former  former
-	taken   takeover
-	lookups *podLookups
+	loop     *controlloop.Loop[types.NamespacedName, record]
+	plans    *plan.Cache
+	pods     podset.Config
+	slots    statusSlots
+	locks    *lockKeeper
+	caches   caches
+	metrics  *metrics
+	samples  workflowMetrics
+	past     estimates
+	known    engine.Known
+	released releasedWorkflows
+	taken    takeover
+	lookups  *podLookups
 	// repositories reads the ConfigMaps of artifact repositories that are not watched.
 	repositories *repositoryReads
 	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
 	// epoch counts the calls of Lapsed.
 	epoch atomic.Uint64
-	// awaited are the malformed templates that workflows wait for.
-	awaited awaited
+	// templateWaiters are the malformed templates that workflows wait for.
+	templateWaiters templateWaiters
 	// writeSeq numbers the status writes.
 	writeSeq atomic.Uint64
 }
@@ -181,7 +181,7 @@ func (c *Controller) watch() {
 	wake := func(w *wf.Workflow) { c.loop.Wake(informer.KeyOf(w)) }
 	c.Informers.Workflows.Handle(informer.Handler[*wf.Workflow]{
 		Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) },
-		Deleted: func(w *wf.Workflow) { c.former.gone(w.UID); wake(w) },
+		Deleted: func(w *wf.Workflow) { c.released.gone(w.UID); wake(w) },
 	})
 	c.Informers.Pods.Follow(func(p *corev1.Pod) { c.podSeen(p, false) }, func(p *corev1.Pod) { c.podSeen(p, true) })
 	c.Informers.TaskResults.Follow(c.resultSeen, nil)

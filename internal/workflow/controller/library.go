@@ -21,15 +21,15 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// library gives the workflows of one namespace access to the templates and ConfigMaps that they may
+// templateLibrary gives the workflows of one namespace access to the templates and ConfigMaps that they may
 // refer to.
-type library struct {
+type templateLibrary struct {
 	c         *Controller
 	namespace string
 }
 
 // Spec implements engine.Library.
-func (l library) Spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
+func (l templateLibrary) Spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
 	if cluster {
 		t, found := l.c.Informers.ClusterWorkflowTemplates.Get("", name)
 		if !found {
@@ -45,7 +45,7 @@ func (l library) Spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
 }
 
 // Malformed returns the error that explains why an existing template cannot be decoded, or nil.
-func (l library) Malformed(cluster bool, name string) error {
+func (l templateLibrary) Malformed(cluster bool, name string) error {
 	fault := l.c.templateFault(cluster, l.namespace, name)
 	if fault == nil {
 		return nil
@@ -54,7 +54,7 @@ func (l library) Malformed(cluster bool, name string) error {
 }
 
 // ConfigMapKey implements engine.Library.
-func (l library) ConfigMapKey(name, key string) (string, bool) {
+func (l templateLibrary) ConfigMapKey(name, key string) (string, bool) {
 	cm, found := l.c.Informers.ConfigMaps.Get(l.namespace, name)
 	if !found {
 		return "", false
@@ -102,7 +102,7 @@ func (r *record) keepWithLeader() {
 func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 	m, base := w.Spec.WorkflowMetadata, &wf.WorkflowSpec{}
 	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
-		if spec, found := (library{c, w.Namespace}).Spec(ref.ClusterScope, ref.Name); found {
+		if spec, found := (templateLibrary{c, w.Namespace}).Spec(ref.ClusterScope, ref.Name); found {
 			base = spec
 		}
 	}

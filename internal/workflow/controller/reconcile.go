@@ -27,7 +27,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		c.abandon(r, exists && w.UID == r.uid)
 		c.drop(key, r)
 	}
-	if mine && c.loop.Get(key) == nil && !(c.taken.settled(w) && c.former.settled(w)) {
+	if mine && c.loop.Get(key) == nil && !(c.taken.settled(w) && c.released.settled(w)) {
 		return // a watch event or an answer from the server wakes the key again
 	}
 	r := c.record(key, mine && !c.atRest(w))
@@ -78,7 +78,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	c.deleteAgain(r)
 	c.collect(r)
 	if r.finished() {
-		c.former.ended(r, w)
+		c.released.ended(r, w)
 		c.drop(key, r)
 	}
 }
@@ -131,7 +131,7 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 		return
 	}
 	if elsewhere {
-		c.former.left(r)
+		c.released.left(r)
 	}
 	c.locks.abandon(r.key, r.uid, elsewhere)
 	c.slots.leave(r)
@@ -171,7 +171,7 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 			c.withdraw(r)
 			r.run, r.next = nil, statusChanges{}
 		}
-	case r.run == nil && !w.Status.Phase.Completed() && c.awaits(w):
+	case r.run == nil && !w.Status.Phase.Completed() && c.waitsForTemplate(w):
 		r.object = nil // the next version counts as the first
 	case r.run == nil && !w.Status.Phase.Completed():
 		c.begin(r, w, !first)
@@ -221,7 +221,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	if retried || prepared {
 		own.Status.PersistentVolumeClaims = nil
 	}
-	r.run = engine.New(&own, engine.Config{Library: library{c, w.Namespace}, Transient: transient, Evaluate: c.evaluate(r), Known: &c.known})
+	r.run = engine.New(&own, engine.Config{Library: templateLibrary{c, w.Namespace}, Transient: transient, Evaluate: c.evaluate(r), Known: &c.known})
 	if !own.Status.Phase.Completed() {
 		c.resumePods(r, &own, retried, prepared, since)
 		if err := c.prepareMetadata(r, w); err != nil && !r.evaluations.interrupted {

@@ -116,7 +116,7 @@ func (c *Controller) report(r *record) {
 
 // answeredLate takes in the answer to the last write of a released workflow.
 func (c *Controller) answeredLate(key types.NamespacedName, uid types.UID, id uint64, version string) {
-	if c.former.answered(uid, id, version) {
+	if c.released.answered(uid, id, version) {
 		c.loop.Wake(key)
 	}
 }

@@ -25,10 +25,10 @@ func TestWorkflowsDoNotWaitForADeletedTemplate(t *testing.T) {
 	if n := d.loop.Depth(); n != 0 {
 		t.Errorf("%d workflows are woken although the template is malformed", n)
 	}
-	d.awaited.add(types.NamespacedName{Namespace: "ns", Name: "deleted"}, types.NamespacedName{Namespace: "ns", Name: "other"})
-	d.awaited.add(types.NamespacedName{Name: "deleted"}, types.NamespacedName{Namespace: "ns", Name: "third"})
+	d.templateWaiters.add(types.NamespacedName{Namespace: "ns", Name: "deleted"}, types.NamespacedName{Namespace: "ns", Name: "other"})
+	d.templateWaiters.add(types.NamespacedName{Name: "deleted"}, types.NamespacedName{Namespace: "ns", Name: "third"})
 	d.sweep()
-	if n := d.loop.Depth(); n != 2 || len(d.awaited.by) != 1 {
-		t.Errorf("%d workflows are woken, want 2; others wait for %v", n, d.awaited.by)
+	if n := d.loop.Depth(); n != 2 || len(d.templateWaiters.by) != 1 {
+		t.Errorf("%d workflows are woken, want 2; others wait for %v", n, d.templateWaiters.by)
 	}
 }

@@ -15,7 +15,7 @@ func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(slotsLeast, 8).Draw(t, "most")
 		var lag time.Duration
-		var s slots
+		var s statusSlots
 		woken := map[types.NamespacedName]bool{}
 		s.init(most, func() time.Duration { return lag }, func(k types.NamespacedName) { woken[k] = true })
 		records := make([]*record, rapid.IntRange(1, 20).Draw(t, "records"))
@@ -67,7 +67,7 @@ func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 // TestWritesThatAreNotCarriedOutKeepNoSlots checks that other workflows get slots after workflows
 // whose statuses the server does not accept held all of them.
 func TestWritesThatAreNotCarriedOutKeepNoSlots(t *testing.T) {
-	var s slots
+	var s statusSlots
 	var woken []string
 	s.init(2, func() time.Duration { return 0 }, func(k types.NamespacedName) { woken = append(woken, k.Name) })
 	of := func(name string) *record { return &record{key: types.NamespacedName{Name: name}} }

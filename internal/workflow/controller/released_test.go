@@ -12,7 +12,7 @@ func TestAWorkflowIsTakenUpAgainAsItWasLeft(t *testing.T) {
 	at := func(version string) *wf.Workflow {
 		return &wf.Workflow{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: version}}
 	}
-	var f former
+	var f releasedWorkflows
 	f.left(&record{uid: "u", version: "5"}) // nothing was written
 	if !f.settled(at("4")) {
 		t.Error("one that was only looked at is not taken up")

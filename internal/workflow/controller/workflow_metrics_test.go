@@ -39,7 +39,7 @@ func TestMetricsThatContradictOthersAreDropped(t *testing.T) {
 		"a bound as a label":            {counter("m", "x"), engine.Sample{Name: "n", Kind: engine.MetricHistogram, Labels: []wf.MetricLabel{{Key: "le"}}}, "label le", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var s samples
+			var s workflowMetrics
 			s.init()
 			registry := prometheus.NewRegistry()
 			registry.MustRegister(&s)
@@ -62,7 +62,7 @@ func TestMetricsThatContradictOthersAreDropped(t *testing.T) {
 func TestSamplesOfAnEarlierControllerAreUnregistered(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	for range 2 {
-		var s samples
+		var s workflowMetrics
 		s.init()
 		registry.MustRegister(&s)
 		if err := s.take("w", []engine.Sample{{Name: "m", Kind: engine.MetricGauge, Since: time.Unix(1, 0)}}); err != nil {

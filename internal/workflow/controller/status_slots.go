@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// slots bounds how many non-urgent status writes are in flight. A status that has no slot yet
-// absorbs later changes, or turns out to be unnecessary. The number of slots falls as the server's
+// statusSlots bounds how many non-urgent status writes are in flight. A status that has no slot yet
+// absorbs later changes, or turns out to be unnecessary. The number of statusSlots falls as the server's
 // latency rises: when thousands of workflows are submitted at once, the status of most of them is
 // first written when they end, and the server's time goes to their pods.
-type slots struct {
+type statusSlots struct {
 	mu      sync.Mutex
 	most    int
 	lag     func() time.Duration // latency of writes that cannot wait
@@ -35,14 +35,14 @@ const (
 	slotsLeast = 2
 )
 
-func (s *slots) init(most int, lag func() time.Duration, wake func(types.NamespacedName)) {
+func (s *statusSlots) init(most int, lag func() time.Duration, wake func(types.NamespacedName)) {
 	s.most, s.lag, s.wake = most, lag, wake
 	s.holds, s.waiting = map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
 	s.seen, s.stuck = map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
 }
 
 // free reports whether a slot is available. The caller holds mu.
-func (s *slots) free() bool {
+func (s *statusSlots) free() bool {
 	n := s.most
 	if lag := s.lag(); lag > lagQuick {
 		share := float64(lagQuick) / float64(lag)
@@ -53,7 +53,7 @@ func (s *slots) free() bool {
 
 // enter reports whether the record may write its status now. If not, its key is woken when a slot
 // becomes available.
-func (s *slots) enter(r *record) bool {
+func (s *statusSlots) enter(r *record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -71,7 +71,7 @@ func (s *slots) enter(r *record) bool {
 
 // leave releases the record's slot, if it has one, and passes free slots to the next keys in line.
 // Keys wait only while other keys hold slots, so no key waits for ever.
-func (s *slots) leave(r *record) {
+func (s *statusSlots) leave(r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiting, r.key)
@@ -86,7 +86,7 @@ func (s *slots) leave(r *record) {
 
 // sweep takes the slots from keys that already held them at the previous sweep: their writes may be
 // pending for as long as the server does not carry them out.
-func (s *slots) sweep() {
+func (s *statusSlots) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key := range s.holds {
@@ -102,7 +102,7 @@ func (s *slots) sweep() {
 }
 
 // pass gives free slots to the next keys in line. The caller holds mu.
-func (s *slots) pass() {
+func (s *statusSlots) pass() {
 	for len(s.line) > 0 && s.free() {
 		next := s.line[0]
 		s.line = s.line[1:]

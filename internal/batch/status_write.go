@@ -10,10 +10,10 @@ import (
 	"lockstep.dev/lockstep/internal/informer"
 )
 
-// told is the last status that was handed to the writer. The status that the watch shows is this
-// controller's own or older, unless another client has written the job, for example a previous
+// statusWrite is the last status that was handed to the writer. The status that the watch shows is
+// this controller's own or older, unless another client has written the job, for example a previous
 // leader whose write was late. In that case the status is written again.
-type told struct {
+type statusWrite struct {
 	from string // resource version of the job from which the status was made
 	// answered is the resource version that the write produced, or empty after an error. It is nil
 	// while the write is in flight.
@@ -21,19 +21,19 @@ type told struct {
 }
 
 // newer reports whether another client has written the job after this status.
-func (t *told) newer(job *api.Job) bool {
+func (t *statusWrite) newer(job *api.Job) bool {
 	version := t.answered.Load()
 	return version != nil && informer.Older(*version, job.ResourceVersion)
 }
 
 // statusEnded handles the writer's answer to a status write; o is nil after an error.
-func (c *Controller) statusEnded(r *record, t *told, o apiwriter.Object) {
+func (c *Controller) statusEnded(r *record, t *statusWrite, o apiwriter.Object) {
 	version := ""
 	if o != nil {
 		version = o.GetResourceVersion()
 	}
 	t.answered.Store(&version)
-	if job, ok := c.Informers.Jobs.Get(r.key.Namespace, r.key.Name); ok && version != "" && r.told.Load() == t && t.newer(job) {
+	if job, ok := c.Informers.Jobs.Get(r.key.Namespace, r.key.Name); ok && version != "" && r.lastStatus.Load() == t && t.newer(job) {
 		c.loop.Wake(r.key) // the watch has already shown a version newer than this one
 	}
 }
@@ -41,7 +41,7 @@ func (c *Controller) statusEnded(r *record, t *told, o apiwriter.Object) {
 // takeStatus compares the job's status with the last one written, if another client has written the
 // job. If they differ, the status is written again.
 func (c *Controller) takeStatus(r *record, job *api.Job) {
-	t := r.told.Load()
+	t := r.lastStatus.Load()
 	if job.ResourceVersion == r.compared || t != nil && !t.newer(job) {
 		return
 	}
@@ -54,8 +54,8 @@ func (c *Controller) takeStatus(r *record, job *api.Job) {
 
 // statusConflict records that another client wrote the job while the last status was in flight. The
 // status is written again, from the version that the watch shows next.
-func (r *record) statusConflict(t *told) {
-	if r.told.Load() == t {
+func (r *record) statusConflict(t *statusWrite) {
+	if r.lastStatus.Load() == t {
 		r.lost, r.conflicted = true, t.from
 	}
 }

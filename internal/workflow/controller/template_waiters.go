@@ -12,9 +12,9 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// awaited maps malformed templates to the workflows that refer to them. These workflows do not
+// templateWaiters maps malformed templates to the workflows that refer to them. These workflows do not
 // begin before the template can be decoded.
-type awaited struct {
+type templateWaiters struct {
 	mu sync.Mutex
 	by map[types.NamespacedName]map[types.NamespacedName]bool
 }
@@ -40,10 +40,10 @@ func (c *Controller) followTemplates() {
 
 // wakeWaiting wakes the workflows that wait for a template.
 func (c *Controller) wakeWaiting(template types.NamespacedName) {
-	c.awaited.mu.Lock()
-	waiting := c.awaited.by[template]
-	delete(c.awaited.by, template)
-	c.awaited.mu.Unlock()
+	c.templateWaiters.mu.Lock()
+	waiting := c.templateWaiters.by[template]
+	delete(c.templateWaiters.by, template)
+	c.templateWaiters.mu.Unlock()
 	for key := range waiting {
 		c.loop.Wake(key)
 	}
@@ -52,9 +52,9 @@ func (c *Controller) wakeWaiting(template types.NamespacedName) {
 // sweepAwaited wakes the workflows that wait for a template that is not malformed any more. This is
 // for templates that were deleted: no handler is called for an object that is not in the cache.
 func (c *Controller) sweepAwaited() {
-	c.awaited.mu.Lock()
-	templates := slices.Collect(maps.Keys(c.awaited.by))
-	c.awaited.mu.Unlock()
+	c.templateWaiters.mu.Lock()
+	templates := slices.Collect(maps.Keys(c.templateWaiters.by))
+	c.templateWaiters.mu.Unlock()
 	for _, t := range templates {
 		if c.templateFault(t.Namespace == "", t.Namespace, t.Name) == nil {
 			c.wakeWaiting(t)
@@ -62,10 +62,10 @@ func (c *Controller) sweepAwaited() {
 	}
 }
 
-// awaits reports whether a workflow has to wait because a template that it refers to is malformed.
+// waitsForTemplate reports whether a workflow has to wait because a template that it refers to is malformed.
 // If so, it calls Config.Malformed, and registers the workflow to be woken when the template can be
 // decoded.
-func (c *Controller) awaits(w *wf.Workflow) bool {
+func (c *Controller) waitsForTemplate(w *wf.Workflow) bool {
 	var found *malformed.Error
 	seen := map[types.NamespacedName]bool{}
 	var look func(spec *wf.WorkflowSpec)
@@ -79,14 +79,14 @@ func (c *Controller) awaits(w *wf.Workflow) bool {
 		}
 		seen[template] = true
 		if found = c.templateFault(ofCluster, w.Namespace, name); found != nil {
-			c.awaited.add(template, informer.KeyOf(w))
+			c.templateWaiters.add(template, informer.KeyOf(w))
 			// The template may have been repaired before the workflow was added.
 			found = c.templateFault(ofCluster, w.Namespace, name)
 		}
 		if found != nil {
 			return
 		}
-		if spec, there := (library{c, w.Namespace}).Spec(ofCluster, name); there {
+		if spec, there := (templateLibrary{c, w.Namespace}).Spec(ofCluster, name); there {
 			look(spec)
 		}
 	}
@@ -123,7 +123,7 @@ func (c *Controller) awaits(w *wf.Workflow) bool {
 	return true
 }
 
-func (a *awaited) add(template, workflow types.NamespacedName) {
+func (a *templateWaiters) add(template, workflow types.NamespacedName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.by == nil {

@@ -14,12 +14,12 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// samples is the Prometheus collector of the metrics that workflows emit. The metrics of all
+// workflowMetrics is the Prometheus collector of the metrics that workflows emit. The metrics of all
 // workflows share one registry, which serves nothing at all while two of them contradict each
 // other. So a metric that contradicts an earlier one is dropped.
 //
 // At most samplesMax metrics are kept; further ones are dropped too.
-type samples struct {
+type workflowMetrics struct {
 	dropped prometheus.Counter
 
 	mu       sync.Mutex
@@ -50,7 +50,7 @@ const samplesMax = 20_000
 // samplePrefix is the beginning of the names of all metrics that workflows emit.
 const samplePrefix = "argo_workflows_"
 
-func (s *samples) init() {
+func (s *workflowMetrics) init() {
 	s.families = map[string]*family{}
 	s.dropped = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lockstep_workflow_metrics_dropped_total",
@@ -60,7 +60,7 @@ func (s *samples) init() {
 
 // take adds the samples that a workflow emitted. It drops those that cannot be served together with
 // earlier ones, and returns an error for the first of them.
-func (s *samples) take(owner string, list []engine.Sample) (first error) {
+func (s *workflowMetrics) take(owner string, list []engine.Sample) (first error) {
 	if len(list) == 0 {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (s *samples) take(owner string, list []engine.Sample) (first error) {
 }
 
 // find returns the metric of a sample. If there is none, find makes it.
-func (s *samples) find(e *engine.Sample) (*sample, error) {
+func (s *workflowMetrics) find(e *engine.Sample) (*sample, error) {
 	name := samplePrefix + strings.TrimPrefix(e.Name, samplePrefix)
 	f := s.families[name]
 	if f == nil {
@@ -123,7 +123,7 @@ func (s *samples) find(e *engine.Sample) (*sample, error) {
 }
 
 // collides returns an error if a new family would have the name of a part of a histogram.
-func (s *samples) collides(name string, kind engine.MetricKind) error {
+func (s *workflowMetrics) collides(name string, kind engine.MetricKind) error {
 	for _, suffix := range []string{"_count", "_sum", "_bucket"} {
 		other, found := strings.CutSuffix(name, suffix)
 		if f := s.families[other]; found && f != nil && f.kind == engine.MetricHistogram {
@@ -178,7 +178,7 @@ func (m *sample) metric(now time.Time) (prometheus.Metric, error) {
 }
 
 // forget stops the real-time gauges of a workflow.
-func (s *samples) forget(owner string) {
+func (s *workflowMetrics) forget(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.families {
@@ -195,10 +195,10 @@ func (s *samples) forget(owner string) {
 // Describe implements prometheus.Collector. The metrics of workflows are not known beforehand, so
 // it describes only the counter of those that are dropped. A collector that described nothing could
 // not be unregistered.
-func (s *samples) Describe(out chan<- *prometheus.Desc) { s.dropped.Describe(out) }
+func (s *workflowMetrics) Describe(out chan<- *prometheus.Desc) { s.dropped.Describe(out) }
 
 // Collect implements prometheus.Collector.
-func (s *samples) Collect(out chan<- prometheus.Metric) {
+func (s *workflowMetrics) Collect(out chan<- prometheus.Metric) {
 	s.dropped.Collect(out)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,28 @@
+package batch
+
+import (
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+)
+
+func TestFieldsThatAreNotActedOnAreNamed(t *testing.T) {
+	for spec, want := range map[string]string{
+		`{tasks: [{name: a}]}`:                                                        "",
+		`{tasks: [{name: a, topologyPolicy: single-numa-node}]}`:                      "not acted on: spec.tasks[].topologyPolicy",
+		`{policies: [{event: PodEvicted, action: RestartJob}]}`:                       "",
+		`{policies: [{event: PodEvicted, action: ResumeJob}]}`:                        "not acted on: spec.policies[].action ResumeJob",
+		`{tasks: [{name: a, policies: [{event: PodPending, action: ResumeJob}]}]}`:    "not acted on: spec.tasks[].policies[].action ResumeJob",
+		`{networkTopology: {mode: soft}, tasks: [{topologyPolicy: none, name: "a"}]}`: "not acted on: spec.networkTopology",
+	} {
+		var s api.JobSpec
+		if err := yaml.UnmarshalStrict([]byte(spec), &s); err != nil {
+			t.Fatalf("%s: %v", spec, err)
+		}
+		if got, _ := unsupportedFields(&s); got != want {
+			t.Errorf("%s: %q, want %q", spec, got, want)
+		}
+	}
+}
