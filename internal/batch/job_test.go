@@ -75,6 +75,13 @@ func (w *world) begin() {
 			must(informers.Pods.Store().Add(p))
 		}
 	}
+	w.Listed = func(pods []*corev1.Pod, version string) {
+		var list []any
+		for _, p := range pods {
+			list = append(list, p)
+		}
+		must(informers.Pods.Store().Replace(list, version))
+	}
 	w.Restart()
 	w.c, err = New(Config{Informers: informers, Scheduler: w.World, Model: w.World, Writer: w, Clock: w.clock, Window: 2})
 	must(err)

@@ -10,7 +10,7 @@ import (
 
 func TestFieldsThatAreNotActedOnAreNamed(t *testing.T) {
 	for spec, want := range map[string]string{
-		`{tasks: [{name: a}]}`:                                                        "",
+		`{tasks: [{name: a}]}`: "",
 		`{tasks: [{name: a, topologyPolicy: single-numa-node}]}`:                      "not acted on: spec.tasks[].topologyPolicy",
 		`{policies: [{event: PodEvicted, action: RestartJob}]}`:                       "",
 		`{policies: [{event: PodEvicted, action: ResumeJob}]}`:                        "not acted on: spec.policies[].action ResumeJob",

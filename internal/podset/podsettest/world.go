@@ -34,6 +34,8 @@ type World struct {
 	Fail func(format string, args ...any)
 	// Show is called when the watch shows a pod. gone means that the pod was deleted.
 	Show func(p *corev1.Pod, gone bool)
+	// Listed is called with all pods and their version after the watch has begun anew; may be nil.
+	Listed func(pods []*corev1.Pod, version string)
 	// Refuse, if not nil, returns the error with which the server refuses a create, or nil.
 	Refuse func(*corev1.Pod) error
 	// Choose returns a number from 0 to n-1.
@@ -151,6 +153,9 @@ func (w *World) Relist() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Server)) {
 		w.show(w.Server[name], false)
+	}
+	if w.Listed != nil {
+		w.Listed(slices.Collect(maps.Values(w.cache)), w.SeenVersion())
 	}
 	for name, a := range w.assumed { // as Cluster.Expire does
 		if a.confirmed && w.cache[name] == nil {

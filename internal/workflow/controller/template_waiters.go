@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -12,8 +13,12 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// templateWaiters maps malformed templates to the workflows that refer to them. These workflows do not
-// begin before the template can be decoded.
+// missingMax is how long after its creation a workflow waits for a template that the watch has not
+// shown: the template may have been created just before the workflow.
+const missingMax = 3 * time.Second
+
+// templateWaiters maps templates that are malformed, or not seen yet, to the workflows that refer to
+// them. These workflows do not begin before the template can be decoded.
 type templateWaiters struct {
 	mu sync.Mutex
 	by map[types.NamespacedName]map[types.NamespacedName]bool
@@ -62,11 +67,14 @@ func (c *Controller) sweepAwaited() {
 	}
 }
 
-// waitsForTemplate reports whether a workflow has to wait because a template that it refers to is malformed.
-// If so, it calls Config.Malformed, and registers the workflow to be woken when the template can be
-// decoded.
+// waitsForTemplate reports whether a workflow has to wait because a template that it refers to is
+// malformed, or is missing and may still appear. If so, it registers the workflow to be woken when
+// the template can be decoded. It calls Config.Malformed for a malformed template.
 func (c *Controller) waitsForTemplate(w *wf.Workflow) bool {
 	var found *malformed.Error
+	// With a wrong clock, the age may be anything.
+	age := c.Clock.Since(w.CreationTimestamp.Time)
+	isNew, missing := age.Abs() < missingMax, false
 	seen := map[types.NamespacedName]bool{}
 	var look func(spec *wf.WorkflowSpec)
 	refer := func(ofCluster bool, name string) {
@@ -86,7 +94,15 @@ func (c *Controller) waitsForTemplate(w *wf.Workflow) bool {
 		if found != nil {
 			return
 		}
-		if spec, there := (templateLibrary{c, w.Namespace}).Spec(ofCluster, name); there {
+		library := templateLibrary{c, w.Namespace}
+		spec, there := library.Spec(ofCluster, name)
+		if !there && isNew {
+			c.templateWaiters.add(template, informer.KeyOf(w))
+			// The template may have appeared before the workflow was added.
+			spec, there = library.Spec(ofCluster, name)
+			missing = missing || !there
+		}
+		if there {
 			look(spec)
 		}
 	}
@@ -115,7 +131,10 @@ func (c *Controller) waitsForTemplate(w *wf.Workflow) bool {
 	}
 	look(&w.Spec)
 	if found == nil {
-		return false
+		if missing {
+			c.loop.WakeAfter(informer.KeyOf(w), missingMax-age)
+		}
+		return missing
 	}
 	if c.Malformed != nil {
 		c.Malformed(w, found)

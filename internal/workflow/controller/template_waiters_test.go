@@ -2,6 +2,7 @@ package controller
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,5 +31,37 @@ func TestWorkflowsDoNotWaitForADeletedTemplate(t *testing.T) {
 	d.sweep()
 	if n := d.loop.Depth(); n != 2 || len(d.templateWaiters.by) != 1 {
 		t.Errorf("%d workflows are woken, want 2; others wait for %v", n, d.templateWaiters.by)
+	}
+}
+
+// TestAWorkflowWaitsForATemplateCreatedJustBeforeIt checks that a new workflow waits for a template
+// that the watch has not shown yet, but not for long.
+func TestAWorkflowWaitsForATemplateCreatedJustBeforeIt(t *testing.T) {
+	for sentence, appears := range map[string]bool{"the template appears": true, "there is no template": false} {
+		t.Run(sentence, func(t *testing.T) {
+			d := newDesk(t, Config{})
+			d.show("1", "metadata: {creationTimestamp: "+d.clock.Now().UTC().Format(time.RFC3339)+"}\nspec: {workflowTemplateRef: {name: late}}")
+			d.expect()
+			if !appears {
+				d.clock.Step(missingMax)
+				d.loop.Take(d.key)
+				d.expect("workflow-status w")
+				return
+			}
+			template := &wf.WorkflowTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "late", UID: "t", ResourceVersion: "1"}}
+			template.Spec.Entrypoint = "main"
+			template.Spec.Templates = []wf.Template{{Name: "main", Suspend: &wf.SuspendTemplate{}}}
+			if err := d.Informers.WorkflowTemplates.Store().Add(template); err != nil {
+				t.Fatal(err)
+			}
+			d.wakeWaiting(types.NamespacedName{Namespace: "ns", Name: "late"}) // as the informer's handler does
+			if d.loop.Depth() != 1 {
+				t.Fatal("the template does not wake the workflow")
+			}
+			d.loop.Take(d.key)
+			if r := d.loop.Get(d.key); r == nil || r.run == nil {
+				t.Error("the workflow does not run")
+			}
+		})
 	}
 }
