@@ -84,7 +84,7 @@ func (k key) String() string {
 // groupState is the in-memory state of one key.
 type groupState struct {
 	gang    *scheduler.Gang // as last submitted; nil if nothing is requested
-	waiting *waitReason           // last reason given by the scheduler or by the check of the members
+	waiting *waitReason     // last reason given by the scheduler or by the check of the members
 	since   time.Time       // when it began to wait, or zero
 	// written is the PodGroup as last written, or as being written, until the informer has caught
 	// up.
