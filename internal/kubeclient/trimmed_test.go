@@ -22,8 +22,8 @@ import (
 
 // without clears the fields that TrimmedCore drops.
 func without(p *corev1.Pod) {
-	//nolint:staticcheck // SA1019: an old API server may still fill SelfLink in
-	p.ManagedFields, p.SelfLink, p.GenerateName = nil, "", ""
+	//lint:ignore SA1019 an old API server may still fill SelfLink in
+	p.ManagedFields, p.SelfLink, p.GenerateName = nil, "", "" //nolint:staticcheck // likewise
 	s := &p.Spec
 	*s = corev1.PodSpec{
 		NodeName: s.NodeName, SchedulerName: s.SchedulerName, PriorityClassName: s.PriorityClassName, Priority: s.Priority,

@@ -38,8 +38,8 @@ func grown(n int) []byte {
 
 func recurse(n int, pad [64]int) int {
 	pad[n%64] = n
-	//nolint:staticcheck // SA5007: that is what it is for
-	return recurse(n+1, pad) + pad[(n*7)%64]
+	//lint:ignore SA5007 that is what it is for
+	return recurse(n+1, pad) + pad[(n*7)%64] //nolint:staticcheck // likewise
 }
 
 var testTable = Table{
@@ -62,8 +62,8 @@ var testTable = Table{
 	"grow slowly": func(context.Context, []byte) ([]byte, error) {
 		var all [][]byte
 		for {
-			//nolint:staticcheck // SA4010: that is what it is for
-			all = append(all, grown(1<<20))
+			//lint:ignore SA4010 that is what it is for
+			all = append(all, grown(1<<20)) //nolint:staticcheck // likewise
 		}
 	},
 	"hoard": func(_ context.Context, in []byte) ([]byte, error) {
