@@ -1,5 +1,5 @@
-// Package scheme registers every API type that Lockstep reads or writes: its own and those of
-// Kubernetes.
+// Package scheme registers every API type that Lockstep reads or writes: the types in api/ and the
+// types of Kubernetes.
 package scheme
 
 import (

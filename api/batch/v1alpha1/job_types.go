@@ -54,7 +54,7 @@ type JobSpec struct {
 	// +optional
 	Policies LifecyclePolicies `json:"policies,omitempty"`
 	// Plugins prepare pods to work together. A plugin's name maps to its arguments, which are
-	// written like those of a command.
+	// in the form of command-line flags.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Plugins map[string]PluginArguments `json:"plugins,omitempty"`
@@ -93,7 +93,7 @@ type JobSpec struct {
 	NetworkTopology *schedulingv1beta1.NetworkTopologySpec `json:"networkTopology,omitempty"`
 }
 
-// PluginArguments are the arguments of a job plugin, written like those of a command.
+// PluginArguments are the arguments of a job plugin, in the form of command-line flags.
 type PluginArguments []string
 
 // VolumeSpec is a volume of every pod: an existing claim, or a claim that is created for the job.

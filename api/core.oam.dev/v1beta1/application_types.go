@@ -381,7 +381,7 @@ type TraitStatus struct {
 type WorkflowStatus struct {
 	// +optional
 	AppRevision string `json:"appRevision,omitempty"`
-	// Mode is the mode of the steps and that of the sub-steps, for example DAG-DAG.
+	// Mode is the execution mode of the steps, then of the sub-steps, for example StepByStep-DAG.
 	Mode string `json:"mode"`
 	// +optional
 	Phase string `json:"status,omitempty"`

@@ -1,7 +1,7 @@
 package v1alpha1
 
-// Annotations and labels by which a pod requests CPUs of its node, in three formats: Lockstep's
-// own, and those of ACK and Koordinator.
+// Annotations and labels by which a pod requests CPUs of its node, in three formats: that of
+// Lockstep, that of ACK, and that of Koordinator.
 const (
 	RequestAnnotation = "cpu.lockstep.dev/request"
 
@@ -42,8 +42,7 @@ func IsRequestAnnotation(key string) bool {
 	return false
 }
 
-// RequestAnnotations returns those of a pod's annotations that request CPUs, or nil if there are
-// none.
+// RequestAnnotations returns the annotations of a pod that request CPUs, or nil if it has none.
 func RequestAnnotations(annotations map[string]string) map[string]string {
 	var out map[string]string
 	for key, value := range annotations {
