@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,12 +87,7 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	if cfg.Labels == nil {
 		cfg.Labels = labels.Everything()
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Clock, cfg.Log = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{}), cmp.Or(cfg.Log, slog.Default())
 	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, wf.GroupVersion, scheme.Scheme)
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
