@@ -199,11 +199,7 @@ func (k *Keeper) store(ctx context.Context, w *wf.Workflow) error {
 
 // label marks a workflow in the cluster as archived.
 func (k *Keeper) label(key types.NamespacedName, w *wf.Workflow) {
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{wf.LabelArchivingStatus: Archived}}})
-	if err != nil {
-		k.cfg.Log.Error("archive", "error", err)
-		return
-	}
+	data, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{wf.LabelArchivingStatus: Archived}}})
 	stub := &wf.Workflow{TypeMeta: w.TypeMeta, ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID}}
 	k.cfg.Writer.Patch(apiwriter.Meta{Owner: "workflow/" + key.String(), Reason: "workflow-archived"}, stub, types.MergePatchType, data,
 		func(_ apiwriter.Object, err error) {

@@ -357,16 +357,10 @@ func (c *Controller) report(ctx context.Context, m apiwriter.Meta, cron *wf.Cron
 	}
 	latest := cron.DeepCopy()
 	latest.ResourceVersion, latest.Status = got.GetResourceVersion(), p.status
-	if latest.Annotations == nil {
-		latest.Annotations = map[string]string{}
-	}
-	latest.Annotations[annotationSchedule] = p.schedule
-	if latest.Labels == nil {
-		latest.Labels = map[string]string{}
-	}
+	metav1.SetMetaDataAnnotation(&latest.ObjectMeta, annotationSchedule, p.schedule)
 	delete(latest.Labels, labelCompleted)
 	if p.completed {
-		latest.Labels[labelCompleted] = "true"
+		metav1.SetMetaDataLabel(&latest.ObjectMeta, labelCompleted, "true")
 	}
 	return latest, nil
 }
