@@ -49,7 +49,7 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, usage)
 		return 2
 	}
-	plan, err := execapi.DecodeArtifactPlan(os.Getenv(execapi.ArtifactPlanEnv))
+	plan, err := execapi.Decode[execapi.ArtifactPlan](execapi.ArtifactPlanEnv, os.Getenv(execapi.ArtifactPlanEnv))
 	if err != nil {
 		return fail(nil, err)
 	}
@@ -89,7 +89,7 @@ func fail(plan *execapi.ArtifactPlan, err error) int {
 func act() int {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
-	plan, err := execapi.DecodeResourcePlan(os.Getenv(execapi.ResourcePlanEnv))
+	plan, err := execapi.Decode[execapi.ResourcePlan](execapi.ResourcePlanEnv, os.Getenv(execapi.ResourcePlanEnv))
 	if err != nil {
 		return fail(nil, err)
 	}
@@ -115,7 +115,7 @@ func act() int {
 func collect() int {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
-	plan, err := execapi.DecodeArtifactPlan(os.Getenv(execapi.ArtifactPlanEnv))
+	plan, err := execapi.Decode[execapi.ArtifactPlan](execapi.ArtifactPlanEnv, os.Getenv(execapi.ArtifactPlanEnv))
 	if err != nil {
 		return fail(nil, err)
 	}
@@ -132,7 +132,7 @@ func collect() int {
 func send() int {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
-	plan, err := execapi.DecodeRequestPlan(os.Getenv(execapi.RequestPlanEnv))
+	plan, err := execapi.Decode[execapi.RequestPlan](execapi.RequestPlanEnv, os.Getenv(execapi.RequestPlanEnv))
 	if err != nil {
 		return fail(nil, err)
 	}

@@ -19,7 +19,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	switch {
 	case len(args) >= 3 && args[0] == "run" && args[1] == "--":
-		plan, err := execapi.DecodePlan(os.Getenv(execapi.PlanEnv))
+		plan, err := execapi.Decode[execapi.Plan](execapi.PlanEnv, os.Getenv(execapi.PlanEnv))
 		if err != nil {
 			return fail(err)
 		}

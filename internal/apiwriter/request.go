@@ -299,9 +299,9 @@ func (w *W) sendStatus(ctx context.Context, x *write, status json.RawMessage) (O
 		})
 	} else {
 		r.verb, r.method, r.contentType = "patch", http.MethodPatch, string(types.JSONPatchType)
-		ops := []jsonPatchOp{{"add", "/status", status}}
+		ops := []PatchOp{{"add", "/status", status}}
 		if x.version != "" {
-			ops = append([]jsonPatchOp{{"add", "/metadata/resourceVersion", x.version}}, ops...)
+			ops = append([]PatchOp{{"add", "/metadata/resourceVersion", x.version}}, ops...)
 		}
 		r.body, err = json.Marshal(onlyWithUID(x.uid, ops))
 	}
@@ -332,17 +332,18 @@ func statusOf(obj Object) (json.RawMessage, error) {
 	return json.Marshal(field.Interface())
 }
 
-type jsonPatchOp struct {
+// PatchOp is an operation of a JSON patch.
+type PatchOp struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-func onlyWithUID(uid types.UID, ops []jsonPatchOp) []jsonPatchOp {
+func onlyWithUID(uid types.UID, ops []PatchOp) []PatchOp {
 	if uid == "" {
 		return ops
 	}
-	return append([]jsonPatchOp{{"test", "/metadata/uid", uid}}, ops...)
+	return append([]PatchOp{{"test", "/metadata/uid", uid}}, ops...)
 }
 
 func (w *W) doPatch(ctx context.Context, x *write) (Object, error) {
@@ -387,7 +388,7 @@ func (p patch) onVersion(uid types.UID, version string) ([]byte, error) {
 	if !found {
 		return nil, errors.New("it is no list")
 	}
-	body, err := json.Marshal([]jsonPatchOp{{"add", "/metadata/uid", uid}, {"add", "/metadata/resourceVersion", version}})
+	body, err := json.Marshal([]PatchOp{{"add", "/metadata/uid", uid}, {"add", "/metadata/resourceVersion", version}})
 	if err != nil || bytes.HasPrefix(bytes.TrimSpace(ops), []byte("]")) {
 		return body, err
 	}

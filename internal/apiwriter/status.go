@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 type statusKey struct {
@@ -139,7 +141,7 @@ func (e *statusEntry) begin(x *write) {
 	e.sent = append(e.sent, e.calls...)
 	e.latest, e.calls, e.urgent = nil, nil, false
 	x.version = x.obj.GetResourceVersion()
-	if x.version != "" && e.uid == x.uid && olderVersion(x.version, e.version) {
+	if x.version != "" && e.uid == x.uid && informer.Older(x.version, e.version) {
 		// The version of our own last write, which the caller's cache does not show yet.
 		x.version = e.version
 	}
@@ -184,13 +186,4 @@ func (w *W) endStatus(calls []statusCall, obj Object, err error) []func() {
 		ends = append(ends, w.end(c.seq, c.done, obj, err))
 	}
 	return ends
-}
-
-// olderVersion reports whether resource version a is older than b. Versions grow; any version is
-// newer than an empty one.
-func olderVersion(a, b string) bool {
-	if len(a) != len(b) {
-		return len(a) < len(b)
-	}
-	return a < b
 }

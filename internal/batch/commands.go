@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,16 +113,16 @@ func (c *Commands) turn(target informer.CommandTarget) {
 func (c *Commands) first(target informer.CommandTarget) *bus.Command {
 	var first *bus.Command
 	for _, cmd := range c.commands.ByIndex(informer.CommandsByTarget, target.String()) {
-		if cmd.DeletionTimestamp == nil && (first == nil || beforeCommand(cmd, first) < 0) {
+		if cmd.DeletionTimestamp == nil && (first == nil || olderCommand(cmd, first)) {
 			first = cmd
 		}
 	}
 	return first
 }
 
-func beforeCommand(a, b *bus.Command) int {
-	return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), len(a.ResourceVersion)-len(b.ResourceVersion),
-		cmp.Compare(a.ResourceVersion, b.ResourceVersion))
+func olderCommand(a, b *bus.Command) bool {
+	order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	return order < 0 || order == 0 && informer.Older(a.ResourceVersion, b.ResourceVersion)
 }
 
 // handOver passes a Command to its target.

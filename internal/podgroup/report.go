@@ -7,10 +7,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
@@ -33,7 +33,7 @@ func (c *Controller) report(k key, u *groupState, pg *schedulingv1beta1.PodGroup
 	if pg == nil || pg.DeletionTimestamp != nil {
 		return
 	}
-	if u.written != nil && (u.written.UID != pg.UID || !u.underWay && !olderVersion(pg.ResourceVersion, u.written.ResourceVersion)) {
+	if u.written != nil && (u.written.UID != pg.UID || !u.underWay && !informer.Older(pg.ResourceVersion, u.written.ResourceVersion)) {
 		u.written = nil
 	}
 	if u.written != nil {
@@ -85,13 +85,6 @@ func (c *Controller) statusWritten(k key, u *groupState, sent *schedulingv1beta1
 	case !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err):
 		c.loop.Retry(k)
 	}
-}
-
-// olderVersion reports whether a is an earlier resource version than b. It returns false if they
-// cannot be compared.
-func olderVersion(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
 }
 
 // told reports whether the PodGroup's condition already gives this reason.

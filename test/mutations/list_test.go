@@ -266,7 +266,7 @@ var mutations = []mutation{
 	{"an error that passes while an artifact repository is read fails the workflow", workflows + "/repository.go",
 		"if err != nil && !refusedToRead(err) {", "if false {", workflows, "TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow", nil, nil},
 	{"a metric of another kind is served under the same name", workflows + "/workflow_metrics.go",
-		"if f.kind != e.Kind {", "if false {", workflows, "TestMetricsThatContradictOthersAreDropped", nil, nil},
+		"if f != nil && f.kind != e.Kind {", "if false {", workflows, "TestMetricsThatContradictOthersAreDropped", nil, nil},
 	{"a workflow that is left to the leader is taken for finished", workflows + "/reconcile.go",
 		"c.leaveToLeader(r)\n\t\treturn\n", "r.run, r.next = nil, statusChanges{}\n",
 		workflows, "TestPodsOfAWorkflowThatIsLeftToTheLeaderStay", nil, nil},

@@ -104,6 +104,9 @@ type NodeStatus struct {
 	RestartingPodUID      string                     `json:"restartingPodUID,omitempty"`
 }
 
+// Daemon reports whether the node keeps running while the nodes after it treat it as done.
+func (n *NodeStatus) Daemon() bool { return n.Daemoned != nil && *n.Daemoned }
+
 // NodeFlag marks nodes that belong to a hook, or that are attempts of a retried node.
 type NodeFlag struct {
 	Hooked  bool `json:"hooked,omitempty"`

@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"cmp"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +24,16 @@ type Workflow struct {
 	Spec              WorkflowSpec   `json:"spec"`
 	Status            WorkflowStatus `json:"status,omitempty"`
 }
+
+// EffectiveSpec returns the spec that the workflow runs: the stored spec of its WorkflowTemplate if
+// it has one, else its own.
+func (w *Workflow) EffectiveSpec() *WorkflowSpec {
+	return cmp.Or(w.Status.StoredWorkflowTemplateSpec, &w.Spec)
+}
+
+// Guarded reports whether the workflow has the finalizer that keeps it until its artifacts are
+// deleted.
+func (w *Workflow) Guarded() bool { return slices.Contains(w.Finalizers, FinalizerArtifactGC) }
 
 // WorkflowList is a list of Workflows.
 //

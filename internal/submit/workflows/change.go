@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/compress"
@@ -85,7 +86,7 @@ func (c *Client) Resume(ctx context.Context, namespace, name string, change Node
 	change.Phase = wf.PhaseSucceeded
 	return c.change(ctx, namespace, name, func(w *wf.Workflow) (map[string]any, map[string]wf.NodeStatus, error) {
 		var spec map[string]any
-		if w.Spec.Suspend != nil && *w.Spec.Suspend && change.Match == nil {
+		if ptr.Deref(w.Spec.Suspend, false) && change.Match == nil {
 			spec = map[string]any{"suspend": nil}
 		}
 		nodes, err := c.changed(w, change)

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,22 +189,15 @@ func (q *Query) selector() string {
 		terms = append(terms, fmt.Sprintf("%s in (%s)", wf.LabelPhase, strings.Join(q.Statuses, ",")))
 	}
 	if q.Resubmitted {
-		terms = append(terms, LabelResubmittedFrom)
+		terms = append(terms, wf.LabelPreviousWorkflow)
 	}
 	return strings.Join(terms, ",")
 }
 
-// LabelResubmittedFrom is the label with the name of the workflow from which a workflow was
-// resubmitted.
-const LabelResubmittedFrom = "workflows.argoproj.io/resubmitted-from-workflow"
-
 func (q *Query) matches(w *wf.Workflow, now time.Time) bool {
-	phase := string(w.Status.Phase)
-	switch {
-	case malformed.Of(w) != nil:
+	phase := string(cmp.Or(w.Status.Phase, wf.WorkflowPending))
+	if malformed.Of(w) != nil {
 		phase = Malformed
-	case phase == "":
-		phase = string(wf.WorkflowPending)
 	}
 	age := now.Sub(w.CreationTimestamp.Time)
 	return strings.HasPrefix(w.Name, q.Prefix) && (len(q.Statuses) == 0 || slices.Contains(q.Statuses, phase)) &&

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
@@ -72,9 +74,7 @@ func (o *LogOptions) Filter(print func(Line)) func(Line) {
 // order of their creation. With Follow it prints lines as they come, until the workflow is
 // completed and every log has been read. print is called by one goroutine at a time.
 func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOptions, print func(Line)) error {
-	if o.Container == "" {
-		o.Container = "main"
-	}
+	o.Container = cmp.Or(o.Container, "main")
 	emit := o.Filter(print)
 	if o.Follow {
 		return c.follow(ctx, namespace, workflow, o, emit)
@@ -93,10 +93,7 @@ func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOpti
 		return nil
 	}
 	slices.SortFunc(pods, func(a, b corev1.Pod) int {
-		if d := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	var failed []error
 	for i := range pods {
@@ -203,17 +200,15 @@ func (c *Client) readStarting(ctx, over context.Context, pod *corev1.Pod, o LogO
 func StreamPod(ctx context.Context, core kubernetes.Interface, pod *corev1.Pod, o LogOptions, emit func(Line)) error {
 	options := &corev1.PodLogOptions{Container: o.Container, Follow: o.Follow, Previous: o.Previous,
 		Timestamps: o.Timestamps, TailLines: o.TailLines}
-	if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == o.Container }) &&
-		!slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == o.Container }) && len(pod.Spec.Containers) > 0 {
+	named := func(c corev1.Container) bool { return c.Name == o.Container }
+	if len(pod.Spec.Containers) > 0 && !slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), named) {
 		options.Container = pod.Spec.Containers[0].Name
 	}
 	if o.Since > 0 {
-		seconds := int64(o.Since.Seconds())
-		options.SinceSeconds = &seconds
+		options.SinceSeconds = ptr.To(int64(o.Since.Seconds()))
 	}
 	if o.SinceTime != nil {
-		t := metav1.NewTime(*o.SinceTime)
-		options.SinceTime = &t
+		options.SinceTime = ptr.To(metav1.NewTime(*o.SinceTime))
 	}
 	body, err := core.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	switch {

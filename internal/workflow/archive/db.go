@@ -67,10 +67,8 @@ func Open(ctx context.Context, source string) (*DB, error) {
 			return nil, fmt.Errorf("archive: %s holds no data source", path)
 		}
 	}
-	var (
-		d   *DB
-		err error
-	)
+	var d *DB
+	var err error
 	switch {
 	case source == "":
 		return nil, errors.New("archive: no data source")

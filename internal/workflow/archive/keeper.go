@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,12 +87,7 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	if cfg.Labels == nil {
 		cfg.Labels = labels.Everything()
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Clock, cfg.Log = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{}), cmp.Or(cfg.Log, slog.Default())
 	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, wf.GroupVersion, scheme.Scheme)
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
@@ -203,11 +199,7 @@ func (k *Keeper) store(ctx context.Context, w *wf.Workflow) error {
 
 // label marks a workflow in the cluster as archived.
 func (k *Keeper) label(key types.NamespacedName, w *wf.Workflow) {
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{wf.LabelArchivingStatus: Archived}}})
-	if err != nil {
-		k.cfg.Log.Error("archive", "error", err)
-		return
-	}
+	data, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{wf.LabelArchivingStatus: Archived}}})
 	stub := &wf.Workflow{TypeMeta: w.TypeMeta, ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID}}
 	k.cfg.Writer.Patch(apiwriter.Meta{Owner: "workflow/" + key.String(), Reason: "workflow-archived"}, stub, types.MergePatchType, data,
 		func(_ apiwriter.Object, err error) {

@@ -1,6 +1,7 @@
 package artifactgc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,12 +85,7 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.REST == nil || cfg.Informers == nil || cfg.Writer == nil {
 		return nil, errors.New("artifactgc: a cluster, informers and a writer are required")
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Clock, cfg.Log = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{}), cmp.Or(cfg.Log, slog.Default())
 	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, wf.GroupVersion, scheme.Scheme)
 	if err != nil {
 		return nil, fmt.Errorf("artifactgc: %w", err)
@@ -113,12 +109,8 @@ func New(cfg Config) (*Controller, error) {
 // Run runs the workers until ctx is done.
 func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
-// guarded reports whether a workflow has the finalizer that keeps it until its artifacts are
-// deleted.
-func guarded(w *wf.Workflow) bool { return slices.Contains(w.Finalizers, wf.FinalizerArtifactGC) }
-
 func (c *Controller) consider(w *wf.Workflow) {
-	if key := informer.KeyOf(w); c.loop.Get(key) != nil || guarded(w) && len(due(w)) > 0 && w.Labels[wf.LabelInstanceID] == "" {
+	if key := informer.KeyOf(w); c.loop.Get(key) != nil || w.Guarded() && len(due(w)) > 0 && w.Labels[wf.LabelInstanceID] == "" {
 		c.loop.Wake(key)
 	}
 }
@@ -154,7 +146,7 @@ func (c *Controller) turn(key types.NamespacedName) {
 			return
 		}
 	}
-	if !found || !guarded(w) || len(due(w)) == 0 {
+	if !found || !w.Guarded() || len(due(w)) == 0 {
 		c.loop.Drop(key)
 		return
 	}
@@ -221,7 +213,7 @@ func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
 // stuck reports whether a workflow that cannot be decoded is being deleted and still has the
 // artifact finalizer.
 func stuck(w *wf.Workflow) bool {
-	return w.DeletionTimestamp != nil && guarded(w) && w.Labels[wf.LabelInstanceID] == ""
+	return w.DeletionTimestamp != nil && w.Guarded() && w.Labels[wf.LabelInstanceID] == ""
 }
 
 // unreadable reports that a workflow's nodes cannot be unpacked, so the locations of its artifacts
@@ -342,7 +334,7 @@ func (c *Controller) conclude(key types.NamespacedName, t *turn, w *wf.Workflow,
 		return
 	}
 	if t.refused != nil { // strategies are not carried out while a pod is refused
-		ops = slices.DeleteFunc(ops, func(o op) bool { return o.Path == "/status/artifactGCStatus" })
+		ops = slices.DeleteFunc(ops, func(o apiwriter.PatchOp) bool { return o.Path == "/status/artifactGCStatus" })
 	}
 	if len(ops) == 0 {
 		return
@@ -363,7 +355,7 @@ func namespaceEnds(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, ops []op, then func()) {
+func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, ops []apiwriter.PatchOp, then func()) {
 	data, err := json.Marshal(ops)
 	if err != nil {
 		c.cfg.Log.Error("recording the deletion of artifacts failed", "workflow", key, "error", err)

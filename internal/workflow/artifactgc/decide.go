@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/pods"
@@ -29,17 +30,9 @@ func due(w *wf.Workflow) []string {
 	return []string{wf.ArtifactGCOnCompletion}
 }
 
-// spec returns the spec that a workflow ran.
-func spec(w *wf.Workflow) *wf.WorkflowSpec {
-	if w.Status.StoredWorkflowTemplateSpec != nil {
-		return w.Status.StoredWorkflowTemplateSpec
-	}
-	return &w.Spec
-}
-
 // forced reports whether a workflow may be deleted although artifacts are left.
 func forced(w *wf.Workflow) bool {
-	for _, s := range []*wf.WorkflowSpec{&w.Spec, spec(w)} {
+	for _, s := range []*wf.WorkflowSpec{&w.Spec, w.EffectiveSpec()} {
 		if s.ArtifactGC != nil && s.ArtifactGC.ForceFinalizerRemoval {
 			return true
 		}
@@ -102,17 +95,10 @@ func (o *outcome) message() string {
 		"to let the workflow be deleted without", o.left, strings.Join(o.faults, "; "))
 }
 
-// op is an operation of a JSON patch.
-type op struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
 // record returns the JSON patch that records the outcome in a workflow's status. It is empty if the
 // status records the outcome already.
-func record(w *wf.Workflow, nodes wf.Nodes, strategies []string, o *outcome) ([]op, error) {
-	var ops []op
+func record(w *wf.Workflow, nodes wf.Nodes, strategies []string, o *outcome) ([]apiwriter.PatchOp, error) {
+	var ops []apiwriter.PatchOp
 	marked := mark(nodes, o.deleted)
 	if len(marked) > 0 && w.Status.CompressedNodes != "" {
 		data, err := json.Marshal(nodes)
@@ -123,14 +109,14 @@ func record(w *wf.Workflow, nodes wf.Nodes, strategies []string, o *outcome) ([]
 		if err != nil {
 			return nil, err
 		}
-		ops = append(ops, op{"replace", "/status/compressedNodes", text})
+		ops = append(ops, apiwriter.PatchOp{Op: "replace", Path: "/status/compressedNodes", Value: text})
 	} else {
 		for _, id := range marked {
-			ops = append(ops, op{"replace", "/status/nodes/" + id + "/outputs/artifacts", nodes[id].Outputs.Artifacts})
+			ops = append(ops, apiwriter.PatchOp{Op: "replace", Path: "/status/nodes/" + id + "/outputs/artifacts", Value: nodes[id].Outputs.Artifacts})
 		}
 	}
 	if w.Status.Outputs != nil && markList(w.Status.Outputs.Artifacts, locations(o.deleted)) {
-		ops = append(ops, op{"replace", "/status/outputs/artifacts", w.Status.Outputs.Artifacts})
+		ops = append(ops, apiwriter.PatchOp{Op: "replace", Path: "/status/outputs/artifacts", Value: w.Status.Outputs.Artifacts})
 	}
 	status := &wf.ArtifactGCStatus{StrategiesProcessed: map[string]bool{}, PodsRecouped: map[string]bool{}}
 	if old := w.Status.ArtifactGCStatus; old != nil {
@@ -145,10 +131,10 @@ func record(w *wf.Workflow, nodes wf.Nodes, strategies []string, o *outcome) ([]
 		status.PodsRecouped[name] = true
 	}
 	if len(status.StrategiesProcessed)+len(status.PodsRecouped) > before {
-		ops = append(ops, op{"add", "/status/artifactGCStatus", status})
+		ops = append(ops, apiwriter.PatchOp{Op: "add", Path: "/status/artifactGCStatus", Value: status})
 	}
 	if conditions, changed := conditions(w, o); changed {
-		ops = append(ops, op{"add", "/status/conditions", conditions})
+		ops = append(ops, apiwriter.PatchOp{Op: "add", Path: "/status/conditions", Value: conditions})
 	}
 	return ops, nil
 }
@@ -209,6 +195,7 @@ func locationText(l *wf.ArtifactLocation) string {
 }
 
 // release returns the JSON patch that removes the artifact finalizer.
-func release(w *wf.Workflow) []op {
-	return []op{{"replace", "/metadata/finalizers", slices.DeleteFunc(slices.Clone(w.Finalizers), func(f string) bool { return f == wf.FinalizerArtifactGC })}}
+func release(w *wf.Workflow) []apiwriter.PatchOp {
+	left := slices.DeleteFunc(slices.Clone(w.Finalizers), func(f string) bool { return f == wf.FinalizerArtifactGC })
+	return []apiwriter.PatchOp{{Op: "replace", Path: "/metadata/finalizers", Value: left}}
 }

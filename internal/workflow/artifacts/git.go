@@ -102,19 +102,12 @@ func resolve(repo *git.Repository, revision string) (*plumbing.Hash, error) {
 }
 
 func (s gitStore) auth() (transport.AuthMethod, error) {
-	user, err := secret(s.at.Username)
+	login, err := secrets(s.at.Username, s.at.Password, s.at.SSHKey)
 	if err != nil {
 		return nil, err
 	}
-	password, err := secret(s.at.Password)
-	if err != nil {
-		return nil, err
-	}
+	user, password, key := login[0], login[1], login[2]
 	if s.at.SSHKey != "" {
-		key, err := secret(s.at.SSHKey)
-		if err != nil {
-			return nil, err
-		}
 		account := "git"
 		if endpoint, err := transport.NewEndpoint(s.at.Repo); err == nil && endpoint.User != "" {
 			account = endpoint.User

@@ -31,26 +31,21 @@ type httpStore struct {
 func openHTTP(at *execapi.HTTP) (*httpStore, error) {
 	s := &httpStore{at: at, header: http.Header{}, client: &http.Client{}, pause: httpPause}
 	for _, h := range at.Headers {
-		value := h.Value
-		if h.File != "" {
-			var err error
-			if value, err = secret(h.File); err != nil {
-				return nil, err
-			}
+		value, err := secrets(h.File)
+		if err != nil {
+			return nil, err
 		}
-		s.header.Set(h.Name, value)
+		if h.File == "" {
+			value[0] = h.Value
+		}
+		s.header.Set(h.Name, value[0])
 	}
-	user, err := secret(at.Username)
+	login, err := secrets(at.Username, at.Password)
 	if err != nil {
 		return nil, err
 	}
-	password, err := secret(at.Password)
-	if err != nil {
-		return nil, err
-	}
-	if user != "" || password != "" {
-		r := &http.Request{Header: s.header}
-		r.SetBasicAuth(user, password)
+	if login[0] != "" || login[1] != "" {
+		(&http.Request{Header: s.header}).SetBasicAuth(login[0], login[1])
 	}
 	return s, nil
 }

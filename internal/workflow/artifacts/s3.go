@@ -31,7 +31,7 @@ func openS3(at *execapi.S3) (*s3Store, error) {
 	}
 	options := &minio.Options{Creds: creds, Secure: !at.Insecure, Region: at.Region}
 	if at.CA != "" {
-		pem, err := secret(at.CA)
+		pem, err := secrets(at.CA)
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +39,7 @@ func openS3(at *execapi.S3) (*s3Store, error) {
 		if err != nil {
 			pool = x509.NewCertPool()
 		}
-		if !pool.AppendCertsFromPEM([]byte(pem)) {
+		if !pool.AppendCertsFromPEM([]byte(pem[0])) {
 			return nil, errors.New("s3.caSecret: no certificate")
 		}
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -54,18 +54,11 @@ func openS3(at *execapi.S3) (*s3Store, error) {
 }
 
 func s3Credentials(at *execapi.S3) (*credentials.Credentials, error) {
-	access, err := secret(at.AccessKey)
+	keys, err := secrets(at.AccessKey, at.SecretKey, at.SessionToken)
 	if err != nil {
 		return nil, err
 	}
-	key, err := secret(at.SecretKey)
-	if err != nil {
-		return nil, err
-	}
-	token, err := secret(at.SessionToken)
-	if err != nil {
-		return nil, err
-	}
+	access, key, token := keys[0], keys[1], keys[2]
 	switch {
 	case at.RoleARN != "" && access != "":
 		return credentials.NewSTSAssumeRole("https://sts.amazonaws.com", credentials.STSAssumeRoleOptions{

@@ -40,16 +40,20 @@ func open(l execapi.Location) (store, error) {
 	return nil, errors.New("no location")
 }
 
-// secret reads a secret file. An empty path means no secret.
-func secret(file string) (string, error) {
-	if file == "" {
-		return "", nil
+// secrets reads secret files. An empty path means no secret.
+func secrets(files ...string) ([]string, error) {
+	out := make([]string, len(files))
+	for i, file := range files {
+		if file == "" {
+			continue
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("secret: %w", err)
+		}
+		out[i] = strings.TrimSpace(string(data))
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("secret: %w", err)
-	}
-	return strings.TrimSpace(string(data)), nil
+	return out, nil
 }
 
 // source is a file or directory below a root. Links in it are not followed out of the root.

@@ -11,10 +11,6 @@ import (
 // for running workflows: they add the finalizer that keeps the object until its artifacts are
 // deleted.
 
-// guarded reports whether a workflow has the finalizer that keeps it until its artifacts are
-// deleted.
-func guarded(w *wf.Workflow) bool { return slices.Contains(w.Finalizers, wf.FinalizerArtifactGC) }
-
 // guardArtifacts adds the artifact finalizer to a workflow whose artifacts are to be deleted,
 // before its first pod exists. It reports whether the finalizer still has to be written.
 func (c *Controller) guardArtifacts(r *record) bool {
@@ -22,7 +18,7 @@ func (c *Controller) guardArtifacts(r *record) bool {
 		return false
 	}
 	r.looked = true
-	if guarded(r.object) || r.object.DeletionTimestamp != nil || !pods.CollectsArtifacts(r.spec, r.run.Workflow.Status.StoredTemplates) {
+	if r.object.Guarded() || r.object.DeletionTimestamp != nil || !pods.CollectsArtifacts(r.spec, r.run.Workflow.Status.StoredTemplates) {
 		return false
 	}
 	r.news(c.Clock.Now())
@@ -35,7 +31,7 @@ func (c *Controller) guardArtifacts(r *record) bool {
 // be added.
 func (r *record) finalizers() []string {
 	// No finalizer can be added to an object that is being deleted.
-	if !r.finalizer || guarded(r.object) || r.object.DeletionTimestamp != nil {
+	if !r.finalizer || r.object.Guarded() || r.object.DeletionTimestamp != nil {
 		return r.object.Finalizers
 	}
 	return append(slices.Clone(r.object.Finalizers), wf.FinalizerArtifactGC)

@@ -3,7 +3,6 @@ package controller
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,12 +72,7 @@ func (k *caches) store(r *record, s engine.CacheStore) {
 	about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	// The patch tests the type label so that it changes only caches: the watch shows only
 	// ConfigMaps of the types Cache and Parameter, so the labels of others are unknown here.
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
-	isCache := operation{"test", "/metadata/labels/" + strings.ReplaceAll(wf.LabelConfigMapType, "/", "~1"), cacheType}
+	isCache := apiwriter.PatchOp{Op: "test", Path: "/metadata/labels/" + escape(wf.LabelConfigMapType), Value: cacheType}
 	failed := func(err error) {
 		if apierrors.IsInvalid(err) {
 			err = fmt.Errorf("it is not a cache: label %s is not %s: %w", wf.LabelConfigMapType, cacheType, err)
@@ -88,8 +82,8 @@ func (k *caches) store(r *record, s engine.CacheStore) {
 			c.Writer.Event(of, corev1.EventTypeWarning, "OutputsNotKept", shortened(fmt.Sprintf("memoize: ConfigMap %s, key %s: %v", key.Name, s.Key, err)))
 		}
 	}
-	patch := func(done func(error), operations ...operation) {
-		data, err := json.Marshal(operations)
+	patch := func(done func(error), then ...apiwriter.PatchOp) {
+		data, err := json.Marshal(append([]apiwriter.PatchOp{isCache}, then...))
 		if err != nil {
 			done(err)
 			return
@@ -103,8 +97,9 @@ func (k *caches) store(r *record, s engine.CacheStore) {
 				return
 			}
 			// The ConfigMap is not a cache, or it has no data yet.
-			patch(otherwise, isCache, operation{"test", "/data", nil}, operation{"add", "/data", map[string]string{s.Key: entry}})
-		}, isCache, operation{"add", "/data/" + s.Key, entry})
+			patch(otherwise, apiwriter.PatchOp{Op: "test", Path: "/data"},
+				apiwriter.PatchOp{Op: "add", Path: "/data", Value: map[string]string{s.Key: entry}})
+		}, apiwriter.PatchOp{Op: "add", Path: "/data/" + s.Key, Value: entry})
 	}
 	write(func(err error) {
 		if !apierrors.IsNotFound(err) {

@@ -17,15 +17,6 @@ import (
 // client that follows its log can read the end.
 const podGCDelay = 5 * time.Second
 
-// effective returns the spec that the workflow runs: the stored spec of its WorkflowTemplate if it
-// has one, else its own.
-func effective(w *wf.Workflow) *wf.WorkflowSpec {
-	if w.Status.StoredWorkflowTemplateSpec != nil {
-		return w.Status.StoredWorkflowTemplateSpec
-	}
-	return &w.Spec
-}
-
 // gcRule is a parsed podGC.
 type gcRule struct {
 	strategy string
@@ -59,30 +50,14 @@ func readGC(gc *wf.PodGC) gcRule {
 
 // pod reports whether a finished pod is to be deleted while its workflow runs.
 func (g gcRule) pod(failed bool, of map[string]string) bool {
-	switch g.strategy {
-	case wf.PodGCOnPodCompletion:
-	case wf.PodGCOnPodSuccess:
-		if failed {
-			return false
-		}
-	default:
-		return false
-	}
-	return g.selector.Matches(labels.Set(of))
+	wanted := g.strategy == wf.PodGCOnPodCompletion || g.strategy == wf.PodGCOnPodSuccess && !failed
+	return wanted && g.selector.Matches(labels.Set(of))
 }
 
 // workflow reports whether a pod is to be deleted after its workflow has finished.
 func (g gcRule) workflow(phase wf.WorkflowPhase, failed bool, of map[string]string) bool {
-	switch g.strategy {
-	case wf.PodGCOnWorkflowCompletion:
-	case wf.PodGCOnWorkflowSuccess:
-		if phase != wf.WorkflowSucceeded {
-			return false
-		}
-	default:
-		return g.pod(failed, of)
-	}
-	return g.selector.Matches(labels.Set(of))
+	wanted := g.strategy == wf.PodGCOnWorkflowCompletion || g.strategy == wf.PodGCOnWorkflowSuccess && phase == wf.WorkflowSucceeded
+	return wanted && g.selector.Matches(labels.Set(of)) || g.pod(failed, of)
 }
 
 // collect deletes pods whose podGC delay is over and, if the workflow has finished, its remaining
@@ -102,7 +77,7 @@ func (c *Controller) collect(r *record) {
 	}
 	spec := r.spec
 	if spec == nil {
-		spec = effective(r.object)
+		spec = r.object.EffectiveSpec()
 	}
 	rule := readGC(spec.PodGC)
 	now := c.Clock.Now()
@@ -157,7 +132,7 @@ func (c *Controller) sweepOver(r *record) {
 		return
 	}
 	now := c.Clock.Now()
-	spec := effective(w)
+	spec := w.EffectiveSpec()
 	rule := readGC(spec.PodGC)
 	finished := w.Status.FinishedAt.Time
 	later := false
@@ -194,7 +169,7 @@ const keepFor = 5 * time.Second
 
 // expiry returns how long a finished workflow is still kept. expires is false if it has no TTL.
 func (c *Controller) expiry(w *wf.Workflow) (left time.Duration, expires bool) {
-	ttl := effective(w).TTLStrategy
+	ttl := w.EffectiveSpec().TTLStrategy
 	if ttl == nil || w.Status.FinishedAt.IsZero() {
 		return 0, false
 	}
@@ -213,7 +188,7 @@ func (c *Controller) expiry(w *wf.Workflow) (left time.Duration, expires bool) {
 
 // collectable reports whether the podGC of a finished workflow selects pods that still exist.
 func (c *Controller) collectable(w *wf.Workflow) bool {
-	rule := readGC(effective(w).PodGC)
+	rule := readGC(w.EffectiveSpec().PodGC)
 	if rule.strategy == "" {
 		return false
 	}

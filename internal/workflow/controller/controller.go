@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -94,9 +95,7 @@ func (cfg *Config) complete() error {
 		cfg.SchedulerNames = []string{scheduling.SchedulerLockstep}
 	}
 	cfg.Pods.SchedulerName = cfg.SchedulerNames[0]
-	if cfg.SystemNamespace == "" {
-		cfg.SystemNamespace = "lockstep-system"
-	}
+	cfg.SystemNamespace = cmp.Or(cfg.SystemNamespace, "lockstep-system")
 	if cfg.Workers <= 0 {
 		cfg.Workers = 4
 	}
@@ -106,12 +105,7 @@ func (cfg *Config) complete() error {
 	if cfg.NodesBytesMax <= 0 {
 		cfg.NodesBytesMax = 128 << 10
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Clock, cfg.Log = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{}), cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return nil
 }
 
@@ -119,19 +113,19 @@ func (cfg *Config) complete() error {
 // handlers; call Resume when the informers have synced, and then Run.
 type Controller struct {
 	Config
-	loop     *controlloop.Loop[types.NamespacedName, record]
-	plans    *plan.Cache
-	pods     podset.Config
-	slots    statusSlots
-	locks    *lockKeeper
-	caches   caches
-	metrics  *metrics
-	samples  workflowMetrics
-	past     estimates
-	known    engine.Known
-	released releasedWorkflows
-	taken    takeover
-	lookups  *podLookups
+	loop            *controlloop.Loop[types.NamespacedName, record]
+	plans           *plan.Cache
+	pods            podset.Config
+	statusSlots     statusSlots
+	locks           *lockKeeper
+	caches          caches
+	metrics         *metrics
+	workflowMetrics workflowMetrics
+	past            estimates
+	specs           engine.SpecCache
+	released        releasedWorkflows
+	taken           takeover
+	lookups         *podLookups
 	// repositories reads the ConfigMaps of artifact repositories that are not watched.
 	repositories *repositoryReads
 	// requests is the context of requests that turns make; it is done when Run is to end.
@@ -154,11 +148,11 @@ func New(cfg Config) (*Controller, error) {
 		Name: "workflows", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 		Guard: cfg.Guard, Panicked: c.panicked,
 	})
-	c.slots.init(cfg.Statuses, cfg.Writer.Latency, c.loop.Wake)
+	c.statusSlots.init(cfg.Statuses, cfg.Writer.Latency, c.loop.Wake)
 	c.locks = newLockKeeper(c)
 	c.caches.controller = c
-	c.samples.init()
-	c.taken.init()
+	c.workflowMetrics.init()
+	c.taken.init(c)
 	c.lookups = newPodLookups(c)
 	c.repositories = newRepositoryReads(c)
 	c.pods = podset.Config{
@@ -238,7 +232,7 @@ func (c *Controller) Run(ctx context.Context) {
 	c.requests = ctx
 	var asking sync.WaitGroup
 	asking.Go(func() { c.locks.run(ctx) })
-	asking.Go(func() { c.taken.run(ctx, c) })
+	asking.Go(func() { c.taken.requests.Run(ctx) })
 	asking.Go(func() { c.lookups.Run(ctx) })
 	asking.Go(func() { c.repositories.Run(ctx) })
 	c.loop.Run(ctx)
@@ -263,7 +257,7 @@ const sweepInterval = 10 * time.Second
 
 func (c *Controller) sweep() {
 	c.locks.sweep()
-	c.slots.sweep()
+	c.statusSlots.sweep()
 	c.sweepAwaited()
 	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.pods.Expects() {

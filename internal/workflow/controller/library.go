@@ -91,10 +91,7 @@ func (r *record) keepWithLeader() {
 	if r.object.Annotations[wf.AnnotationLeader] != "" {
 		return
 	}
-	if r.extraAnnotations == nil {
-		r.extraAnnotations = map[string]string{}
-	}
-	r.extraAnnotations[wf.AnnotationLeader] = "true"
+	r.extraAnnotations = merged(r.extraAnnotations, map[string]string{wf.AnnotationLeader: "true"})
 }
 
 // prepareMetadata evaluates the labels and annotations that the workflowMetadata of the workflow,
@@ -109,14 +106,11 @@ func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 	if m = cmp.Or(m, base.WorkflowMetadata); m == nil {
 		return nil
 	}
-	r.extraLabels, r.extraAnnotations = maps.Clone(m.Labels), maps.Clone(m.Annotations)
+	r.extraLabels, r.extraAnnotations = merged(m.Labels), merged(m.Annotations)
 	for name, from := range m.LabelsFrom {
 		value, err := evaluateLabel(from.Expression, w, base, c.evaluate(r))
 		if err != nil {
 			return fmt.Errorf("workflowMetadata.labelsFrom.%s.expression: %w", name, err)
-		}
-		if r.extraLabels == nil {
-			r.extraLabels = map[string]string{}
 		}
 		r.extraLabels[name] = value
 	}
@@ -220,17 +214,6 @@ func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 		out[name] = int64(math.Round(min(amount, resourceSecondsMax)))
 	}
 	return out
-}
-
-// sortNatural sorts names with numbers in natural order, item(2) before item(10), by sorting
-// shorter names first.
-func sortNatural(names []string) { slices.SortFunc(names, compareNatural) }
-
-func compareNatural(a, b string) int {
-	if len(a) != len(b) {
-		return len(a) - len(b)
-	}
-	return strings.Compare(a, b)
 }
 
 // estimates records how long the last successful workflow of each template took.

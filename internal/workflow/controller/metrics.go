@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,7 +43,7 @@ func newMetrics(registry prometheus.Registerer, c *Controller) (*metrics, error)
 	if registry == nil {
 		return m, nil
 	}
-	for _, collector := range []prometheus.Collector{m.reconcile, m.finished, m.duration, m.compressed, active, depth, &c.samples} {
+	for _, collector := range []prometheus.Collector{m.reconcile, m.finished, m.duration, m.compressed, active, depth, &c.workflowMetrics} {
 		if err := registry.Register(collector); err != nil {
 			return nil, fmt.Errorf("workflow controller: %w", err)
 		}
@@ -57,11 +56,6 @@ func (m *metrics) reconciled(d time.Duration) { m.reconcile.Observe(d.Seconds())
 func (m *metrics) ended(phase wf.WorkflowPhase, w *wf.Workflow) {
 	m.finished.WithLabelValues(string(phase)).Inc()
 	m.duration.Observe(w.Status.FinishedAt.Sub(w.CreationTimestamp.Time).Seconds())
-}
-
-// escape escapes a map key for a path of a JSON patch.
-func escape(key string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 }
 
 // shortened truncates a message to 900 bytes, to fit into an event.

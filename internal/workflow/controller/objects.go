@@ -8,7 +8,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -81,10 +80,7 @@ func disruptionBudget(w *wf.Workflow, spec *wf.WorkflowSpec) *policyv1.PodDisrup
 	b := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{wf.LabelWorkflow: w.Name},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: workflowAPIVersion, Kind: "Workflow", Name: w.Name, UID: w.UID,
-				Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
-			}},
+			OwnerReferences: []metav1.OwnerReference{*pods.OwnerReference(w)},
 		},
 		Spec: *spec.PodDisruptionBudget.DeepCopy(),
 	}

@@ -14,8 +14,9 @@ import (
 
 // podLookups reads from the API server the pods that were running by the status of a workflow being
 // loaded but are missing from the watch cache. Either another client deleted the pod, or the watch
-// is behind. The number of lookups is bounded by the number of running nodes.
-type podLookups = controlloop.Loop[podLookup, lookupState]
+// is behind. The number of lookups is bounded by the number of running nodes. Each has a backoff for
+// the time after the server refused to answer.
+type podLookups = controlloop.Loop[podLookup, controlloop.Backoff]
 
 type podLookup struct {
 	key, pod types.NamespacedName
@@ -23,9 +24,6 @@ type podLookup struct {
 	uid    types.UID
 	nodeID string
 }
-
-// lookupState is the backoff of one lookup after the server refused to answer.
-type lookupState struct{ controlloop.Backoff }
 
 const (
 	// lookupsAtOnce is the number of concurrent requests.
@@ -35,7 +33,7 @@ const (
 )
 
 func newPodLookups(c *Controller) *podLookups {
-	return controlloop.New[podLookup, lookupState](controlloop.Config[podLookup]{Name: "workflow-doubts", Workers: lookupsAtOnce, Turn: c.lookUp, Clock: c.Clock})
+	return controlloop.New[podLookup, controlloop.Backoff](controlloop.Config[podLookup]{Name: "workflow-doubts", Workers: lookupsAtOnce, Turn: c.lookUp, Clock: c.Clock})
 }
 
 // lookUpPod queues a lookup of the pod of a node. If the pod exists, its slot waits for the watch
@@ -54,7 +52,7 @@ func (c *Controller) lookUp(x podLookup) {
 		return
 	}
 	if d == nil {
-		d = &lookupState{}
+		d = &controlloop.Backoff{}
 		c.lookups.Put(x, d)
 	}
 	if left := d.Left(c.Clock.Now()); left > 0 {

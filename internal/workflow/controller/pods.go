@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"regexp"
@@ -204,9 +205,8 @@ func (r *record) absentPods() []string {
 			ids = append(ids, id)
 		}
 	}
-	if len(ids) > 1 {
-		sortNatural(ids)
-	}
+	// Shorter names come first, so that item(2) comes before item(10).
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	return ids
 }
 
@@ -388,7 +388,7 @@ func (c *Controller) releaseRun(r *record) {
 	for _, p := range r.nodePods {
 		c.plans.Release(p.Plan)
 	}
-	c.samples.forget(string(r.uid))
+	c.workflowMetrics.forget(string(r.uid))
 	r.reset()
 }
 

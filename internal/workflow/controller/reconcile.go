@@ -30,9 +30,14 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	if mine && c.loop.Get(key) == nil && !(c.taken.settled(w) && c.released.settled(w)) {
 		return // a watch event or an answer from the server wakes the key again
 	}
-	r := c.record(key, mine && !c.atRest(w))
+	idle := !mine || c.atRest(w)
+	r := c.loop.Get(key)
 	if r == nil {
-		return
+		if idle {
+			return
+		}
+		r = &record{key: key}
+		c.loop.Put(key, r)
 	}
 	r.epoch = epoch
 	started := time.Now()
@@ -92,7 +97,7 @@ func (c *Controller) mine(w *wf.Workflow) bool {
 // later, atRest schedules its key.
 func (c *Controller) atRest(w *wf.Workflow) bool {
 	if !w.Status.Phase.Completed() {
-		return w.DeletionTimestamp != nil && !guarded(w)
+		return w.DeletionTimestamp != nil && !w.Guarded()
 	}
 	c.past.learn(w)
 	if w.DeletionTimestamp != nil {
@@ -107,19 +112,8 @@ func (c *Controller) atRest(w *wf.Workflow) bool {
 	return !c.collectable(w)
 }
 
-// record returns the workflow's record. If there is none, record creates one if make is true, and
-// returns nil otherwise.
-func (c *Controller) record(key types.NamespacedName, make bool) *record {
-	r := c.loop.Get(key)
-	if r == nil && make {
-		r = &record{key: key}
-		c.loop.Put(key, r)
-	}
-	return r
-}
-
 func (c *Controller) drop(key types.NamespacedName, r *record) {
-	c.slots.leave(r)
+	c.statusSlots.leave(r)
 	c.loop.Drop(key)
 }
 
@@ -134,7 +128,7 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 		c.released.left(r)
 	}
 	c.locks.abandon(r.key, r.uid, elsewhere)
-	c.slots.leave(r)
+	c.statusSlots.leave(r)
 	c.releaseRun(r)
 	r.uid, r.object, r.version = "", nil, ""
 	r.pods.Reset(&c.pods, r.key, "", "")
@@ -166,7 +160,7 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 	r.object, r.stuck = w, false
 	r.setVersion(w.ResourceVersion, false)
 	switch {
-	case w.DeletionTimestamp != nil && !guarded(w):
+	case w.DeletionTimestamp != nil && !w.Guarded():
 		if r.run != nil { // its pods are garbage-collected; no more are started
 			c.withdraw(r)
 			r.run, r.next = nil, statusChanges{}
@@ -187,7 +181,7 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 // older version. The end on the server counts.
 func (c *Controller) endedElsewhere(r *record) {
 	c.Log.Info("a workflow was ended by another write", "workflow", r.key, "version", r.version)
-	c.slots.leave(r)
+	c.statusSlots.leave(r)
 	c.releaseRun(r)
 	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
 }
@@ -196,7 +190,7 @@ func (c *Controller) endedElsewhere(r *record) {
 // manager before.
 func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	r.reset()
-	c.slots.leave(r)
+	c.statusSlots.leave(r)
 	own := *w
 	own.Status = *w.Status.DeepCopy()
 	own.ResourceVersion = ""
@@ -221,7 +215,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	if retried || prepared {
 		own.Status.PersistentVolumeClaims = nil
 	}
-	r.run = engine.New(&own, engine.Config{Library: templateLibrary{c, w.Namespace}, Transient: transient, Evaluate: c.evaluate(r), Known: &c.known})
+	r.run = engine.New(&own, engine.Config{Library: templateLibrary{c, w.Namespace}, Transient: transient, Evaluate: c.evaluate(r), Specs: &c.specs})
 	if !own.Status.Phase.Completed() {
 		c.resumePods(r, &own, retried, prepared, since)
 		if err := c.prepareMetadata(r, w); err != nil && !r.evaluations.interrupted {
@@ -233,7 +227,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 		}
 	}
 	c.Log.Debug("taking up", "workflow", r.key, "version", w.ResourceVersion, "nodes", len(nodes), "pods", len(r.nodePods), "retried", retried)
-	r.spec = effective(&own)
+	r.spec = own.EffectiveSpec()
 	r.wake = c.Clock.Now() // the first Step is always made
 	for id, n := range nodes {
 		if n.Type == wf.NodeSuspend && !n.Phase.Fulfilled() {
@@ -260,7 +254,7 @@ func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared boo
 		switch {
 		case id == "":
 		case known && n.Phase.Fulfilled():
-			if !ended(p) && p.DeletionTimestamp == nil && !daemoned(&n) {
+			if !ended(p) && p.DeletionTimestamp == nil && !n.Daemon() {
 				r.pods.DeletePod(podset.Deletion{Name: p.Name, UID: p.UID, Reason: "delete-pod-of-ended-node"})
 			}
 			r.done = append(r.done, finishedPod{name: p.Name, uid: p.UID, nodeID: id, state: doneWritten, due: n.FinishedAt.Time})
@@ -287,8 +281,6 @@ func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared boo
 		}
 	}
 }
-
-func daemoned(n *wf.NodeStatus) bool { return n.Daemoned != nil && *n.Daemoned }
 
 // takeEdits takes in the fields that a user may have changed.
 func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
@@ -413,7 +405,7 @@ func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 	for _, lookup := range out.Lookups {
 		r.events = append(r.events, c.caches.lookup(r.key.Namespace, lookup))
 	}
-	if err := c.samples.take(string(r.uid), out.Samples); err != nil && r.run.MetricsError(err.Error()) {
+	if err := c.workflowMetrics.take(r.key.Namespace, string(r.uid), out.Samples); err != nil && r.run.MetricsError(err.Error()) {
 		r.news(now)
 		r.next.fields = true
 	}

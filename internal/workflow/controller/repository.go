@@ -28,7 +28,7 @@ type repository struct {
 
 // repositoryReads reads the ConfigMaps of repositories that are not watched, outside the turns of
 // workflows. Few workflows name such a ConfigMap.
-type repositoryReads = controlloop.Loop[repositoryRead, controlloop.Backoff]
+type repositoryReads = controlloop.Loop[repositoryRead, struct{}]
 
 type repositoryRead struct {
 	key, configMap types.NamespacedName
@@ -37,7 +37,7 @@ type repositoryRead struct {
 }
 
 func newRepositoryReads(c *Controller) *repositoryReads {
-	return controlloop.New[repositoryRead, controlloop.Backoff](controlloop.Config[repositoryRead]{
+	return controlloop.New[repositoryRead, struct{}](controlloop.Config[repositoryRead]{
 		Name: "workflow-repositories", Workers: readers, Turn: c.readRepository, Clock: c.Clock,
 	})
 }
@@ -75,15 +75,6 @@ func (c *Controller) readRepository(x repositoryRead) {
 		c.repositories.Drop(x) // the manager no longer has a record of the workflow
 		return
 	}
-	pause := c.repositories.Get(x)
-	if pause == nil {
-		pause = &controlloop.Backoff{}
-		c.repositories.Put(x, pause)
-	}
-	if left := pause.Left(c.Clock.Now()); left > 0 {
-		c.repositories.WakeAfter(x, left)
-		return
-	}
 	ctx, cancel := context.WithTimeout(c.requests, repositoryReadTimeout)
 	m, err := c.Client.CoreV1().ConfigMaps(x.configMap.Namespace).Get(ctx, x.configMap.Name, metav1.GetOptions{})
 	cancel()
@@ -91,11 +82,9 @@ func (c *Controller) readRepository(x repositoryRead) {
 		return
 	}
 	if err != nil && !refusedToRead(err) {
-		now := c.Clock.Now()
-		pause.Failed(now)
-		c.Log.Warn("reading a ConfigMap of artifact repositories failed", "configMap", x.configMap, "workflow", x.key,
-			"error", err, "again", pause.Left(now))
-		c.repositories.WakeAfter(x, pause.Left(now))
+		c.Log.Warn("reading a ConfigMap of artifact repositories failed; trying again", "configMap", x.configMap,
+			"workflow", x.key, "error", err)
+		c.repositories.Retry(x)
 		return
 	}
 	c.repositories.Drop(x)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,7 +65,7 @@ func (c *Controller) report(r *record) {
 			c.loop.WakeAfter(r.key, wait)
 			return
 		}
-		if !c.slots.enter(r) {
+		if !c.statusSlots.enter(r) {
 			return // its key is woken when a slot is free
 		}
 	}
@@ -163,7 +165,7 @@ func (c *Controller) explainWaiting(r *record, now time.Time) {
 // told takes in the writer's answer to a status write.
 func (c *Controller) told(r *record, version string, sent, labels map[string]string, over bool, err error) {
 	r.writing = 0
-	c.slots.leave(r)
+	c.statusSlots.leave(r)
 	switch {
 	case err == nil:
 		r.setVersion(version, true)
@@ -224,7 +226,7 @@ func (c *Controller) finish(r *record) {
 	meta := w.ObjectMeta
 	meta.Labels = r.object.Labels
 	rest := &wf.Workflow{ObjectMeta: meta}
-	spec := effective(w)
+	spec := w.EffectiveSpec()
 	rest.Spec = wf.WorkflowSpec{TTLStrategy: spec.TTLStrategy, PodGC: spec.PodGC}
 	rest.Status = wf.WorkflowStatus{Phase: phase, FinishedAt: w.Status.FinishedAt}
 	version := r.version
@@ -237,29 +239,17 @@ func (c *Controller) finish(r *record) {
 // stored.
 func (r *record) labelled(labels map[string]string) {
 	w := *r.object
-	w.Labels = maps.Clone(w.Labels)
-	if w.Labels == nil {
-		w.Labels = map[string]string{}
-	}
-	maps.Copy(w.Labels, labels)
-	maps.Copy(w.Labels, r.extraLabels)
-	w.Annotations = maps.Clone(w.Annotations)
-	if w.Annotations == nil {
-		w.Annotations = map[string]string{}
-	}
-	w.Annotations[wf.AnnotationPodNameFormat] = "v2"
-	maps.Copy(w.Annotations, r.extraAnnotations)
+	w.Labels = merged(w.Labels, labels, r.extraLabels)
+	w.Annotations = merged(w.Annotations, map[string]string{wf.AnnotationPodNameFormat: "v2"}, r.extraAnnotations)
 	w.Finalizers = r.finalizers()
 	r.object = &w
 }
 
 // labelsOf returns the labels by which clients find workflows of a phase or of a template.
 func labelsOf(w *wf.Workflow) map[string]string {
-	completed := "false"
-	if w.Status.Phase.Completed() {
-		completed = "true"
+	out := map[string]string{
+		wf.LabelPhase: string(w.Status.Phase), wf.LabelCompleted: strconv.FormatBool(w.Status.Phase.Completed()),
 	}
-	out := map[string]string{wf.LabelPhase: string(w.Status.Phase), wf.LabelCompleted: completed}
 	// A template reference may be longer than a label value, and need not be the name of an
 	// existing template.
 	if ref := w.Spec.WorkflowTemplateRef; ref != nil && len(validation.IsValidLabelValue(ref.Name)) == 0 {
@@ -303,17 +293,16 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &patcher{}
-	r.patchMetadata(p, w)
+	p := r.patchMetadata(w)
 	if r.base != nil && !r.packed {
-		if err := r.patchParts(p, s, fields); err != nil {
+		parts := slices.Clone(p)
+		if err := r.patchParts(&parts, s, fields); err != nil {
 			return nil, nil, err
 		}
 		if r.size <= c.NodesBytesMax {
-			return p.bytes(), fields, nil
+			patch, err = json.Marshal(parts)
+			return patch, fields, err
 		}
-		p = &patcher{}
-		r.patchMetadata(p, w)
 	}
 	nodes, err := json.Marshal(s.Nodes)
 	if err != nil {
@@ -344,8 +333,9 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 		}
 		whole = slices.Concat(whole[:len(whole)-1], []byte(separator+`"`+key+`":`), value, []byte("}"))
 	}
-	p.add("/status", whole)
-	return p.bytes(), fields, nil
+	p.add("/status", json.RawMessage(whole))
+	patch, err = json.Marshal(p)
+	return patch, fields, err
 }
 
 // specSize returns the approximate size in bytes of the workflow without its status.
@@ -394,32 +384,32 @@ func (c *Controller) conclude(r *record, s *wf.WorkflowStatus) {
 }
 
 // patchMetadata patches the labels, annotations and finalizers that differ from the server's.
-func (r *record) patchMetadata(p *patcher, w *wf.Workflow) {
+func (r *record) patchMetadata(w *wf.Workflow) (p statusPatch) {
 	p.addMap("/metadata/labels", r.object.Labels, labelsOf(w), r.extraLabels)
 	annotations := map[string]string{wf.AnnotationPodNameFormat: "v2"}
 	p.addMap("/metadata/annotations", r.object.Annotations, annotations, r.extraAnnotations)
 	if list := r.finalizers(); len(list) > len(r.object.Finalizers) {
-		value, _ := json.Marshal(list)
-		p.add("/metadata/finalizers", value)
+		p.add("/metadata/finalizers", list)
 	}
+	return p
 }
 
 // patchParts patches the status fields and nodes that changed.
-func (r *record) patchParts(p *patcher, s *wf.WorkflowStatus, fields map[string]string) error {
+func (r *record) patchParts(p *statusPatch, s *wf.WorkflowStatus, fields map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if r.base[name] != fields[name] {
-			p.add("/status/"+name, []byte(fields[name]))
+			p.add("/status/"+name, json.RawMessage(fields[name]))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.base)) {
 		if _, found := fields[name]; !found {
-			p.remove("/status/" + name)
+			*p = append(*p, apiwriter.PatchOp{Op: "remove", Path: "/status/" + name})
 		}
 	}
 	ids := slices.Sorted(maps.Keys(r.next.nodes))
 	if len(ids) > 0 && !r.hasNodes {
 		r.hasNodes = true
-		p.add("/status/nodes", []byte("{}"))
+		p.add("/status/nodes", struct{}{})
 	}
 	for _, id := range ids {
 		n, found := s.Nodes[id]
@@ -431,7 +421,7 @@ func (r *record) patchParts(p *patcher, s *wf.WorkflowStatus, fields map[string]
 			return err
 		}
 		r.size += len(data) + len(id) + 4
-		p.add("/status/nodes/"+id, data)
+		p.add("/status/nodes/"+id, json.RawMessage(data))
 	}
 	return nil
 }
@@ -463,46 +453,36 @@ func (c *Controller) tooLarge(r *record, err error) {
 	c.loop.Wake(r.key)
 }
 
-// patcher builds a JSON patch. Values must be valid JSON; they are not checked, because the server
-// checks each patch.
-type patcher struct{ ops []byte }
+// statusPatch is a JSON patch under construction.
+type statusPatch []apiwriter.PatchOp
 
-func (p *patcher) add(path string, value []byte) {
-	p.op("add", path)
-	p.ops = append(append(append(p.ops, `,"value":`...), value...), '}')
-}
-
-func (p *patcher) remove(path string) {
-	p.op("remove", path)
-	p.ops = append(p.ops, '}')
-}
-
-func (p *patcher) op(op, path string) {
-	if len(p.ops) > 0 {
-		p.ops = append(p.ops, ',')
-	}
-	quoted, _ := json.Marshal(path) // marshalling a string cannot fail
-	p.ops = append(append(append(append(p.ops, `{"op":"`...), op...), `","path":`...), quoted...)
+func (p *statusPatch) add(path string, value any) {
+	*p = append(*p, apiwriter.PatchOp{Op: "add", Path: path, Value: value})
 }
 
 // addMap sets the keys whose value in wants differs from the value in there. Later maps in wants
 // override earlier ones.
-func (p *patcher) addMap(path string, there map[string]string, wants ...map[string]string) {
-	want := map[string]string{}
-	for _, w := range wants {
-		maps.Copy(want, w)
-	}
+func (p *statusPatch) addMap(path string, there map[string]string, wants ...map[string]string) {
+	want := merged(wants...)
 	if len(there) == 0 {
-		value, _ := json.Marshal(want)
-		p.add(path, value)
+		p.add(path, want)
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		if old, found := there[key]; !found || old != want[key] {
-			value, _ := json.Marshal(want[key])
-			p.add(path+"/"+escape(key), value)
+			p.add(path+"/"+escape(key), want[key])
 		}
 	}
 }
 
-func (p *patcher) bytes() []byte { return slices.Concat([]byte("["), p.ops, []byte("]")) }
+// merged returns the union of maps. Later maps override earlier ones.
+func merged(list ...map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, m := range list {
+		maps.Copy(out, m)
+	}
+	return out
+}
+
+// escape escapes a map key for a path of a JSON patch.
+func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }

@@ -1,11 +1,11 @@
 package controller
 
 import (
-	"context"
 	"sync"
 	"time"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 )
 
@@ -17,7 +17,8 @@ import (
 //	   ▲            │ nothing is loaded                │     shows its version
 //	   └────────────┴──────────────────────────────────┘ the keys are divided again
 type takeover struct {
-	changed chan struct{}
+	// requests is the loop that requests the versions from the server; it has one key.
+	requests *controlloop.Loop[struct{}, struct{}]
 
 	mu sync.Mutex
 	// round counts the redistributions of keys.
@@ -29,7 +30,12 @@ type takeover struct {
 	versions informer.Versions
 }
 
-func (t *takeover) init() { t.changed = make(chan struct{}, 1) }
+func (t *takeover) init(c *Controller) {
+	t.requests = controlloop.New[struct{}, struct{}](controlloop.Config[struct{}]{
+		Name: "workflow-versions", Workers: 1, Turn: func(struct{}) { t.learn(c) }, RetryMin: versionsRetry, RetryMax: versionsRetry,
+		Clock: c.Clock,
+	})
+}
 
 // changing notes that workflows of other managers are about to become this manager's.
 func (t *takeover) changing() {
@@ -37,10 +43,7 @@ func (t *takeover) changing() {
 	defer t.mu.Unlock()
 	t.round++
 	t.pending = true
-	select {
-	case t.changed <- struct{}{}:
-	default:
-	}
+	t.requests.Wake(struct{}{})
 }
 
 // settled reports whether the workflow in the watch cache is recent enough to be loaded.
@@ -66,36 +69,19 @@ const unfinished = wf.LabelCompleted + "!=true"
 // versionsRetry is the delay before a failed request for versions is repeated.
 const versionsRetry = time.Second
 
-// run requests the versions from the server each time keys are redistributed, until ctx is done.
-func (t *takeover) run(ctx context.Context, c *Controller) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.changed:
-		}
-		t.mu.Lock()
-		round := t.round
-		t.mu.Unlock()
-		for !t.learn(ctx, c, round) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-c.Clock.After(versionsRetry):
-			}
-		}
-	}
-}
-
-// learn requests the versions once. It reports whether the request succeeded; a newer round may
-// have begun meanwhile.
-func (t *takeover) learn(ctx context.Context, c *Controller, round int) bool {
-	versions, err := c.Informers.Workflows.Versions(ctx, unfinished)
+// learn requests the versions. They are dropped if keys have been redistributed again meanwhile; the
+// next turn follows.
+func (t *takeover) learn(c *Controller) {
+	t.mu.Lock()
+	round := t.round
+	t.mu.Unlock()
+	versions, err := c.Informers.Workflows.Versions(t.requests.Context(), unfinished)
 	if err != nil {
-		if ctx.Err() == nil {
+		if t.requests.Context().Err() == nil {
 			c.Log.Warn("asking for the versions of workflows failed", "error", err)
 		}
-		return false
+		t.requests.Retry(struct{}{})
+		return
 	}
 	t.mu.Lock()
 	last := t.round == round
@@ -106,5 +92,4 @@ func (t *takeover) learn(ctx context.Context, c *Controller, round int) bool {
 	if last {
 		c.Rebalance()
 	}
-	return true // if a newer round has begun, run serves it next
 }

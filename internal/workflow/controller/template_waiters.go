@@ -11,6 +11,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
 // missingMax is how long after its creation a workflow waits for a template that the watch has not
@@ -110,23 +111,8 @@ func (c *Controller) waitsForTemplate(w *wf.Workflow) bool {
 		if ref := spec.WorkflowTemplateRef; ref != nil && w.Status.StoredWorkflowTemplateSpec == nil {
 			refer(ref.ClusterScope, ref.Name)
 		}
-		for i := range spec.Templates {
-			t := &spec.Templates[i]
-			for j := range t.Steps {
-				for k := range t.Steps[j].Steps {
-					if ref := t.Steps[j].Steps[k].TemplateRef; ref != nil {
-						refer(ref.ClusterScope, ref.Name)
-					}
-				}
-			}
-			if t.DAG == nil {
-				continue
-			}
-			for j := range t.DAG.Tasks {
-				if ref := t.DAG.Tasks[j].TemplateRef; ref != nil {
-					refer(ref.ClusterScope, ref.Name)
-				}
-			}
+		for _, ref := range engine.TemplateRefs(spec) {
+			refer(ref.ClusterScope, ref.Name)
 		}
 	}
 	look(&w.Spec)

@@ -65,3 +65,28 @@ func TestAWorkflowWaitsForATemplateCreatedJustBeforeIt(t *testing.T) {
 		})
 	}
 }
+
+// TestAWorkflowWaitsForEveryMalformedTemplate checks that a workflow waits for a malformed template
+// wherever it refers to the template.
+func TestAWorkflowWaitsForEveryMalformedTemplate(t *testing.T) {
+	const ref = "{templateRef: {name: bad, template: t}, expression: \"false\"}"
+	for name, spec := range map[string]string{
+		"a step": "templates: [{name: main, steps: [[{name: a, templateRef: {name: bad, template: t}}]]}]",
+		"a task of an inline template": "templates: [{name: main, steps: [[{name: a, inline: {dag: {tasks: " +
+			"[{name: b, templateRef: {name: bad, template: t}}]}}}]]}]",
+		"a hook of the workflow": "hooks: {h: " + ref + "}, templates: [{name: main, suspend: {}}]",
+		"a hook of a step":       "templates: [{name: main, steps: [[{name: a, template: p, hooks: {h: " + ref + "}}]]}, {name: p, suspend: {}}]",
+		"a hook of a task":       "templates: [{name: main, dag: {tasks: [{name: a, template: p, hooks: {h: " + ref + "}}]}}, {name: p, suspend: {}}]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t, Config{})
+			template := &wf.WorkflowTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad", UID: "t", ResourceVersion: "1"}}
+			if err := d.Informers.WorkflowTemplates.Store().Add(template); err != nil {
+				t.Fatal(err)
+			}
+			d.Informers.WorkflowTemplates.SetApart("ns", "bad", "t", &panics.Panic{})
+			d.show("1", "spec: {entrypoint: main, "+spec+"}")
+			d.expect()
+		})
+	}
+}

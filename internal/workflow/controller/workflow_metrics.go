@@ -27,16 +27,20 @@ type workflowMetrics struct {
 	series   int                // number of metrics in all families
 }
 
-// family is the metrics of one name. They have one kind and one help text, those of the first.
+// family is the metrics of one name. They have one kind and one help text. A workflow may define the
+// family anew, with another kind, if it is in the namespace of the workflow that has defined it and
+// no other workflow under way has emitted to it.
 type family struct {
-	kind   engine.MetricKind
-	help   string
-	series map[string]*sample // by labels
+	kind      engine.MetricKind
+	help      string // the latest
+	namespace string
+	users     map[string]bool    // UIDs of the workflows under way that have emitted to it
+	series    map[string]*sample // by labels
 }
 
 type sample struct {
 	kind    engine.MetricKind
-	desc    *prometheus.Desc
+	names   []string // of labels
 	values  []string
 	value   float64
 	count   uint64
@@ -60,7 +64,7 @@ func (s *workflowMetrics) init() {
 
 // take adds the samples that a workflow emitted. It drops those that cannot be served together with
 // earlier ones, and returns an error for the first of them.
-func (s *workflowMetrics) take(owner string, list []engine.Sample) (first error) {
+func (s *workflowMetrics) take(namespace, owner string, list []engine.Sample) (first error) {
 	if len(list) == 0 {
 		return nil
 	}
@@ -68,7 +72,7 @@ func (s *workflowMetrics) take(owner string, list []engine.Sample) (first error)
 	defer s.mu.Unlock()
 	for i := range list {
 		e := &list[i]
-		m, err := s.find(e)
+		m, err := s.find(namespace, owner, e)
 		if err != nil {
 			s.dropped.Inc()
 			first = cmp.Or(first, fmt.Errorf("metric %s: %w", e.Name, err))
@@ -79,58 +83,69 @@ func (s *workflowMetrics) take(owner string, list []engine.Sample) (first error)
 	return first
 }
 
-// find returns the metric of a sample. If there is none, find makes it.
-func (s *workflowMetrics) find(e *engine.Sample) (*sample, error) {
+// find returns the metric of a sample that a workflow has emitted. If there is none, find makes it.
+func (s *workflowMetrics) find(namespace, owner string, e *engine.Sample) (*sample, error) {
 	name := samplePrefix + strings.TrimPrefix(e.Name, samplePrefix)
-	f := s.families[name]
-	if f == nil {
-		if err := s.collides(name, e.Kind); err != nil {
-			return nil, err
-		}
-		f = &family{kind: e.Kind, help: e.Help, series: map[string]*sample{}}
-	}
-	if f.kind != e.Kind {
-		return nil, fmt.Errorf("it is a %s, and another metric of this name is a %s", e.Kind, f.kind)
-	}
-	byKey := func(a, b wf.MetricLabel) int { return strings.Compare(a.Key, b.Key) }
-	labels := slices.SortedFunc(slices.Values(e.Labels), byKey)
-	var names, values []string
+	m := &sample{kind: e.Kind, buckets: map[float64]uint64{}, since: map[string]time.Time{}}
 	key := ""
-	for _, l := range labels {
+	byKey := func(a, b wf.MetricLabel) int { return strings.Compare(a.Key, b.Key) }
+	for _, l := range slices.SortedFunc(slices.Values(e.Labels), byKey) {
 		if l.Key == "le" && e.Kind == engine.MetricHistogram {
 			return nil, fmt.Errorf("a histogram has the label le of its own")
 		}
-		names, values = append(names, l.Key), append(values, l.Value)
+		m.names, m.values = append(m.names, l.Key), append(m.values, l.Value)
 		key += l.Key + "\x00" + l.Value + "\x00"
 	}
-	if m := f.series[key]; m != nil {
-		return m, nil
+	f := s.families[name]
+	if f != nil && f.kind == e.Kind && f.series[key] != nil {
+		f.users[owner], f.help = true, e.Help
+		return f.series[key], nil
+	}
+	if _, err := m.metric(name, e.Help, time.Time{}); err != nil {
+		return nil, err
 	}
 	if s.series >= samplesMax {
 		return nil, fmt.Errorf("the workflows have more than %d metrics", samplesMax)
 	}
-	m := &sample{
-		kind: e.Kind, desc: prometheus.NewDesc(name, f.help, names, nil), values: values,
-		buckets: map[float64]uint64{}, since: map[string]time.Time{},
+	if f != nil && f.kind != e.Kind {
+		if !s.replaceable(name, namespace, owner) {
+			return nil, fmt.Errorf("it is a %s, and another metric of this name is a %s", e.Kind, f.kind)
+		}
+		f = nil
 	}
-	if _, err := m.metric(time.Time{}); err != nil {
-		return nil, err
+	if f == nil {
+		if err := s.collides(name, namespace, owner, e.Kind); err != nil {
+			return nil, err
+		}
+		f = &family{kind: e.Kind, namespace: namespace, users: map[string]bool{}, series: map[string]*sample{}}
+		s.families[name] = f
 	}
-	s.families[name] = f
-	f.series[key] = m
+	f.users[owner], f.help, f.series[key] = true, e.Help, m
 	s.series++
 	return m, nil
 }
 
+// replaceable reports whether a workflow may replace a family, and removes the family if so.
+func (s *workflowMetrics) replaceable(name, namespace, owner string) bool {
+	f := s.families[name]
+	if f.namespace != namespace || len(f.users) > 1 || len(f.users) == 1 && !f.users[owner] {
+		return false
+	}
+	s.series -= len(f.series)
+	delete(s.families, name)
+	return true
+}
+
 // collides returns an error if a new family would have the name of a part of a histogram.
-func (s *workflowMetrics) collides(name string, kind engine.MetricKind) error {
+func (s *workflowMetrics) collides(name, namespace, owner string, kind engine.MetricKind) error {
 	for _, suffix := range []string{"_count", "_sum", "_bucket"} {
 		other, found := strings.CutSuffix(name, suffix)
-		if f := s.families[other]; found && f != nil && f.kind == engine.MetricHistogram {
+		if f := s.families[other]; found && f != nil && f.kind == engine.MetricHistogram && !s.replaceable(other, namespace, owner) {
 			return fmt.Errorf("its name is that of a part of the histogram %s", other)
 		}
-		if kind == engine.MetricHistogram && s.families[name+suffix] != nil {
-			return fmt.Errorf("a part of this histogram has the name of the metric %s", name+suffix)
+		part := name + suffix
+		if kind == engine.MetricHistogram && s.families[part] != nil && !s.replaceable(part, namespace, owner) {
+			return fmt.Errorf("a part of this histogram has the name of the metric %s", part)
 		}
 	}
 	return nil
@@ -163,25 +178,27 @@ func (m *sample) add(owner string, e *engine.Sample) {
 }
 
 // metric returns the value to serve. It returns an error if the name or the labels are not valid.
-func (m *sample) metric(now time.Time) (prometheus.Metric, error) {
+func (m *sample) metric(name, help string, now time.Time) (prometheus.Metric, error) {
+	desc := prometheus.NewDesc(name, help, m.names, nil)
 	switch m.kind {
 	case engine.MetricHistogram:
-		return prometheus.NewConstHistogram(m.desc, m.count, m.value, m.buckets, m.values...)
+		return prometheus.NewConstHistogram(desc, m.count, m.value, m.buckets, m.values...)
 	case engine.MetricCounter:
-		return prometheus.NewConstMetric(m.desc, prometheus.CounterValue, m.value, m.values...)
+		return prometheus.NewConstMetric(desc, prometheus.CounterValue, m.value, m.values...)
 	}
 	value := m.value
 	for _, since := range m.since {
 		value = now.Sub(since).Seconds()
 	}
-	return prometheus.NewConstMetric(m.desc, prometheus.GaugeValue, value, m.values...)
+	return prometheus.NewConstMetric(desc, prometheus.GaugeValue, value, m.values...)
 }
 
-// forget stops the real-time gauges of a workflow.
+// forget stops the real-time gauges of a workflow that is not under way any more.
 func (s *workflowMetrics) forget(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.families {
+		delete(f.users, owner)
 		for _, m := range f.series {
 			for o := range m.since {
 				if strings.HasPrefix(o, owner+"/") {
@@ -203,9 +220,9 @@ func (s *workflowMetrics) Collect(out chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for _, f := range s.families {
+	for name, f := range s.families {
 		for _, m := range f.series {
-			if metric, err := m.metric(now); err == nil { // find has checked the name and the labels
+			if metric, err := m.metric(name, f.help, now); err == nil { // find has checked the name and the labels
 				out <- metric
 			}
 		}

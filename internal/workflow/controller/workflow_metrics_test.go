@@ -43,10 +43,10 @@ func TestMetricsThatContradictOthersAreDropped(t *testing.T) {
 			s.init()
 			registry := prometheus.NewRegistry()
 			registry.MustRegister(&s)
-			if err := s.take("first", []engine.Sample{c.first}); err != nil {
+			if err := s.take("ns", "first", []engine.Sample{c.first}); err != nil {
 				t.Fatal(err)
 			}
-			err := s.take("second", []engine.Sample{c.second})
+			err := s.take("ns", "second", []engine.Sample{c.second})
 			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, want %q", err, c.want)
 			}
@@ -65,7 +65,7 @@ func TestSamplesOfAnEarlierControllerAreUnregistered(t *testing.T) {
 		var s workflowMetrics
 		s.init()
 		registry.MustRegister(&s)
-		if err := s.take("w", []engine.Sample{{Name: "m", Kind: engine.MetricGauge, Since: time.Unix(1, 0)}}); err != nil {
+		if err := s.take("ns", "w", []engine.Sample{{Name: "m", Kind: engine.MetricGauge, Since: time.Unix(1, 0)}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := served(t, registry); got != 1 {
@@ -97,7 +97,7 @@ func served(t *testing.T, registry *prometheus.Registry) int {
 // missing.
 func TestAMetricThatIsDroppedIsNamedInTheStatus(t *testing.T) {
 	d := newDesk(t, Config{})
-	if err := d.samples.take("another", []engine.Sample{{Name: "m", Kind: engine.MetricCounter}}); err != nil {
+	if err := d.workflowMetrics.take("ns", "another", []engine.Sample{{Name: "m", Kind: engine.MetricCounter}}); err != nil {
 		t.Fatal(err)
 	}
 	d.show("1", `
@@ -114,4 +114,48 @@ spec:
 		}
 	}
 	t.Errorf("the conditions are %v, want one that says %s", r.run.Workflow.Status.Conditions, want)
+}
+
+// TestAMetricMayBeDefinedAgain checks that a metric can get another kind when no workflow under way
+// emits it any more, but not by a workflow of another namespace, and that its help is the latest.
+func TestAMetricMayBeDefinedAgain(t *testing.T) {
+	var s workflowMetrics
+	s.init()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(&s)
+	emit := func(namespace, uid string, kind engine.MetricKind) error {
+		return s.take(namespace, uid, []engine.Sample{{Name: "m", Help: uid, Kind: kind, Value: 1}})
+	}
+	for _, c := range []struct {
+		what, namespace, uid string
+		kind                 engine.MetricKind
+		ends, fails          bool
+	}{
+		{"the first", "ns", "1", engine.MetricCounter, false, false},
+		{"another kind while the first is under way", "ns", "2", engine.MetricGauge, false, true},
+		{"the same kind again", "ns", "1", engine.MetricCounter, true, false},
+		{"another kind in another namespace", "other", "3", engine.MetricGauge, true, true},
+		{"another kind", "ns", "4", engine.MetricGauge, true, false},
+		{"the new kind with another help", "other", "5", engine.MetricGauge, false, false},
+		{"the old kind", "ns", "6", engine.MetricCounter, false, true},
+	} {
+		if err := emit(c.namespace, c.uid, c.kind); (err != nil) != c.fails {
+			t.Errorf("%s: the error is %v", c.what, err)
+		}
+		if c.ends {
+			s.forget(c.uid)
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == samplePrefix+"m" && (f.GetHelp() != "5" || f.GetType().String() != "GAUGE") {
+			t.Errorf("the metric is %v", f)
+		}
+	}
+	if n := served(t, registry); n != 1 {
+		t.Errorf("%d metrics are served, want 1", n)
+	}
 }

@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -91,12 +92,7 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Owns == nil {
 		cfg.Owns = func(string, string) bool { return true }
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Clock, cfg.Log = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{}), cmp.Or(cfg.Log, slog.Default())
 	client, err := kubeclient.LeanCustom(cfg.REST, nil, wf.GroupVersion, scheme.Scheme, nil)
 	if err != nil {
 		return nil, fmt.Errorf("cron: %w", err)
@@ -361,16 +357,10 @@ func (c *Controller) report(ctx context.Context, m apiwriter.Meta, cron *wf.Cron
 	}
 	latest := cron.DeepCopy()
 	latest.ResourceVersion, latest.Status = got.GetResourceVersion(), p.status
-	if latest.Annotations == nil {
-		latest.Annotations = map[string]string{}
-	}
-	latest.Annotations[annotationSchedule] = p.schedule
-	if latest.Labels == nil {
-		latest.Labels = map[string]string{}
-	}
+	metav1.SetMetaDataAnnotation(&latest.ObjectMeta, annotationSchedule, p.schedule)
 	delete(latest.Labels, labelCompleted)
 	if p.completed {
-		latest.Labels[labelCompleted] = "true"
+		metav1.SetMetaDataLabel(&latest.ObjectMeta, labelCompleted, "true")
 	}
 	return latest, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -55,10 +54,7 @@ func (c child) completed() bool { return c.Labels[wf.LabelCompleted] == "true" }
 // scheduled returns the time that the child was scheduled for, or zero if the child was not created
 // on schedule.
 func (c child) scheduled() time.Time {
-	t, err := time.Parse(time.RFC3339, c.Annotations[wf.AnnotationScheduledTime])
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse(time.RFC3339, c.Annotations[wf.AnnotationScheduledTime]) // zero if there is none
 	return t
 }
 
@@ -341,23 +337,11 @@ func later(a, b time.Time) time.Time {
 // same reports whether the plan leaves the cron's status and label as they are.
 func (p *plan) same(cron *wf.CronWorkflow) bool {
 	old, now := cron.Status, p.status
-	if len(old.Conditions) == 0 {
-		old.Conditions = nil
-	}
-	if len(now.Conditions) == 0 {
-		now.Conditions = nil
-	}
-	if len(old.Active) == 0 {
-		old.Active = nil
-	}
-	return old.LastScheduledTime.Equal(now.LastScheduledTime) && reflect.DeepEqual(old.Active, now.Active) &&
-		reflect.DeepEqual(old.Conditions, now.Conditions) && old.Succeeded == now.Succeeded && old.Failed == now.Failed &&
+	return old.LastScheduledTime.Equal(now.LastScheduledTime) && slices.Equal(old.Active, now.Active) &&
+		slices.Equal(old.Conditions, now.Conditions) && old.Succeeded == now.Succeeded && old.Failed == now.Failed &&
 		old.Phase == now.Phase && (cron.Labels[labelCompleted] == "true") == p.completed
 }
 
 func lastOf(s *wf.CronWorkflowStatus) time.Time {
-	if s.LastScheduledTime == nil {
-		return time.Time{}
-	}
-	return s.LastScheduledTime.Time
+	return ptr.Deref(s.LastScheduledTime, metav1.Time{}).Time
 }

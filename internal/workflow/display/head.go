@@ -1,16 +1,17 @@
 package display
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -31,14 +32,8 @@ func Head(w *wf.Workflow, o Options) string {
 	line := func(name, value string) { fmt.Fprintf(&b, "%-20s %s\n", name, OneLine(value)) }
 	line("Name:", w.Name)
 	line("Namespace:", w.Namespace)
-	account := w.Spec.ServiceAccountName
-	if account == "" && w.Status.StoredWorkflowTemplateSpec != nil {
-		account = w.Status.StoredWorkflowTemplateSpec.ServiceAccountName
-	}
-	if account == "" {
-		account = "unset (will run with the default ServiceAccount)"
-	}
-	line("ServiceAccount:", account)
+	line("ServiceAccount:", cmp.Or(w.Spec.ServiceAccountName, w.EffectiveSpec().ServiceAccountName,
+		"unset (will run with the default ServiceAccount)"))
 	line("Status:", Status(w))
 	if w.Status.Message != "" {
 		line("Message:", w.Status.Message)
@@ -46,11 +41,7 @@ func Head(w *wf.Workflow, o Options) string {
 	if len(w.Status.Conditions) > 0 {
 		b.WriteString("Conditions:\n")
 		for _, c := range w.Status.Conditions {
-			value := string(c.Status)
-			if c.Message != "" {
-				value = c.Message
-			}
-			line(" "+OneLine(string(c.Type)), value)
+			line(" "+OneLine(string(c.Type)), cmp.Or(c.Message, string(c.Status)))
 		}
 	}
 	moment := func(name string, t time.Time) {
@@ -89,14 +80,9 @@ func Head(w *wf.Workflow, o Options) string {
 
 func writeParameters(b *strings.Builder, list []wf.Parameter) {
 	for i := range list {
-		value := "<none>"
-		switch p := &list[i]; {
-		case p.Value != nil:
-			value = OneLine(string(*p.Value))
-		case p.Default != nil:
-			value = OneLine(string(*p.Default))
-		}
-		fmt.Fprintf(b, "%-20s %s\n", "  "+OneLine(list[i].Name)+":", value)
+		p := &list[i]
+		value := cmp.Or(p.Value, p.Default, wf.Any("<none>"))
+		fmt.Fprintf(b, "%-20s %s\n", "  "+OneLine(p.Name)+":", OneLine(string(*value)))
 	}
 }
 
@@ -106,10 +92,7 @@ func Status(w *wf.Workflow) string {
 	if malformed.Of(w) != nil {
 		return "Malformed"
 	}
-	phase := string(w.Status.Phase)
-	if phase == "" {
-		phase = string(wf.WorkflowPending)
-	}
+	phase := string(cmp.Or(w.Status.Phase, wf.WorkflowPending))
 	if !w.Status.Phase.Completed() {
 		switch {
 		case w.Spec.Shutdown != "":
@@ -124,7 +107,7 @@ func Status(w *wf.Workflow) string {
 // Suspended reports whether a running workflow, or one of its nodes, is paused until a user or a
 // time ends the pause.
 func Suspended(w *wf.Workflow) bool {
-	if w.Spec.Suspend != nil && *w.Spec.Suspend {
+	if ptr.Deref(w.Spec.Suspend, false) {
 		return true
 	}
 	for id := range w.Status.Nodes {
@@ -161,22 +144,21 @@ func resources(list map[corev1.ResourceName]int64) string {
 	return strings.Join(out, ",")
 }
 
-// The columns of lists of workflows.
-var (
-	listHead = []string{"NAME", "STATUS", "AGE", "DURATION", "PROGRESS", "MESSAGE"}
-	wideHead = []string{"NAME", "STATUS", "AGE", "DURATION", "PROGRESS", "PRIORITY", "P/R/C", "PARAMETERS", "MESSAGE"}
-)
-
 // List returns a table of workflows, with their namespaces if namespaces is true. Nodes are read
 // only if o.Wide is true.
 func List(list []wf.Workflow, namespaces, headers bool, o Options) string {
-	head := listHead
-	if o.Wide {
-		head = wideHead
-	}
 	var rows [][]string
-	if headers {
-		rows = append(rows, head)
+	row := func(namespace string, cells ...string) {
+		if namespaces {
+			cells = slices.Insert(cells, 0, namespace)
+		}
+		rows = append(rows, cells)
+	}
+	switch {
+	case headers && o.Wide:
+		row("NAMESPACE", "NAME", "STATUS", "AGE", "DURATION", "PROGRESS", "PRIORITY", "P/R/C", "PARAMETERS", "MESSAGE")
+	case headers:
+		row("NAMESPACE", "NAME", "STATUS", "AGE", "DURATION", "PROGRESS", "MESSAGE")
 	}
 	for i := range list {
 		w := &list[i]
@@ -184,35 +166,17 @@ func List(list []wf.Workflow, namespaces, headers bool, o Options) string {
 		if !w.CreationTimestamp.IsZero() {
 			age = duration.HumanDuration(max(0, o.Now.Sub(w.CreationTimestamp.Time)))
 		}
-		row := []string{w.Name, o.paint(OneLine(Status(w)), phaseColor(w)), age, Duration(w, o.Now), OneLine(w.Status.Progress)}
+		cells := []string{w.Name, o.paint(OneLine(Status(w)), phaseColor(w)), age, Duration(w, o.Now), OneLine(w.Status.Progress)}
 		if o.Wide {
-			priority := "0"
-			if w.Spec.Priority != nil {
-				priority = strconv.Itoa(int(*w.Spec.Priority))
-			}
-			row = append(row, priority, counts(w), OneLine(parameters(w)))
+			cells = append(cells, fmt.Sprint(ptr.Deref(w.Spec.Priority, 0)), counts(w), OneLine(parameters(w)))
 		}
-		rows = append(rows, append(row, OneLine(w.Status.Message)))
-	}
-	if namespaces {
-		k := 0
-		for i := range rows {
-			cell := "NAMESPACE"
-			if i > 0 || !headers {
-				cell = list[k].Namespace
-				k++
-			}
-			rows[i] = append([]string{cell}, rows[i]...)
-		}
+		row(w.Namespace, append(cells, OneLine(w.Status.Message))...)
 	}
 	return align(rows)
 }
 
 func phaseColor(w *wf.Workflow) string {
-	if g, ok := glyphs[wf.NodePhase(w.Status.Phase)]; ok {
-		return g.color
-	}
-	return gray
+	return cmp.Or(glyphs[wf.NodePhase(w.Status.Phase)].color, gray)
 }
 
 // counts returns the numbers of pending, running and completed pods.

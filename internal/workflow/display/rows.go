@@ -1,6 +1,7 @@
 package display
 
 import (
+	"cmp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -160,15 +161,11 @@ func (t *table) under(indent string, e *entry) {
 // add adds the line of one node.
 func (t *table) add(prefix string, e *entry) {
 	o, n := t.options, e.NodeStatus
-	name := n.DisplayName
-	if name == "" {
-		name = n.Name
-	}
 	message := n.Message
 	if n.MemoizationStatus != nil && n.MemoizationStatus.Hit && message == "" {
 		message = "from the cache"
 	}
-	row := []string{prefix + o.Icon(n) + " " + OneLine(name)}
+	row := []string{prefix + o.Icon(n) + " " + OneLine(cmp.Or(n.DisplayName, n.Name))}
 	took := elapsed(n.StartedAt.Time, n.FinishedAt.Time, o.Now, n.Phase)
 	cells := []string{templateOf(n), podOf(t.workflow, n), took, message}
 	if o.Wide {

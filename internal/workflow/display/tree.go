@@ -38,20 +38,15 @@ func forest(w *wf.Workflow) []*entry {
 		order(e)
 	}
 	slices.SortFunc(roots, func(a, b *entry) int {
-		// The workflow's own node comes first.
-		return cmp.Or(boolOrder(b.Name == w.Name, a.Name == w.Name), a.StartedAt.Compare(b.StartedAt.Time), natural(a.Name, b.Name))
+		switch w.Name { // the workflow's own node comes first
+		case a.Name:
+			return -1
+		case b.Name:
+			return 1
+		}
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt.Time), natural(a.Name, b.Name))
 	})
 	return roots
-}
-
-func boolOrder(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 // parentOf returns the entry under which e is shown, or nil if e is a root.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -15,6 +17,27 @@ type target struct {
 	template string
 	ref      *wf.TemplateRef
 	inline   *wf.Template
+}
+
+// hasTags reports whether the names of the target contain variables.
+func (c target) hasTags() bool {
+	return strings.Contains(c.template, "{{") || c.ref != nil && strings.Contains(c.ref.Name+c.ref.Template, "{{")
+}
+
+// in returns the scope and the name of the template that a caller of the given scope means.
+func (c target) in(scope string) (string, string) {
+	if c.ref != nil {
+		return scopeOf(c.ref.ClusterScope, c.ref.Name), c.ref.Template
+	}
+	return scope, c.template
+}
+
+// templateNamed returns the template of a spec with this name, or nil.
+func templateNamed(spec *wf.WorkflowSpec, name string) *wf.Template {
+	if i := slices.IndexFunc(spec.Templates, func(t wf.Template) bool { return t.Name == name }); i >= 0 {
+		return &spec.Templates[i]
+	}
+	return nil
 }
 
 // call is one execution of a template as a node.
@@ -84,16 +107,19 @@ func (r *Run) execute(c call) *node {
 		if r.meter(n, t, inputs); t.Synchronization != nil || t.Memoize != nil {
 			return r.acquire(n, &c, t, inputs)
 		}
-		if t.RetryStrategy != nil {
-			return r.startRetry(n, &c, t, inputs)
-		}
 	}
+	return r.runTemplate(n, &c, t, inputs)
+}
+
+func (r *Run) runTemplate(n *node, c *call, t *compiled, inputs *inputsScope) *node {
 	kind := kindOf(t.Template)
-	switch kind {
-	case wf.NodeSteps, wf.NodeDAG:
-		return r.startFrame(n, &c, t, inputs, kind)
+	switch {
+	case t.RetryStrategy != nil && !c.retried:
+		return r.startRetry(n, c, t, inputs)
+	case kind == wf.NodeSteps, kind == wf.NodeDAG:
+		return r.startFrame(n, c, t, inputs, kind)
 	}
-	return r.startLeaf(n, &c, t, inputs, kind)
+	return r.startLeaf(n, c, t, inputs, kind)
 }
 
 // fail ends the call's node in Error.
@@ -209,11 +235,7 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 		}
 		in.Map["inputs.artifacts."+a.Name+".path"] = a.Path
 		if found && (t.Steps != nil || t.DAG != nil) { // to be passed on to members
-			program, err := template.Compile(&a)
-			if err == nil {
-				err = program.Apply(&a, []template.Scope{globals[0], in}, known...)
-			}
-			if err != nil {
+			if err := template.Resolve(&a, []template.Scope{globals[0], in}, known...); err != nil {
 				return nil, fmt.Errorf("inputs.artifacts.%s: %w", a.Name, err)
 			}
 			in.Map["inputs.artifacts."+a.Name] = artifactText(a)

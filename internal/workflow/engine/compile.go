@@ -31,17 +31,9 @@ type step struct {
 	full            *wf.WorkflowStep
 	program         *template.Program // all fields but when
 	when            *template.Text
-	loop            *template.Program // compiled from sources
-	sources         loopSources
-	depends         condition // only for tasks
-	index           int       // group of a step, position of a task
-}
-
-// loopSources are the fields of a step that define its loop.
-type loopSources struct {
-	WithItems    []wf.Item    `json:"withItems,omitempty"`
-	WithParam    string       `json:"withParam,omitempty"`
-	WithSequence *wf.Sequence `json:"withSequence,omitempty"`
+	loop            *template.Program // withItems, withParam and withSequence
+	depends         condition         // only for tasks
+	index           int               // group of a step, position of a task
 }
 
 func (s *step) loops() bool {
@@ -83,11 +75,11 @@ func (r *Run) load() error {
 			if err != nil {
 				return fmt.Errorf("workflowTemplateRef: %w", err)
 			}
-			w.Status.StoredWorkflowTemplateSpec, r.status = merged, true
+			w.Status.StoredWorkflowTemplateSpec, r.out.Status = merged, true
 		}
 		r.spec = ownSpec(w.Status.StoredWorkflowTemplateSpec)
 	}
-	faultless := r.config.Known.faultless(r.spec)
+	faultless := r.config.Specs.faultless(r.spec)
 	if !faultless {
 		if err := Validate(r.spec, r.config.Evaluate); err != nil {
 			return err
@@ -103,13 +95,14 @@ func (r *Run) load() error {
 			return err
 		}
 	}
-	for _, h := range r.spec.Hooks {
-		if err := r.freezeTarget(target{h.Template, h.TemplateRef, nil}, local.scope, seen); err != nil {
-			return err
+	calls := hookTargets(r.spec.Hooks)
+	for _, name := range []string{r.spec.Entrypoint, r.spec.OnExit} {
+		if name != "" {
+			calls = append(calls, target{template: name})
 		}
 	}
-	for _, name := range []string{r.spec.Entrypoint, r.spec.OnExit} {
-		if err := r.freezeTarget(target{template: name}, local.scope, seen); name != "" && err != nil {
+	for _, c := range calls {
+		if err := r.freezeTarget(c, local.scope, seen); err != nil {
 			return err
 		}
 	}
@@ -123,7 +116,7 @@ func (r *Run) load() error {
 	c.check(local.scope)
 	// Stored templates come from the library, which may change.
 	if len(c.findings) == 0 && len(w.Status.StoredTemplates) == 0 {
-		r.config.Known.noFault(r.spec)
+		r.config.Specs.noFault(r.spec)
 	}
 	return join(c.findings)
 }
@@ -158,20 +151,21 @@ func mergeSpec(base, over *wf.WorkflowSpec) (*wf.WorkflowSpec, error) {
 	if err := mergePatch(base, over, out); err != nil {
 		return nil, err
 	}
-	out.Arguments.Parameters = append([]wf.Parameter(nil), base.Arguments.Parameters...)
+	out.Arguments.Parameters = slices.Clone(base.Arguments.Parameters)
 	for _, p := range over.Arguments.Parameters {
-		found := false
-		for i := range out.Arguments.Parameters {
-			if q := &out.Arguments.Parameters[i]; q.Name == p.Name {
-				*q, found = p, true
-			}
-		}
-		if !found {
-			out.Arguments.Parameters = append(out.Arguments.Parameters, p)
-		}
+		out.Arguments.Parameters = replaceOrAdd(out.Arguments.Parameters, p, func(q wf.Parameter) bool { return q.Name == p.Name })
 	}
 	out.WorkflowTemplateRef = nil
 	return out.DeepCopy(), nil
+}
+
+// replaceOrAdd returns list with item in place of its like, or at the end.
+func replaceOrAdd[T any](list []T, item T, like func(T) bool) []T {
+	if i := slices.IndexFunc(list, like); i >= 0 {
+		list[i] = item
+		return list
+	}
+	return append(list, item)
 }
 
 // mergePatch merges over into base by strategic merge patch and stores the result in out.
@@ -194,27 +188,53 @@ func mergePatch[T any](base, over, out *T) error {
 // targets returns the calls that a template makes, including exit handlers and hooks.
 func targets(t *wf.Template) []target {
 	var out []target
-	add := func(s *wf.WorkflowStep) {
+	for _, s := range stepsOf(t) {
 		out = append(out, target{s.Template, s.TemplateRef, s.Inline})
 		if s.OnExit != "" {
 			out = append(out, target{template: s.OnExit})
 		}
-		for _, h := range s.Hooks {
-			out = append(out, target{h.Template, h.TemplateRef, nil})
-		}
+		out = append(out, hookTargets(s.Hooks)...)
 	}
+	return out
+}
+
+func hookTargets(hooks wf.LifecycleHooks) (out []target) {
+	for _, h := range hooks {
+		out = append(out, target{h.Template, h.TemplateRef, nil})
+	}
+	return out
+}
+
+// stepsOf returns the steps and tasks of a template.
+func stepsOf(t *wf.Template) (out []*wf.WorkflowStep) {
 	for i := range t.Steps {
 		for j := range t.Steps[i].Steps {
-			add(&t.Steps[i].Steps[j])
+			out = append(out, &t.Steps[i].Steps[j])
 		}
 	}
 	if t.DAG != nil {
 		for i := range t.DAG.Tasks {
 			s := asStep(&t.DAG.Tasks[i])
-			add(&s)
+			out = append(out, &s)
 		}
 	}
 	return out
+}
+
+// TemplateRefs returns the references of a spec's templates and hooks to templates of other objects.
+func TemplateRefs(spec *wf.WorkflowSpec) (refs []*wf.TemplateRef) {
+	calls := hookTargets(spec.Hooks)
+	for i := range spec.Templates {
+		calls = append(calls, targets(&spec.Templates[i])...)
+	}
+	for i := 0; i < len(calls); i++ { // grows by the calls of inline templates
+		if c := calls[i]; c.ref != nil && !c.hasTags() {
+			refs = append(refs, c.ref)
+		} else if c.inline != nil {
+			calls = append(calls, targets(c.inline)...)
+		}
+	}
+	return refs
 }
 
 // freeze stores in the status every template outside the workflow that t refers to, directly or
@@ -229,7 +249,7 @@ func (r *Run) freeze(t *wf.Template, scope string, seen map[string]bool) error {
 }
 
 func (r *Run) freezeTarget(c target, scope string, seen map[string]bool) error {
-	if strings.Contains(c.template, "{{") || c.ref != nil && strings.Contains(c.ref.Name+c.ref.Template, "{{") {
+	if c.hasTags() {
 		return nil // the name is known only when the arguments are
 	}
 	t, at, err := r.find(c, scope)
@@ -247,18 +267,13 @@ func (r *Run) freezeTarget(c target, scope string, seen map[string]bool) error {
 // find looks up a template by its call and the scope of the caller. A template from the library is
 // stored in the status.
 func (r *Run) find(c target, scope string) (*wf.Template, string, error) {
-	name := c.template
-	switch {
-	case c.inline != nil:
+	if c.inline != nil {
 		return c.inline, scope, nil
-	case c.ref != nil:
-		scope, name = scopeOf(c.ref.ClusterScope, c.ref.Name), c.ref.Template
 	}
+	scope, name := c.in(scope)
 	if scope == r.local().scope {
-		for i := range r.spec.Templates {
-			if r.spec.Templates[i].Name == name {
-				return &r.spec.Templates[i], scope, nil
-			}
+		if t := templateNamed(r.spec, name); t != nil {
+			return t, scope, nil
 		}
 	}
 	key := scope + "/" + name
@@ -276,24 +291,20 @@ func (r *Run) find(c target, scope string) (*wf.Template, string, error) {
 	if !found {
 		return nil, "", fmt.Errorf("workflow template %s not found", scope)
 	}
-	for i := range spec.Templates {
-		if t := &spec.Templates[i]; t.Name == name {
-			if err := validateTemplate(t, r.config.Evaluate); err != nil {
-				return nil, "", fmt.Errorf("%s: %w", scope, err)
-			}
-			s := &r.Workflow.Status
-			if s.StoredTemplates == nil {
-				s.StoredTemplates = map[string]wf.Template{}
-			}
-			s.StoredTemplates[key], r.status = *t.DeepCopy(), true
-			return t, scope, nil
-		}
+	t := templateNamed(spec, name)
+	if t == nil {
+		return nil, "", fmt.Errorf("template %s not found in workflow template %s", name, scope)
 	}
-	return nil, "", fmt.Errorf("template %s not found in workflow template %s", name, scope)
+	if err := validateTemplate(t, r.config.Evaluate); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", scope, err)
+	}
+	put(&r.Workflow.Status.StoredTemplates, key, *t.DeepCopy())
+	r.out.Status = true
+	return t, scope, nil
 }
 
 // compiled returns the template of a call. The tags of each template are parsed once per run, or
-// once for all runs that share a Known.
+// once for all runs that share a SpecCache.
 func (r *Run) compiled(c target, scope string) (*compiled, error) {
 	t, at, err := r.find(c, scope)
 	if err != nil {
@@ -307,7 +318,7 @@ func (r *Run) compiled(c target, scope string) (*compiled, error) {
 		return done, nil
 	}
 	declared := t
-	if done := r.config.Known.template(declared); done != nil {
+	if done := r.config.Specs.template(declared); done != nil {
 		own := *done
 		own.scope = at
 		r.templates[key] = &own
@@ -331,7 +342,7 @@ func (r *Run) compiled(c target, scope string) (*compiled, error) {
 	}
 	r.templates[key] = out
 	if t == declared {
-		r.config.Known.compiled(out)
+		r.config.Specs.compiled(out)
 	}
 	return out, nil
 }
@@ -373,8 +384,7 @@ func compileTemplate(t *wf.Template, scope string) (*compiled, error) {
 }
 
 func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
-	s := &step{full: full, WorkflowStep: *full, index: index,
-		sources: loopSources{full.WithItems, full.WithParam, full.WithSequence}}
+	s := &step{full: full, WorkflowStep: *full, index: index}
 	s.WithItems, s.WithParam, s.WithSequence, s.Inline = nil, "", nil, nil
 	var err error
 	// Expressions of hooks are evaluated when nodes change; the variables that they refer to do not
@@ -386,7 +396,7 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 	if s.when, err = template.Parse(s.When); err != nil {
 		return nil, fmt.Errorf("when: %w", err)
 	}
-	s.loop, err = template.Compile(&s.sources)
+	s.loop, err = template.CompileFields(full, "withItems", "withParam", "withSequence")
 	return s, err
 }
 

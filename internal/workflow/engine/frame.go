@@ -236,7 +236,7 @@ func (f *frame) result(task, result string) bool {
 	case "Omitted":
 		return n.Phase == wf.PhaseOmitted
 	case "Daemoned":
-		return n.daemoned() && n.Phase != wf.PhasePending
+		return n.Daemon() && n.Phase != wf.PhasePending
 	case "AnySucceeded":
 		return any && m.step.loops()
 	case "AllFailed":
@@ -259,7 +259,7 @@ func (f *frame) memberDone(m *member) {
 	m.branch = m.node().Phase
 	if !m.branch.Completed() { // the task did not run: its branch has the phase of its dependencies
 		m.branch = wf.PhaseSucceeded
-		if !m.node().daemoned() {
+		if !m.node().Daemon() {
 			for _, j := range d.deps[i] {
 				if b := f.members[d.tasks[j].Name].branch; b.FailedOrError() && !m.branch.FailedOrError() {
 					m.branch = b
@@ -298,7 +298,7 @@ func (f *frame) dagPhase() wf.NodePhase {
 // end fulfils the frame's node, with its outputs, and ends the frame's daemons.
 func (f *frame) end(phase wf.NodePhase, message string) {
 	for _, l := range f.daemons {
-		if l.node.daemoned() {
+		if l.node.Daemon() {
 			f.run.removePod(l, "the scope of the daemon is done")
 			delete(f.run.live, l)
 			l.node.Daemoned = nil

@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/template"
@@ -90,9 +92,7 @@ func (l *leaf) launch() {
 		n.set(wf.PhaseFailed, r.stopping)
 		return
 	}
-	passes := []template.Scope{r.globalsFor(n.Name)}
-	passes = append(passes, l.call.outer...)
-	passes = append(passes, l.inputs)
+	passes := slices.Concat([]template.Scope{r.globalsFor(n.Name)}, l.call.outer, []template.Scope{l.inputs})
 	if l.call.attempt != nil {
 		passes = append(passes, l.call.attempt)
 	}
@@ -140,7 +140,7 @@ func (l *leaf) launch() {
 		n.set(wf.PhasePending, "")
 	}
 	l.startMembers(made)
-	if n.daemoned() {
+	if n.Daemon() {
 		l.serve()
 	}
 	if r.observed[n.ID] {
@@ -151,7 +151,7 @@ func (l *leaf) launch() {
 		Inputs: l.inputs.resolved, Outputs: &l.outputs, Spec: shared,
 		IncludeResult: l.call.wantResult, AvoidHosts: l.call.avoidHosts,
 	}
-	r.create = append(r.create, spec)
+	r.out.Create = append(r.out.Create, spec)
 }
 
 func (l *leaf) startTimers(made *wf.Template) {
@@ -171,7 +171,7 @@ func (l *leaf) startTimers(made *wf.Template) {
 		after(made.Suspend.Duration, "suspend.duration", func() { l.observe(Resume{}) })
 	}
 	after(made.Timeout, "timeout", func() {
-		if !l.node.Phase.Fulfilled() && !l.node.daemoned() {
+		if !l.node.Phase.Fulfilled() && !l.node.Daemon() {
 			l.run.removePod(l, "template timeout")
 			l.end(wf.PhaseFailed, "Step exceeded its timeout of "+made.Timeout)
 		}
@@ -231,9 +231,7 @@ func (l *leaf) observe(e Event) {
 }
 
 func (l *leaf) resume(e Resume) {
-	if e.Phase == "" {
-		e.Phase = wf.PhaseSucceeded
-	}
+	e.Phase = cmp.Or(e.Phase, wf.PhaseSucceeded)
 	supplied := &wf.Outputs{}
 	for name, value := range e.Outputs {
 		supplied.Parameters = append(supplied.Parameters, wf.Parameter{Name: name, Value: wf.Any(value)})
@@ -302,9 +300,8 @@ func (l *leaf) pod(e PodState) {
 		l.end(wf.PhaseSucceeded, "")
 	case e.Phase == corev1.PodRunning:
 		n.set(wf.PhaseRunning, e.Message)
-		if l.daemon() && e.Ready && !n.daemoned() {
-			yes := true
-			n.Daemoned = &yes
+		if l.daemon() && e.Ready && !n.Daemon() {
+			n.Daemoned = ptr.To(true)
 			n.touch()
 			l.serve()
 		}
@@ -328,7 +325,7 @@ func (l *leaf) settleMembers(phase wf.NodePhase) {
 	}
 }
 
-func (l *leaf) daemon() bool { return l.t.Daemon != nil && *l.t.Daemon }
+func (l *leaf) daemon() bool { return ptr.Deref(l.t.Daemon, false) }
 
 // end fulfils the leaf's node.
 func (l *leaf) end(phase wf.NodePhase, message string) {
@@ -359,8 +356,7 @@ func (l *leaf) partly(given *wf.Outputs, exitCode *int32) *wf.Outputs {
 		out = given.DeepCopy()
 	}
 	if exitCode != nil {
-		text := strconv.Itoa(int(*exitCode))
-		out.ExitCode = &text
+		out.ExitCode = ptr.To(strconv.Itoa(int(*exitCode)))
 	}
 	if out.ExitCode == nil && given == nil {
 		return nil
@@ -377,8 +373,7 @@ func (l *leaf) produce(given *wf.Outputs, exitCode *int32) error {
 	out := l.outputs.DeepCopy()
 	out.Result, out.ExitCode = given.Result, given.ExitCode
 	if exitCode != nil {
-		text := strconv.Itoa(int(*exitCode))
-		out.ExitCode = &text
+		out.ExitCode = ptr.To(strconv.Itoa(int(*exitCode)))
 	}
 	for i := range out.Parameters {
 		p := &out.Parameters[i]

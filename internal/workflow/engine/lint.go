@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -40,10 +41,7 @@ func Lint(objects []runtime.Object, library Library, run template.Run) []Problem
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *wf.Workflow:
-			name := o.Name
-			if name == "" {
-				name = o.GenerateName
-			}
+			name := cmp.Or(o.Name, o.GenerateName)
 			l.object = Problem{Kind: "Workflow", Namespace: o.Namespace, Name: name}
 			l.workflow(&o.Spec, "spec", "local/"+name, true)
 		case *wf.WorkflowTemplate:
@@ -131,13 +129,10 @@ func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete 
 // other scopes.
 func (l *linter) finder(own *wf.WorkflowSpec, scope string) finder {
 	return func(c target, from string) (*wf.Template, string, error) {
-		name := c.template
-		switch {
-		case c.inline != nil:
+		if c.inline != nil {
 			return c.inline, from, nil
-		case c.ref != nil:
-			from, name = scopeOf(c.ref.ClusterScope, c.ref.Name), c.ref.Template
 		}
+		from, name := c.in(from)
 		spec := own
 		if from != scope {
 			kind, resource, _ := strings.Cut(from, "/")
@@ -146,10 +141,8 @@ func (l *linter) finder(own *wf.WorkflowSpec, scope string) finder {
 				return nil, "", fmt.Errorf("workflow template %s not found", from)
 			}
 		}
-		for i := range spec.Templates {
-			if spec.Templates[i].Name == name {
-				return &spec.Templates[i], from, nil
-			}
+		if t := templateNamed(spec, name); t != nil {
+			return t, from, nil
 		}
 		if from == scope && c.ref == nil {
 			return nil, "", fmt.Errorf("template name '%s' undefined", name)

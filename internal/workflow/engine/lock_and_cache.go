@@ -87,10 +87,7 @@ func (g *lockAndCache) prepare() error {
 		return nil
 	}
 	memo := *g.t.Memoize.DeepCopy()
-	program, err := template.Compile(&memo)
-	if err == nil {
-		err = program.Apply(&memo, passes, known...)
-	}
+	err := template.Resolve(&memo, passes, known...)
 	if err == nil && !cacheKey.MatchString(memo.Key) {
 		err = fmt.Errorf("key: '%s' is not a key of a ConfigMap", shorten(memo.Key))
 	}
@@ -107,11 +104,7 @@ func (g *lockAndCache) prepare() error {
 // lockKeys returns the keys of the requested locks.
 func lockKeys(s *wf.Synchronization, namespace string, passes []template.Scope) ([]string, error) {
 	resolved := *s.DeepCopy()
-	program, err := template.Compile(&resolved)
-	if err == nil {
-		err = program.Apply(&resolved, passes, known...)
-	}
-	if err != nil {
+	if err := template.Resolve(&resolved, passes, known...); err != nil {
 		return nil, err
 	}
 	var keys []string
@@ -205,7 +198,7 @@ func (g *lockAndCache) lookup() {
 		g.node.Phase, g.node.Inputs = wf.PhasePending, g.inputs.resolved
 	}
 	put(&g.run.lookups, g.id(), g)
-	g.run.cacheLookups = append(g.run.cacheLookups, CacheLookup{g.id(), g.memo.Cache.ConfigMap.Name, g.memo.Key})
+	g.run.out.Lookups = append(g.run.out.Lookups, CacheLookup{g.id(), g.memo.Cache.ConfigMap.Name, g.memo.Key})
 }
 
 // cached handles the answer of the cache.
@@ -235,16 +228,7 @@ func (g *lockAndCache) cached(e CacheAnswer) {
 	n.set(wf.PhaseSucceeded, "")
 }
 
-func (g *lockAndCache) proceed() *node {
-	r := g.run
-	if g.t.RetryStrategy != nil {
-		return r.startRetry(g.node, &g.call, g.t, g.inputs)
-	}
-	if g.kind == wf.NodeSteps || g.kind == wf.NodeDAG {
-		return r.startFrame(g.node, &g.call, g.t, g.inputs, g.kind)
-	}
-	return r.startLeaf(g.node, &g.call, g.t, g.inputs, g.kind)
-}
+func (g *lockAndCache) proceed() *node { return g.run.runTemplate(g.node, &g.call, g.t, g.inputs) }
 
 // release releases the locks and stores the outputs in the cache when the node has ended.
 func (g *lockAndCache) release() {
@@ -252,7 +236,7 @@ func (g *lockAndCache) release() {
 	r.unlock(g.holder)
 	delete(r.lookups, g.id())
 	if g.memo != nil && n.Phase == wf.PhaseSucceeded && (n.MemoizationStatus == nil || !n.MemoizationStatus.Hit) {
-		r.stores = append(r.stores, CacheStore{g.memo.Cache.ConfigMap.Name, g.memo.Key, n.ID, n.Outputs, r.now})
+		r.out.Stores = append(r.out.Stores, CacheStore{g.memo.Cache.ConfigMap.Name, g.memo.Key, n.ID, n.Outputs, r.now})
 	}
 }
 
@@ -274,7 +258,7 @@ func (r *Run) requestLocks(holder string, keys []string, since time.Time, w wait
 	if p := r.spec.Priority; p != nil {
 		request.Priority = *p
 	}
-	r.locks = append(r.locks, request)
+	r.out.Locks = append(r.out.Locks, request)
 }
 
 // lockState passes the state of a request to its waiter.
@@ -290,7 +274,7 @@ func (r *Run) lockState(s LockState) {
 		delete(r.lockWaiters, s.Holder)
 		r.addLocks(s.Holder, r.requestedKeys[s.Holder])
 		delete(r.requestedKeys, s.Holder)
-		r.statusFirst = true
+		r.out.StatusFirst = true
 	case s.Err != nil:
 		delete(r.lockWaiters, s.Holder)
 		delete(r.requestedKeys, s.Holder)
@@ -344,7 +328,7 @@ func (r *Run) unlock(holder string) {
 	delete(r.lockWaiters, holder)
 	delete(r.requestedKeys, holder)
 	delete(r.waitingLocks, holder)
-	r.unlocked, r.locksChanged = append(r.unlocked, holder), true
+	r.out.Unlock, r.locksChanged = append(r.out.Unlock, holder), true
 }
 
 // recordLocks writes the locks that are held or waited for into the status.
@@ -386,7 +370,7 @@ func (r *Run) recordLocks() {
 		part(mutex, &s.Mutex)
 		part(semaphore, &s.Semaphore)
 	}
-	r.Workflow.Status.Synchronization, r.status = s, true
+	r.Workflow.Status.Synchronization, r.out.Status = s, true
 }
 
 // lockWorkflow requests the workflow's own locks. started is true if the workflow need not wait.
@@ -422,7 +406,7 @@ func (g *workflowLock) lockState(e LockState) {
 	case e.Granted:
 		r.run()
 	case s.Phase != wf.WorkflowPending || s.Message != e.Message:
-		s.Phase, s.Message, r.status = wf.WorkflowPending, e.Message, true
+		s.Phase, s.Message, r.out.Status = wf.WorkflowPending, e.Message, true
 	}
 }
 
@@ -432,7 +416,7 @@ func (g *workflowLock) cancel(message string) { (*Run)(g).end(wf.WorkflowFailed,
 func (r *Run) run() {
 	s := &r.Workflow.Status
 	if s.Phase != wf.WorkflowRunning {
-		s.Phase, s.Message, r.status = wf.WorkflowRunning, "", true
+		s.Phase, s.Message, r.out.Status = wf.WorkflowRunning, "", true
 		if s.StartedAt.IsZero() {
 			s.StartedAt = metav1.NewTime(r.now)
 		}

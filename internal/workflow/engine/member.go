@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -189,7 +190,7 @@ func (c *child) fulfilled(n *node) {
 	if c.done {
 		return // a daemon, which counted as done before, has ended
 	}
-	if n.daemoned() {
+	if n.Daemon() {
 		n.run.unlock(locks.HolderKey(n.run.Workflow.Namespace, n.run.Workflow.Name, n.ID))
 	}
 	if c.hooks == nil {
@@ -243,8 +244,8 @@ func (e exitOf) fulfilled(*node) { e.finish() }
 
 // finish notifies the member once the node, its exit handler and its hooks are done.
 func (c *child) finish() {
-	exitDone := c.exit == nil || c.exit.Phase.Fulfilled()
-	if c.done || !c.node.Phase.Fulfilled() && !c.node.daemoned() || !exitDone || c.hooks != nil && c.hooks.open > 0 {
+	exitDone := c.exit == nil || c.exit.Phase.Fulfilled() || c.exit.Daemon()
+	if c.done || !c.node.Phase.Fulfilled() && !c.node.Daemon() || !exitDone || c.hooks != nil && c.hooks.open > 0 {
 		return
 	}
 	c.done = true
@@ -291,16 +292,12 @@ func (m *member) outbound() []*node {
 
 // items returns the items that the member loops over.
 func (m *member) items() ([]json.RawMessage, error) {
-	from, passes := m.step.sources, m.frame.passes(m.step, m.base)
+	from, passes := m.step.full, m.frame.passes(m.step, m.base)
 	if m.step.loop.HasTags() {
-		copied := loopSources{WithParam: from.WithParam, WithSequence: from.WithSequence.DeepCopy()}
-		for _, item := range from.WithItems {
-			copied.WithItems = append(copied.WithItems, *item.DeepCopy())
-		}
-		if err := m.step.loop.Apply(&copied, passes, "steps.", "tasks.", "inputs.", "workflow."); err != nil {
+		from = (&wf.WorkflowStep{WithItems: from.WithItems, WithParam: from.WithParam, WithSequence: from.WithSequence}).DeepCopy()
+		if err := m.step.loop.Apply(from, passes, "steps.", "tasks.", "inputs.", "workflow."); err != nil {
 			return nil, err
 		}
-		from = copied
 	}
 	var items []json.RawMessage
 	switch {
@@ -356,10 +353,7 @@ func sequence(s *wf.Sequence) ([]json.RawMessage, error) {
 	if math.Abs(float64(end)-float64(start)) >= maxItems {
 		return nil, fmt.Errorf("withSequence has more than %d items", maxItems)
 	}
-	format := s.Format
-	if format == "" {
-		format = "%d"
-	}
+	format := cmp.Or(s.Format, "%d")
 	var items []json.RawMessage
 	size := 0
 	for i := start; (end-i)*step >= 0; i += step {
@@ -522,12 +516,11 @@ func (m *member) aggregate() map[string]string {
 	if m.aggregates != nil {
 		return m.aggregates
 	}
-	var results []any
-	parameters := []map[string]any{}
+	results, parameters := []any{}, []map[string]any{}
 	byName := map[string][]any{}
 	for _, c := range m.children {
 		out := c.node.Outputs
-		if out == nil || c.node.Phase.FailedOrError() && !c.node.daemoned() {
+		if out == nil || c.node.Phase.FailedOrError() && !c.node.Daemon() {
 			continue
 		}
 		if out.Result != nil {
@@ -549,11 +542,7 @@ func (m *member) aggregate() map[string]string {
 		text, _ := json.Marshal(v)
 		m.aggregates[name] = string(text)
 	}
-	if results != nil {
-		put("outputs.result", results)
-	} else {
-		m.aggregates["outputs.result"] = "[]"
-	}
+	put("outputs.result", results)
 	put("outputs.parameters", parameters)
 	for name, list := range byName {
 		put("outputs.parameters."+name, list)

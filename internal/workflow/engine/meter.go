@@ -1,12 +1,16 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/template"
@@ -31,13 +35,12 @@ func (r *Run) meter(n *node, t *compiled, inputs *inputsScope) {
 		}
 		return []template.Scope{r.globals, inputs, own}
 	}
-	id := func() string { return n.ID }
 	r.metered = append(r.metered, func() { // the node exists only when the Step is done
 		if n.run != nil && !n.Phase.Fulfilled() {
-			r.realtime(t.Metrics, id(), n.StartedAt.Time, []template.Scope{r.globals, inputs}, fail)
+			r.realtime(t.Metrics, n.ID, n.StartedAt.Time, []template.Scope{r.globals, inputs}, fail)
 		}
 	})
-	n.ending = append(n.ending, func() { r.emit(t.Metrics, id(), scopes(), fail) })
+	n.ending = append(n.ending, func() { r.emit(t.Metrics, Sample{Owner: n.ID}, scopes(), fail) })
 }
 
 // meterWorkflow emits the workflow's own real-time gauges.
@@ -59,21 +62,19 @@ func (r *Run) meterEnd() {
 	for name, amount := range s.ResourcesDuration {
 		own["resourcesDuration."+string(name)] = strconv.FormatInt(amount, 10)
 	}
-	r.emit(r.spec.Metrics, r.Workflow.Name, []template.Scope{own, r.globals}, r.workflowMetricsError)
+	r.emit(r.spec.Metrics, Sample{Owner: r.Workflow.Name}, []template.Scope{own, r.globals}, r.workflowMetricsError)
 }
 
 func (r *Run) workflowMetricsError(err error) { r.metricsError(fmt.Sprintf("spec.metrics: %v", err)) }
 
-func (r *Run) metricsError(message string) { r.status = r.MetricsError(message) || r.status }
+func (r *Run) metricsError(message string) { r.out.Status = r.MetricsError(message) || r.out.Status }
 
 // MetricsError adds the MetricsError condition, unless the workflow has one. It reports whether it
 // has changed the status. The workflow goes on.
 func (r *Run) MetricsError(message string) bool {
 	s := &r.Workflow.Status
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == wf.ConditionMetricsError {
-			return false
-		}
+	if slices.ContainsFunc(s.Conditions, func(c wf.Condition) bool { return c.Type == wf.ConditionMetricsError }) {
+		return false
 	}
 	s.Conditions = append(s.Conditions,
 		wf.Condition{Type: wf.ConditionMetricsError, Status: metav1.ConditionTrue, Message: message})
@@ -87,32 +88,18 @@ func seconds(from, to time.Time) string {
 	return strconv.FormatFloat(to.Sub(from).Seconds(), 'f', -1, 64)
 }
 
-func isRealtime(m *wf.Prometheus) bool {
-	return m.Gauge != nil && m.Gauge.Realtime != nil && *m.Gauge.Realtime
-}
+func isRealtime(m *wf.Prometheus) bool { return m.Gauge != nil && ptr.Deref(m.Gauge.Realtime, false) }
 
 // realtime emits the real-time gauges of a node or workflow that has started.
 func (r *Run) realtime(metrics *wf.Metrics, owner string, since time.Time, scopes []template.Scope, fail func(error)) {
-	for _, m := range metrics.Prometheus {
-		if m == nil || !isRealtime(m) {
-			continue
-		}
-		s, due, err := sample(m,
-			append(scopes, template.Map{"duration": "0", "workflow.duration": "0", "status": string(wf.PhaseRunning)}))
-		if err != nil {
-			fail(fmt.Errorf("%s: %w", m.Name, err))
-			continue
-		}
-		if due {
-			s.Owner, s.Since = owner, since
-			r.samples = append(r.samples, s)
-		}
-	}
+	begun := template.Map{"duration": "0", "workflow.duration": "0", "status": string(wf.PhaseRunning)}
+	gauges := slices.DeleteFunc(slices.Clone(metrics.Prometheus), func(m *wf.Prometheus) bool { return m == nil || !isRealtime(m) })
+	r.emit(&wf.Metrics{Prometheus: gauges}, Sample{Owner: owner, Since: since}, append(scopes, begun), fail)
 }
 
-// emit emits the metrics of a node or workflow that has ended. Real-time gauges get their last
-// value.
-func (r *Run) emit(metrics *wf.Metrics, owner string, scopes []template.Scope, fail func(error)) {
+// emit emits metrics of a node or workflow, with the Owner and Since of of. Of one that has ended,
+// real-time gauges get their last value.
+func (r *Run) emit(metrics *wf.Metrics, of Sample, scopes []template.Scope, fail func(error)) {
 	for _, m := range metrics.Prometheus {
 		if m == nil {
 			continue
@@ -120,11 +107,9 @@ func (r *Run) emit(metrics *wf.Metrics, owner string, scopes []template.Scope, f
 		s, due, err := sample(m, scopes)
 		if err != nil {
 			fail(fmt.Errorf("%s: %w", m.Name, err))
-			continue
-		}
-		if due {
-			s.Owner = owner
-			r.samples = append(r.samples, s)
+		} else if due {
+			s.Owner, s.Since = of.Owner, of.Since
+			r.out.Samples = append(r.out.Samples, s)
 		}
 	}
 }
@@ -154,15 +139,12 @@ func sample(declared *wf.Prometheus, scopes []template.Scope) (out Sample, due b
 	case m.Counter != nil:
 		out.Kind, value = MetricCounter, m.Counter.Value
 	case m.Gauge != nil:
-		out.Kind, value, out.Operation = MetricGauge, m.Gauge.Value, m.Gauge.Operation
-		if out.Operation == "" {
-			out.Operation = "Set"
-		}
+		out.Kind, value, out.Operation = MetricGauge, m.Gauge.Value, cmp.Or(m.Gauge.Operation, "Set")
 	case m.Histogram != nil:
 		out.Kind, value = MetricHistogram, m.Histogram.Value
 		for _, b := range m.Histogram.Buckets {
 			bound, err := strconv.ParseFloat(string(b), 64)
-			if err != nil {
+			if err != nil || math.IsNaN(bound) {
 				return out, false, fmt.Errorf("histogram.buckets: '%s' is not a number", b)
 			}
 			out.Buckets = append(out.Buckets, bound)

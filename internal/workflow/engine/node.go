@@ -82,9 +82,6 @@ func wasRejected(n *wf.NodeStatus) bool {
 	return n.Progress == "" || strings.HasPrefix(n.Message, erroredGroup)
 }
 
-// daemoned reports whether the node keeps running while the nodes after it treat it as done.
-func (n *node) daemoned() bool { return n.Daemoned != nil && *n.Daemoned }
-
 // link adds an edge to child, unless it exists.
 func (n *node) link(child *node) {
 	if n.edges == nil {

@@ -142,15 +142,8 @@ func (r *Run) export(out *wf.Outputs) {
 		}
 		r.globals.Map["workflow.outputs.parameters."+p.GlobalName] = string(*p.Value)
 		s := r.globalOutputs()
-		exported, found := wf.Parameter{Name: p.GlobalName, Value: p.Value}, false
-		for i := range s.Parameters {
-			if s.Parameters[i].Name == p.GlobalName {
-				s.Parameters[i], found = exported, true
-			}
-		}
-		if !found {
-			s.Parameters = append(s.Parameters, exported)
-		}
+		s.Parameters = replaceOrAdd(s.Parameters, wf.Parameter{Name: p.GlobalName, Value: p.Value},
+			func(q wf.Parameter) bool { return q.Name == p.GlobalName })
 	}
 	for _, a := range out.Artifacts {
 		if a.GlobalName == "" {
@@ -160,15 +153,7 @@ func (r *Run) export(out *wf.Outputs) {
 		name := a.GlobalName
 		a.Name, a.GlobalName = name, ""
 		r.globals.Map["workflow.outputs.artifacts."+name] = artifactText(a)
-		found := false
-		for i := range s.Artifacts {
-			if s.Artifacts[i].Name == name {
-				s.Artifacts[i], found = a, true
-			}
-		}
-		if !found {
-			s.Artifacts = append(s.Artifacts, a)
-		}
+		s.Artifacts = replaceOrAdd(s.Artifacts, a, func(b wf.Artifact) bool { return b.Name == name })
 	}
 }
 
@@ -177,6 +162,6 @@ func (r *Run) globalOutputs() *wf.Outputs {
 	if s.Outputs == nil {
 		s.Outputs = &wf.Outputs{}
 	}
-	r.status = true
+	r.out.Status = true
 	return s.Outputs
 }

@@ -33,7 +33,7 @@ func (c *references) check(scope string) {
 		c.template(t, scope, place{}.named("templates", i, t.Name), nil)
 	}
 	start := func(p place, call target) {
-		if strings.Contains(call.template, "{{") {
+		if call.hasTags() {
 			return
 		}
 		t, _, err := c.find(call, scope)
@@ -120,8 +120,7 @@ func (c *references) template(t *wf.Template, scope string, p place, outer *view
 				c.seen[from+"/"+m.called.Name] = true
 				name := from + "." + m.called.Name
 				c.template(m.called, from, place{"." + name, "." + name}, nil)
-			} else if err != nil && !strings.Contains(s.Template, "{{") &&
-				(s.TemplateRef == nil || !strings.Contains(s.TemplateRef.Name+s.TemplateRef.Template, "{{")) {
+			} else if err != nil && !called.hasTags() {
 				c.add(at.at("template"), "%s", err)
 			}
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -25,11 +26,7 @@ func (r *Run) startRetry(n *node, c *call, t *compiled, inputs *inputsScope) *no
 	}
 	n.Inputs = inputs.resolved
 	y := &retry{run: r, node: n, call: *c, inputs: inputs, strategy: *t.RetryStrategy.DeepCopy()}
-	program, err := template.Compile(&y.strategy)
-	if err == nil {
-		err = program.Apply(&y.strategy, []template.Scope{r.globals, inputs}, known...)
-	}
-	if err != nil {
+	if err := template.Resolve(&y.strategy, []template.Scope{r.globals, inputs}, known...); err != nil {
 		n.reject("retryStrategy: " + err.Error())
 		return n
 	}
@@ -85,7 +82,7 @@ func (y *retry) fulfilled(last *node) {
 	y.attempts[len(y.attempts)-1] = last
 	n := y.node
 	switch {
-	case last.daemoned():
+	case last.Daemon():
 		n.Daemoned, n.PodIP = last.Daemoned, last.PodIP
 		n.touch()
 		y.run.queue = append(y.run.queue, n)
@@ -145,12 +142,9 @@ func (y *retry) decide(last *node) (wait time.Duration, refusal string, err erro
 			return
 		}
 	}
-	policy := s.RetryPolicy
-	if policy == "" {
-		policy = wf.RetryOnFailure
-		if s.Expression != "" {
-			policy = wf.RetryAlways
-		}
+	policy := cmp.Or(s.RetryPolicy, wf.RetryOnFailure)
+	if s.RetryPolicy == "" && s.Expression != "" {
+		policy = wf.RetryAlways
 	}
 	var wanted bool
 	switch policy {
@@ -166,10 +160,7 @@ func (y *retry) decide(last *node) (wait time.Duration, refusal string, err erro
 		return 0, "", fmt.Errorf("retryPolicy '%s' is not known", policy)
 	}
 	if !wanted {
-		if last.Message == "" {
-			return 0, "not retried", nil
-		}
-		return 0, last.Message, nil
+		return 0, cmp.Or(last.Message, "not retried"), nil
 	}
 	if s.Limit != nil {
 		limit, err := strconv.Atoi(s.Limit.String())

@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -43,7 +44,7 @@ type Config struct {
 	MaxTexts int
 	// Evaluate evaluates expressions that are not cheap; nil: such expressions are errors.
 	Evaluate template.Run
-	Known    *Known // facts about specs, shared with other runs; nil: none
+	Specs    *SpecCache // shared with other runs; nil: none
 }
 
 // Result lists the actions that a Step requests.
@@ -104,7 +105,7 @@ type Run struct {
 	nodes    map[string]*node
 	texts    int // in bytes; see keep
 	altered  []*node
-	status   bool
+	out      Result  // of this Step
 	queue    []*node // fulfilled nodes whose owners have not been notified
 	timers   timers
 	active   int                 // number of pods counted in parallelism
@@ -115,8 +116,6 @@ type Run struct {
 	arrived  []string            // keys of held in the order of arrival
 	live     map[*leaf]struct{}  // leaves under way
 	backoffs map[string]*retry   // retries that wait for their next attempt, by node ID
-	create   []CreatePod
-	remove   []DeletePod
 
 	lockWaiters   map[string]waiter // waiters for locks, by holder
 	requestedKeys map[string][]string
@@ -124,14 +123,7 @@ type Run struct {
 	holds         map[string]map[string]bool // holders by lock key
 	lookups       map[string]*lockAndCache   // lock-and-cache checks that wait for a cache, by node ID
 	metered       []func()                   // emit metrics when the Step is done
-
-	locks        []locks.Request
-	unlocked     []string
-	cacheLookups []CacheLookup
-	stores       []CacheStore
-	samples      []Sample
-	locksChanged bool // held or awaited locks have changed
-	statusFirst  bool
+	locksChanged  bool                       // held or awaited locks have changed
 
 	root, exit  *node
 	hooks       *hooks
@@ -147,12 +139,7 @@ type Run struct {
 // New returns a Run of a workflow. It changes only w.Status. A workflow that cannot run ends in
 // Error at the first Step.
 func New(w *wf.Workflow, config Config) *Run {
-	if config.MaxNodes == 0 {
-		config.MaxNodes = 200_000
-	}
-	if config.MaxTexts == 0 {
-		config.MaxTexts = textsMax
-	}
+	config.MaxNodes, config.MaxTexts = cmp.Or(config.MaxNodes, 200_000), cmp.Or(config.MaxTexts, textsMax)
 	r := &Run{
 		Workflow: w, config: config,
 		templates: map[string]*compiled{}, globals: &globals{Map: template.Map{}, evaluate: config.Evaluate},
@@ -347,11 +334,7 @@ func (r *Run) result() Result {
 	if r.locksChanged {
 		r.recordLocks()
 	}
-	out := Result{
-		Create: r.create, Delete: r.remove, Status: r.status, Locks: r.locks, Unlock: r.unlocked, Lookups: r.cacheLookups,
-		Stores:  r.stores,
-		Samples: r.samples, StatusFirst: r.statusFirst,
-	}
+	out := r.out
 	for _, n := range r.altered {
 		n.dirty = false
 		r.Workflow.Status.Nodes[n.ID] = n.NodeStatus
@@ -360,9 +343,7 @@ func (r *Run) result() Result {
 	if progress := fmt.Sprintf("%d/%d", r.done, r.total); len(r.altered) > 0 && r.Workflow.Status.Progress != progress {
 		r.Workflow.Status.Progress, out.Status = progress, true
 	}
-	r.create, r.remove, r.altered, r.status = nil, nil, nil, false
-	r.locks, r.unlocked, r.cacheLookups, r.stores, r.samples, r.metered = nil, nil, nil, nil, nil, nil
-	r.locksChanged, r.statusFirst = false, false
+	r.out, r.altered, r.metered, r.locksChanged = Result{}, nil, nil, false
 	if len(r.timers) > 0 && !r.ended {
 		out.Wake = r.timers[0].at
 	}
@@ -465,10 +446,10 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c wf.Condition) bool { return c.Type != wf.ConditionMetricsError })
 	s.Conditions = append([]wf.Condition{{Type: wf.ConditionPodRunning, Status: metav1.ConditionFalse},
 		{Type: wf.ConditionCompleted, Status: metav1.ConditionTrue}}, s.Conditions...)
-	r.status, r.ended = true, true
+	r.out.Status, r.ended = true, true
 	for _, l := range r.underway() { // daemons that belong to no frame
 		r.removePod(l, "the workflow is done")
-		if l.node.daemoned() {
+		if l.node.Daemon() {
 			l.node.Daemoned = nil
 			l.node.set(wf.PhaseSucceeded, "")
 		}
@@ -481,7 +462,7 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 	for holder := range r.lockWaiters {
 		r.unlock(holder)
 	}
-	slices.Sort(r.unlocked)
+	slices.Sort(r.out.Unlock)
 	r.meterEnd()
 }
 
@@ -512,12 +493,7 @@ func (r *Run) abort(message string) {
 
 // underway returns the leaves that are not done, sorted by name.
 func (r *Run) underway() []*leaf {
-	leaves := make([]*leaf, 0, len(r.live))
-	for l := range r.live {
-		leaves = append(leaves, l)
-	}
-	slices.SortFunc(leaves, func(a, b *leaf) int { return cmp.Compare(a.node.Name, b.node.Name) })
-	return leaves
+	return slices.SortedFunc(maps.Keys(r.live), func(a, b *leaf) int { return cmp.Compare(a.node.Name, b.node.Name) })
 }
 
 // stop ends the leaves under way and the backoffs of retries. If all is false, those of exit
@@ -558,7 +534,7 @@ func (r *Run) stopped(c *call) bool { return r.stopping != "" && (!c.onExit || r
 // removePod requests the deletion of a leaf's pod.
 func (r *Run) removePod(l *leaf, reason string) {
 	if l.podName != "" && !l.gone {
-		r.remove = append(r.remove, DeletePod{l.node.ID, l.podName, reason})
+		r.out.Delete = append(r.out.Delete, DeletePod{l.node.ID, l.podName, reason})
 	}
 }
 
@@ -613,10 +589,7 @@ func (r *Run) setGlobals() error {
 				return fmt.Errorf("spec.arguments.parameters.%s: %w", p.Name, err)
 			}
 		}
-		if p.Value == nil {
-			p.Value = p.Default
-		}
-		if p.Value == nil {
+		if p.Value = cmp.Or(p.Value, p.Default); p.Value == nil {
 			return fmt.Errorf("spec.arguments.parameters.%s.value or spec.arguments.parameters.%s.valueFrom is required", p.Name,
 				p.Name)
 		}
@@ -631,11 +604,7 @@ func (r *Run) setGlobals() error {
 	g["workflow.parameters"], g["workflow.parameters.json"] = string(parameters), string(parameters)
 	for i := range r.spec.Arguments.Artifacts {
 		a := &r.spec.Arguments.Artifacts[i]
-		program, err := template.Compile(a)
-		if err == nil {
-			err = program.Apply(a, []template.Scope{r.globals}, "workflow.")
-		}
-		if err != nil {
+		if err := template.Resolve(a, []template.Scope{r.globals}, "workflow."); err != nil {
 			return fmt.Errorf("spec.arguments.artifacts.%s: %w", a.Name, err)
 		}
 	}

@@ -2,23 +2,17 @@ package engine
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/itchyny/timefmt-go"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// strftime maps the conversions of strftime to Go layouts, where Go has one.
-var strftime = map[string]string{
-	"a": "Mon", "A": "Monday", "b": "Jan", "B": "January", "c": "Mon Jan _2 15:04:05 2006", "d": "02", "D": "01/02/06",
-	"e": "_2",
-	"F": "2006-01-02", "h": "Jan", "H": "15", "I": "03", "m": "01", "M": "04", "p": "PM", "r": "03:04:05 PM", "R": "15:04",
-	"S": "05", "T": "15:04:05", "v": "_2-Jan-2006", "x": "01/02/06", "X": "15:04:05", "y": "06", "Y": "2006", "z": "-0700",
-	"Z":       "MST",
-	"RFC3339": time.RFC3339,
-}
+// conversions are the conversions of strftime in forms of workflow.creationTimestamp.
+const conversions = "aAbBcCdDeFfgGhHIjklmMprRsSTuUvVwWxXyYzZ"
 
 // globals is the scope of the variables of the whole workflow.
 type globals struct {
@@ -106,25 +100,13 @@ func (g *globalsOf) duration() string {
 // globalsFor returns the globals for the node of that name.
 func (r *Run) globalsFor(node string) *globalsOf { return &globalsOf{r.globals, r, node} }
 
-// forms returns workflow.creationTimestamp and its forms, each named by a conversion of strftime.
+// forms returns workflow.creationTimestamp and its forms: each is named by a conversion of strftime,
+// or RFC3339, or L for the milliseconds.
 func (g *globals) forms() template.Map {
-	at := g.created
-	forms := template.Map{creationTimestamp: at.Format(time.RFC3339)}
-	for conversion, layout := range strftime {
-		forms[creationTimestamp+"."+conversion] = at.Format(layout)
-	}
-	year, week := at.ISOWeek()
-	weekday := int(at.Weekday())
-	for conversion, text := range map[string]string{
-		"C": fmt.Sprintf("%02d", at.Year()/100), "f": fmt.Sprintf("%06d", at.Nanosecond()/1000),
-		"L": fmt.Sprintf("%03d", at.Nanosecond()/1e6),
-		"G": strconv.Itoa(year), "g": fmt.Sprintf("%02d", year%100), "V": fmt.Sprintf("%02d", week),
-		"j": fmt.Sprintf("%03d", at.YearDay()), "k": fmt.Sprintf("%2d", at.Hour()),
-		"l": fmt.Sprintf("%2d", (at.Hour()+11)%12+1),
-		"s": strconv.FormatInt(at.Unix(), 10), "u": strconv.Itoa((weekday+6)%7 + 1), "w": strconv.Itoa(weekday),
-		"U": fmt.Sprintf("%02d", (at.YearDay()+6-weekday)/7), "W": fmt.Sprintf("%02d", (at.YearDay()+6-(weekday+6)%7)/7),
-	} {
-		forms[creationTimestamp+"."+conversion] = text
+	text, base := g.created.Format(time.RFC3339), creationTimestamp+"."
+	forms := template.Map{creationTimestamp: text, base + "RFC3339": text, base + "L": fmt.Sprintf("%03d", g.created.Nanosecond()/1e6)}
+	for _, c := range conversions {
+		forms[base+string(c)] = timefmt.Format(g.created, "%"+string(c))
 	}
 	return forms
 }

@@ -107,8 +107,10 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	if spec.ArtifactGC != nil {
 		c.collected(top.at("artifactGC.strategy"), spec.ArtifactGC.Strategy)
 	}
-	c.choice(top.at("podGC.strategy"), podGCStrategy(spec), "", "OnPodCompletion", "OnPodSuccess", "OnWorkflowCompletion",
-		"OnWorkflowSuccess")
+	if spec.PodGC != nil {
+		c.choice(top.at("podGC.strategy"), spec.PodGC.Strategy, "", wf.PodGCOnPodCompletion, wf.PodGCOnPodSuccess,
+			wf.PodGCOnWorkflowCompletion, wf.PodGCOnWorkflowSuccess)
+	}
 	c.unique(spec.Arguments.Parameters, top.at("arguments"))
 	c.hooks(spec.Hooks, top)
 	c.retryStrategy(spec.RetryStrategy, top.at("retryStrategy"))
@@ -126,13 +128,6 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 		names[t.Name] = true
 		c.template(t, at)
 	}
-}
-
-func podGCStrategy(spec *wf.WorkflowSpec) string {
-	if spec.PodGC == nil {
-		return ""
-	}
-	return spec.PodGC.Strategy
 }
 
 // choice checks that a value is one of the allowed values, unless it contains tags.
@@ -340,18 +335,17 @@ func (c *checker) outputs(t *wf.Template, p place) {
 	for i := range t.Outputs.Parameters {
 		o := &t.Outputs.Parameters[i]
 		at := p.at("outputs").named("parameters", i, o.Name)
-		switch v := o.ValueFrom; {
-		case v == nil && o.Value == nil:
-			c.add(at, "has neither value nor valueFrom")
-		case v == nil:
-		case t.Steps != nil || t.DAG != nil:
-			if v.Parameter == "" && v.Expression == "" && v.Default == nil {
-				c.add(at.at("valueFrom"), "of steps and dags must have parameter or expression")
+		v := o.ValueFrom
+		if v == nil {
+			if o.Value == nil {
+				c.add(at, "has neither value nor valueFrom")
 			}
-			c.expression(at.at("valueFrom.expression"), v.Expression)
-		default:
-			c.expression(at.at("valueFrom.expression"), v.Expression)
+			continue
 		}
+		if (t.Steps != nil || t.DAG != nil) && v.Parameter == "" && v.Expression == "" && v.Default == nil {
+			c.add(at.at("valueFrom"), "of steps and dags must have parameter or expression")
+		}
+		c.expression(at.at("valueFrom.expression"), v.Expression)
 	}
 }
 
@@ -370,13 +364,13 @@ func (c *checker) expression(p place, text string) {
 
 // calls checks the steps and tasks of a template.
 func (c *checker) calls(t *wf.Template, p place) {
-	count := 0
+	calls := 0
 	seen := map[string]bool{}
 	for i := range t.Steps {
 		for j := range t.Steps[i].Steps {
 			s := &t.Steps[i].Steps[j]
 			at := stepPlace(p, i, j, s.Name)
-			if count++; seen[s.Name] && s.Name != "" {
+			if calls++; seen[s.Name] && s.Name != "" {
 				c.add(at, "name is not unique")
 			}
 			seen[s.Name] = true
@@ -384,7 +378,7 @@ func (c *checker) calls(t *wf.Template, p place) {
 		}
 	}
 	if t.DAG != nil {
-		count += len(t.DAG.Tasks)
+		calls += len(t.DAG.Tasks)
 		for i := range t.DAG.Tasks {
 			s := asStep(&t.DAG.Tasks[i])
 			at := p.at("dag").named("tasks", i, s.Name)
@@ -395,9 +389,19 @@ func (c *checker) calls(t *wf.Template, p place) {
 			c.call(&s, at)
 		}
 	}
-	if count > maxTasks {
+	if calls > maxTasks {
 		c.add(p, "has more than %d steps or tasks", maxTasks)
 	}
+}
+
+// count returns how many of the conditions are true.
+func count(conditions ...bool) (n int) {
+	for _, c := range conditions {
+		if c {
+			n++
+		}
+	}
+	return n
 }
 
 func stepPlace(p place, group, i int, name string) place {
@@ -408,25 +412,13 @@ func (c *checker) call(s *wf.WorkflowStep, p place) {
 	if s.Name == "" || strings.ContainsAny(s.Name, ". (){}") {
 		c.add(p.at("name"), "must not be empty nor hold dots, spaces, parentheses or braces")
 	}
-	calls := 0
-	for _, set := range []bool{s.Template != "", s.TemplateRef != nil, s.Inline != nil} {
-		if set {
-			calls++
-		}
-	}
-	if calls != 1 {
+	if count(s.Template != "", s.TemplateRef != nil, s.Inline != nil) != 1 {
 		c.add(p, "must have exactly one of template, templateRef, inline")
 	}
 	if r := s.TemplateRef; r != nil && (r.Name == "" || r.Template == "") {
 		c.add(p.at("templateRef"), "must have name and template")
 	}
-	loops := 0
-	for _, set := range []bool{s.WithItems != nil, s.WithParam != "", s.WithSequence != nil} {
-		if set {
-			loops++
-		}
-	}
-	if loops > 1 {
+	if count(s.WithItems != nil, s.WithParam != "", s.WithSequence != nil) > 1 {
 		c.add(p, "must have only one of withItems, withParam, withSequence")
 	}
 	if q := s.WithSequence; q != nil {

@@ -115,11 +115,3 @@ type File struct {
 	Root string `json:"root"`
 	Path string `json:"path"` // relative to Root
 }
-
-// Encode returns the plan as the value of an environment variable.
-func (p *ArtifactPlan) Encode() (string, error) { return encode(p) }
-
-// DecodeArtifactPlan reads the value of ArtifactPlanEnv.
-func DecodeArtifactPlan(text string) (*ArtifactPlan, error) {
-	return decode[ArtifactPlan](ArtifactPlanEnv, text)
-}

@@ -115,15 +115,13 @@ type Task struct {
 	WorkflowUID string `json:"workflowUID"`
 }
 
-// Encode returns the plan as the value of an environment variable.
-func (p *Plan) Encode() (string, error) { return encode(p) }
-
 // packedPlan is the prefix of a compressed plan.
 const packedPlan = "gzip:"
 
-// encode returns a plan as JSON, compressed if it is longer than MaxPlan.
-func encode(v any) (string, error) {
-	data, err := json.Marshal(v)
+// Encode returns a plan as the value of an environment variable: JSON, compressed if it is longer
+// than MaxPlan.
+func Encode(plan any) (string, error) {
+	data, err := json.Marshal(plan)
 	if err != nil || len(data) <= MaxPlan {
 		return string(data), err
 	}
@@ -135,8 +133,8 @@ func encode(v any) (string, error) {
 	return packedPlan + text, err
 }
 
-// decode decodes the result of encode. name is the environment variable that holds it.
-func decode[P any](name, text string) (*P, error) {
+// Decode decodes the result of Encode. name is the environment variable that holds it.
+func Decode[P any](name, text string) (*P, error) {
 	p, data, err := new(P), []byte(text), error(nil)
 	if rest, found := strings.CutPrefix(text, packedPlan); found {
 		data, err = unpack.Base64Gzip(rest, unpack.Plan)
@@ -149,6 +147,3 @@ func decode[P any](name, text string) (*P, error) {
 	}
 	return p, nil
 }
-
-// DecodePlan reads the value of PlanEnv.
-func DecodePlan(text string) (*Plan, error) { return decode[Plan](PlanEnv, text) }

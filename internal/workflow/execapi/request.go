@@ -20,11 +20,3 @@ type RequestPlan struct {
 	MaxMessage int   `json:"maxMessage,omitempty"`
 	Task       *Task `json:"task,omitempty"`
 }
-
-// Encode returns the plan as the value of an environment variable.
-func (p *RequestPlan) Encode() (string, error) { return encode(p) }
-
-// DecodeRequestPlan reads the value of RequestPlanEnv.
-func DecodeRequestPlan(text string) (*RequestPlan, error) {
-	return decode[RequestPlan](RequestPlanEnv, text)
-}

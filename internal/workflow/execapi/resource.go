@@ -30,11 +30,3 @@ type Field struct {
 	JQ       string  `json:"jq,omitempty"`
 	Default  *string `json:"default,omitempty"`
 }
-
-// Encode returns the plan as the value of an environment variable.
-func (p *ResourcePlan) Encode() (string, error) { return encode(p) }
-
-// DecodeResourcePlan reads the value of ResourcePlanEnv.
-func DecodeResourcePlan(text string) (*ResourcePlan, error) {
-	return decode[ResourcePlan](ResourcePlanEnv, text)
-}

@@ -46,7 +46,7 @@ func asContainer(text string) int {
 		panic(err)
 	}
 	os.Unsetenv(containerEnv)
-	plan, err := execapi.DecodePlan(os.Getenv(execapi.PlanEnv))
+	plan, err := execapi.Decode[execapi.Plan](execapi.PlanEnv, os.Getenv(execapi.PlanEnv))
 	if err != nil {
 		panic(err)
 	}
@@ -84,7 +84,7 @@ func begin(t *testing.T, dir string, plan execapi.Plan, argv ...string) *running
 	if plan.Container == "" {
 		plan.Container = "main"
 	}
-	text, err := plan.Encode()
+	text, err := execapi.Encode(plan)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,27 +47,22 @@ func (r *run) start(path string) error {
 			f.Close()
 		}
 	}()
-	var logs *logFile
+	var sinks []sink // of stdout
+	if r.plan.Result {
+		sinks = append(sinks, &r.result)
+	}
 	if r.plan.Logs != "" {
-		var err error
-		if logs, err = openLog(r.plan.Logs); err != nil {
+		logs, err := openLog(r.plan.Logs)
+		if err != nil {
 			return err
 		}
 		if err := tee(2, r.config.Stderr, logs); err != nil {
 			return err
 		}
+		sinks = append(sinks, logs)
 	}
-	switch {
-	case r.plan.Result && logs != nil:
-		if err := tee(1, r.config.Stdout, &r.result, logs); err != nil {
-			return err
-		}
-	case r.plan.Result:
-		if err := tee(1, r.config.Stdout, &r.result); err != nil {
-			return err
-		}
-	case logs != nil:
-		if err := tee(1, r.config.Stdout, logs); err != nil {
+	if len(sinks) > 0 {
+		if err := tee(1, r.config.Stdout, sinks...); err != nil {
 			return err
 		}
 	}

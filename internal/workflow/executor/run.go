@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -46,21 +47,8 @@ type run struct {
 
 // Run runs a command according to a plan and returns the container's exit code.
 func Run(plan *execapi.Plan, argv []string, config Config) int {
-	if config.Stdout == nil {
-		config.Stdout = os.Stdout
-	}
-	if config.Stderr == nil {
-		config.Stderr = os.Stderr
-	}
-	if config.Dir == "" {
-		config.Dir = execapi.Dir
-	}
-	if config.Message == "" {
-		config.Message = plan.Message
-	}
-	if config.Message == "" {
-		config.Message = defaultMessage
-	}
+	config.Stdout, config.Stderr = cmp.Or(config.Stdout, os.Stdout), cmp.Or(config.Stderr, os.Stderr)
+	config.Dir, config.Message = cmp.Or(config.Dir, execapi.Dir), cmp.Or(config.Message, plan.Message, defaultMessage)
 	r := &run{plan: plan, config: config, argv: argv, signals: make(chan os.Signal, 64), result: tail{max: execapi.MaxResult}}
 	signal.Notify(r.signals)
 	defer signal.Stop(r.signals)
@@ -247,12 +235,7 @@ func Compose(report execapi.Report, maxMessage int, task *execapi.Task, put func
 	return execapi.Report{Elsewhere: true, Message: report.Message}.Fit(maxMessage), nil
 }
 
-func (r *run) maxMessage() int {
-	if r.plan.MaxMessage == 0 {
-		return execapi.MaxMessage
-	}
-	return r.plan.MaxMessage
-}
+func (r *run) maxMessage() int { return cmp.Or(r.plan.MaxMessage, execapi.MaxMessage) }
 
 // write writes the termination message. An empty report is not written, so that the kubelet may use
 // the end of the log instead.

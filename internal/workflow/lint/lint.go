@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -239,10 +240,7 @@ func (l *linter) document(root *yaml.Node) {
 		return
 	}
 	meta := o.object.(metav1.Object)
-	if o.name = meta.GetName(); o.name == "" {
-		o.name = meta.GetGenerateName()
-	}
-	if o.name == "" {
+	if o.name = cmp.Or(meta.GetName(), meta.GetGenerateName()); o.name == "" {
 		l.add(root.Line, "metadata.name or metadata.generateName: is required")
 		return
 	}
@@ -487,11 +485,7 @@ const manyFields = 12
 // fields.
 func suggest(wrong string, known map[string]reflect.Type, t reflect.Type) string {
 	best, distance := "", 3
-	var names []string
-	for name := range known {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(known))
 	for _, name := range names {
 		if d := edits(strings.ToLower(wrong), strings.ToLower(name)); d < distance {
 			best, distance = name, d

@@ -35,46 +35,23 @@ func Parse(text string) (func(*wf.NodeStatus) bool, error) {
 				strings.Join(Fields, ", "), parameterPrefix, parameterSuffix)
 		}
 	}
-	return func(n *wf.NodeStatus) bool { return s.Matches(view{n}) }, nil
+	return func(n *wf.NodeStatus) bool { return s.Matches(fieldsOf(n)) }, nil
 }
 
-// view presents a node's fields to a selector.
-type view struct{ *wf.NodeStatus }
-
-func (v view) Has(field string) bool { return v.Get(field) != "" }
-
-func (v view) Get(field string) string {
-	switch field {
-	case "id":
-		return v.ID
-	case "name":
-		return v.Name
-	case "displayName":
-		return v.DisplayName
-	case "type":
-		return string(v.Type)
-	case "phase":
-		return string(v.Phase)
-	case "templateName":
-		return v.TemplateName
+func fieldsOf(n *wf.NodeStatus) fields.Set {
+	set := fields.Set{
+		"id": n.ID, "name": n.Name, "displayName": n.DisplayName, "type": string(n.Type), "phase": string(n.Phase),
+		"templateName": n.TemplateName,
 	}
-	if v.TemplateRef != nil {
-		switch field {
-		case "templateRef.name":
-			return v.TemplateRef.Name
-		case "templateRef.template":
-			return v.TemplateRef.Template
+	if ref := n.TemplateRef; ref != nil {
+		set["templateRef.name"], set["templateRef.template"] = ref.Name, ref.Template
+	}
+	if n.Inputs != nil {
+		for _, p := range n.Inputs.Parameters {
+			if p.Value != nil {
+				set[parameterPrefix+p.Name+parameterSuffix] = string(*p.Value)
+			}
 		}
 	}
-	name, ok := strings.CutPrefix(field, parameterPrefix)
-	if !ok || v.Inputs == nil {
-		return ""
-	}
-	name = strings.TrimSuffix(name, parameterSuffix)
-	for i := range v.Inputs.Parameters {
-		if p := &v.Inputs.Parameters[i]; p.Name == name && p.Value != nil {
-			return string(*p.Value)
-		}
-	}
-	return ""
+	return set
 }

@@ -75,11 +75,7 @@ func (b *builder) loadArtifact(a *wf.Artifact) error {
 		return err
 	}
 	if location.Raw != nil && !b.inVolume(a.Path) {
-		mode := int32(0o644)
-		if a.Mode != nil {
-			mode = *a.Mode
-		}
-		mount, err := b.file("artifact."+a.Name, location.Raw.Data, a.Path, mode)
+		mount, err := b.file("artifact."+a.Name, location.Raw.Data, a.Path, ptr.Deref(a.Mode, 0o644))
 		if err != nil {
 			return err
 		}
@@ -199,10 +195,7 @@ func (b *builder) save(container string, a *wf.Artifact, save execapi.Save, file
 
 // archiveLogs plans how the logs of the main containers are saved.
 func (b *builder) archiveLogs() error {
-	wanted := b.options.Repository != nil && b.options.Repository.ArchiveLogs
-	if b.spec.ArchiveLogs != nil {
-		wanted = *b.spec.ArchiveLogs
-	}
+	wanted := ptr.Deref(b.spec.ArchiveLogs, b.options.Repository != nil && b.options.Repository.ArchiveLogs)
 	if l := b.t.ArchiveLocation; l != nil && l.ArchiveLogs != nil {
 		wanted = *l.ArchiveLogs
 	}
@@ -226,9 +219,13 @@ const logsSuffix = "-logs"
 
 // addVolume adds a volume unless the pod has one of that name.
 func (b *builder) addVolume(v corev1.Volume) {
-	if !slices.ContainsFunc(b.pod.Spec.Volumes, func(o corev1.Volume) bool { return o.Name == v.Name }) {
+	if !b.hasVolume(v.Name) {
 		b.pod.Spec.Volumes = append(b.pod.Spec.Volumes, v)
 	}
+}
+
+func (b *builder) hasVolume(name string) bool {
+	return slices.ContainsFunc(b.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
 }
 
 // carry adds the containers that move artifacts.
@@ -280,7 +277,7 @@ func (b *builder) carry() error {
 
 // carrier completes a container that moves artifacts.
 func (b *builder) carrier(c *corev1.Container, plan *execapi.ArtifactPlan, with *carrier) error {
-	text, err := plan.Encode()
+	text, err := execapi.Encode(plan)
 	if err != nil {
 		return err
 	}

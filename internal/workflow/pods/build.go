@@ -86,11 +86,13 @@ func (b *builder) metadata() {
 	annotations[annotationDefaultContainer] = MainContainer
 	b.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: b.create.PodName, Namespace: b.workflow.Namespace, Labels: labels, Annotations: annotations,
-		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: wf.GroupVersion.String(), Kind: "Workflow", Name: b.workflow.Name, UID: b.workflow.UID,
-			Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
-		}},
+		OwnerReferences: []metav1.OwnerReference{*OwnerReference(b.workflow)},
 	}}
+}
+
+// OwnerReference returns the reference of an object to the workflow that controls it.
+func OwnerReference(w *wf.Workflow) *metav1.OwnerReference {
+	return metav1.NewControllerRef(w, wf.GroupVersion.WithKind("Workflow"))
 }
 
 const annotationDefaultContainer = "kubectl.kubernetes.io/default-container"
@@ -112,14 +114,12 @@ func (b *builder) settings() error {
 		SecurityContext:              cmp.Or(t.SecurityContext, s.SecurityContext),
 		HostAliases:                  s.HostAliases,
 		ImagePullSecrets:             s.ImagePullSecrets,
-		HostNetwork:                  s.HostNetwork != nil && *s.HostNetwork,
+		HostNetwork:                  ptr.Deref(s.HostNetwork, false),
 		DNSConfig:                    s.DNSConfig,
 		Resources:                    cmp.Or(t.PodResources, s.PodResources),
 		ResourceClaims:               slices.Concat(s.ResourceClaims, t.ResourceClaims),
 	}
-	if s.DNSPolicy != nil {
-		p.DNSPolicy = *s.DNSPolicy
-	}
+	p.DNSPolicy = ptr.Deref(s.DNSPolicy, "")
 	if len(t.HostAliases) > 0 {
 		p.HostAliases = t.HostAliases
 	}

@@ -65,10 +65,7 @@ func CollectsArtifacts(spec *wf.WorkflowSpec, stored map[string]wf.Template) boo
 // one of due. There is one pod, unless artifacts name different service accounts or metadata, or
 // there are more than collectedMax. options.Repository is the workflow's.
 func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) ([]Collection, error) {
-	spec := &w.Spec
-	if w.Status.StoredWorkflowTemplateSpec != nil {
-		spec = w.Status.StoredWorkflowTemplateSpec
-	}
+	spec := w.EffectiveSpec()
 	common := wf.WorkflowLevelArtifactGC{}
 	if spec.ArtifactGC != nil {
 		common = *spec.ArtifactGC
@@ -176,7 +173,7 @@ func (g *collector) build(list []Collected, patch string) (Collection, error) {
 	if len(prefix) > 230 {
 		prefix = prefix[:230]
 	}
-	text, err := plan.Encode()
+	text, err := execapi.Encode(plan)
 	if err != nil {
 		return Collection{}, err
 	}

@@ -92,7 +92,7 @@ func (b *builder) resource() error {
 			plan.Parameters = append(plan.Parameters, f)
 		}
 	}
-	text, err := plan.Encode()
+	text, err := execapi.Encode(plan)
 	if err != nil {
 		return fmt.Errorf("resource.manifest: %w", err)
 	}
@@ -115,7 +115,7 @@ func (b *builder) request() error {
 	if h.TimeoutSeconds != nil {
 		plan.TimeoutSeconds = *h.TimeoutSeconds
 	}
-	text, err := plan.Encode()
+	text, err := execapi.Encode(plan)
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
@@ -155,7 +155,7 @@ func (b *builder) addMain(c corev1.Container) {
 // around returns the container for an init container or sidecar of the template.
 func (b *builder) around(u *wf.UserContainer) corev1.Container {
 	c := *u.Container.DeepCopy()
-	if u.MirrorVolumeMounts != nil && *u.MirrorVolumeMounts {
+	if ptr.Deref(u.MirrorVolumeMounts, false) {
 		c.VolumeMounts = append(c.VolumeMounts, b.mains[0].VolumeMounts...)
 	}
 	return c

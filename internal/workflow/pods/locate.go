@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/execapi"
@@ -216,11 +217,7 @@ func (c *carrier) secret(s *corev1.SecretKeySelector) string {
 		c.mounts = append(c.mounts, corev1.VolumeMount{Name: volume, MountPath: path.Join(execapi.SecretDir, s.Name), ReadOnly: true})
 	}
 	items := &c.volumes[i].Secret.Items
-	present := false
-	for _, item := range *items {
-		present = present || item.Key == s.Key
-	}
-	if !present {
+	if !slices.ContainsFunc(*items, func(item corev1.KeyToPath) bool { return item.Key == s.Key }) {
 		*items = append(*items, corev1.KeyToPath{Key: s.Key, Path: s.Key})
 	}
 	return path.Join(execapi.SecretDir, s.Name, s.Key)
@@ -283,7 +280,7 @@ func (c *carrier) location(l *wf.ArtifactLocation) (execapi.Location, error) {
 	case l.S3 != nil:
 		s := l.S3
 		out.S3 = &execapi.S3{
-			Endpoint: cmp.Or(s.Endpoint, "s3.amazonaws.com"), Bucket: s.Bucket, Key: s.Key, Region: s.Region, Insecure: s.Insecure != nil && *s.Insecure,
+			Endpoint: cmp.Or(s.Endpoint, "s3.amazonaws.com"), Bucket: s.Bucket, Key: s.Key, Region: s.Region, Insecure: ptr.Deref(s.Insecure, false),
 			AccessKey: c.secret(s.AccessKeySecret), SecretKey: c.secret(s.SecretKeySecret), SessionToken: c.secret(s.SessionTokenSecret),
 			CA: c.secret(s.CASecret), RoleARN: s.RoleARN, FromMachine: s.UseSDKCreds,
 		}

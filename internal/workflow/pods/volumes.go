@@ -2,10 +2,10 @@ package pods
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
@@ -24,10 +24,7 @@ func Claims(w *wf.Workflow, spec *wf.WorkflowSpec) []*corev1.PersistentVolumeCla
 			c.Labels = map[string]string{}
 		}
 		c.Labels[wf.LabelWorkflow] = w.Name
-		c.OwnerReferences = []metav1.OwnerReference{{
-			APIVersion: wf.GroupVersion.String(), Kind: "Workflow", Name: w.Name, UID: w.UID,
-			Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
-		}}
+		c.OwnerReferences = []metav1.OwnerReference{*OwnerReference(w)}
 		claims = append(claims, c)
 	}
 	return claims
@@ -42,18 +39,8 @@ func (b *builder) volumes() error {
 			DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: b.files},
 		}})
 	}
-	present := map[string]bool{}
-	add := func(v corev1.Volume) {
-		if !present[v.Name] {
-			present[v.Name] = true
-			p.Volumes = append(p.Volumes, v)
-		}
-	}
-	for _, v := range p.Volumes {
-		present[v.Name] = true
-	}
 	for _, v := range b.t.Volumes {
-		add(v)
+		b.addVolume(v)
 	}
 	shared := map[string]corev1.Volume{}
 	for _, v := range b.spec.VolumeClaimTemplates {
@@ -64,23 +51,19 @@ func (b *builder) volumes() error {
 	for _, v := range b.spec.Volumes {
 		shared[v.Name] = v
 	}
-	for _, list := range [][]corev1.Container{p.InitContainers, p.Containers} {
-		for i := range list {
-			names := make([]string, 0, len(list[i].VolumeMounts)+len(list[i].VolumeDevices))
-			for _, m := range list[i].VolumeMounts {
-				names = append(names, m.Name)
-			}
-			for _, d := range list[i].VolumeDevices {
-				names = append(names, d.Name)
-			}
-			for _, name := range names {
-				v, found := shared[name]
-				if !found && !present[name] {
-					return fmt.Errorf("container %s mounts volume '%s', which neither the template nor the workflow has", list[i].Name, name)
-				}
-				if found {
-					add(v)
-				}
+	for _, c := range slices.Concat(p.InitContainers, p.Containers) {
+		var names []string
+		for _, m := range c.VolumeMounts {
+			names = append(names, m.Name)
+		}
+		for _, d := range c.VolumeDevices {
+			names = append(names, d.Name)
+		}
+		for _, name := range names {
+			if v, found := shared[name]; found {
+				b.addVolume(v)
+			} else if !b.hasVolume(name) {
+				return fmt.Errorf("container %s mounts volume '%s', which neither the template nor the workflow has", c.Name, name)
 			}
 		}
 	}

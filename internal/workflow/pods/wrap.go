@@ -129,19 +129,9 @@ func (b *builder) maxMessage(mains int) int {
 
 // mentions reports whether a container's command or environment contains text.
 func mentions(c *corev1.Container, text string) bool {
-	for _, list := range [][]string{c.Command, c.Args} {
-		for _, s := range list {
-			if strings.Contains(s, text) {
-				return true
-			}
-		}
-	}
-	for _, e := range c.Env {
-		if strings.Contains(e.Value, text) {
-			return true
-		}
-	}
-	return false
+	has := func(s string) bool { return strings.Contains(s, text) }
+	return slices.ContainsFunc(c.Command, has) || slices.ContainsFunc(c.Args, has) ||
+		slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return has(e.Value) })
 }
 
 func (b *builder) wrapContainer(c *corev1.Container, plan *execapi.Plan) error {
@@ -159,7 +149,7 @@ func (b *builder) wrapContainer(c *corev1.Container, plan *execapi.Plan) error {
 			c.Command, c.Args = c.Args[:1:1], c.Args[1:]
 		}
 	}
-	text, err := plan.Encode()
+	text, err := execapi.Encode(plan)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", c.Name, err)
 	}

@@ -1,10 +1,12 @@
 package rerun
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -26,33 +28,21 @@ func Resubmit(w *wf.Workflow, o ResubmitOptions) (*wf.Workflow, error) {
 	out := &wf.Workflow{TypeMeta: w.TypeMeta, Spec: *w.Spec.DeepCopy()}
 	out.Namespace, out.Name = w.Namespace, o.Name
 	if o.Name == "" {
-		if out.GenerateName = w.GenerateName; out.GenerateName == "" {
-			out.GenerateName = w.Name + "-"
-		}
+		out.GenerateName = cmp.Or(w.GenerateName, w.Name+"-")
 	}
 	out.Spec.Shutdown, out.Spec.Suspend = wf.ShutdownNone, nil
-	if o.Priority != nil {
-		out.Spec.Priority = o.Priority
+	out.Spec.Priority = cmp.Or(o.Priority, out.Spec.Priority)
+	meta := w.ObjectMeta.DeepCopy()
+	out.Labels, out.Annotations, out.OwnerReferences = meta.Labels, meta.Annotations, meta.OwnerReferences
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
 	}
-	out.Labels = map[string]string{wf.LabelPreviousWorkflow: w.Name}
-	for key, value := range w.Labels {
-		switch key {
-		case wf.LabelPhase, wf.LabelCompleted, wf.LabelArchivingStatus, wf.LabelPreviousWorkflow:
-		default:
-			out.Labels[key] = value
-		}
+	for _, key := range []string{wf.LabelPhase, wf.LabelCompleted, wf.LabelArchivingStatus} {
+		delete(out.Labels, key)
 	}
-	for key, value := range w.Annotations {
-		switch key {
-		case wf.AnnotationPodNameFormat, "kubectl.kubernetes.io/last-applied-configuration":
-		default:
-			if out.Annotations == nil {
-				out.Annotations = map[string]string{}
-			}
-			out.Annotations[key] = value
-		}
-	}
-	out.OwnerReferences = w.DeepCopy().OwnerReferences
+	out.Labels[wf.LabelPreviousWorkflow] = w.Name
+	delete(out.Annotations, wf.AnnotationPodNameFormat)
+	delete(out.Annotations, corev1.LastAppliedConfigAnnotation)
 	setParameters(out, o.Parameters)
 	if !o.Memoized {
 		return out, nil
@@ -76,8 +66,7 @@ func remember(out, old *wf.Workflow) {
 		}
 		return ""
 	}
-	ids := func(list []string) []string {
-		var renamed []string
+	ids := func(list []string) (renamed []string) {
 		for _, name := range list {
 			renamed = append(renamed, id(name))
 		}

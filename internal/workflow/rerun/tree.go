@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
@@ -42,6 +44,14 @@ func hooked(n *wf.NodeStatus) bool { return n.NodeFlag != nil && n.NodeFlag.Hook
 
 // retried reports whether the node is an attempt of a retry.
 func retried(n *wf.NodeStatus) bool { return n.NodeFlag != nil && n.NodeFlag.Retried }
+
+// retryOf returns the retry node of an attempt, or nil.
+func (t *tree) retryOf(n *wf.NodeStatus) *wf.NodeStatus {
+	if !retried(n) {
+		return nil
+	}
+	return t.byName[n.Name[:strings.LastIndexByte(n.Name, '(')]]
+}
 
 // restartFailed restarts the nodes because of which the workflow failed.
 func (t *tree) restartFailed() {
@@ -98,10 +108,8 @@ func (t *tree) restart(n *wf.NodeStatus) {
 	if t.gone[n.ID] {
 		return
 	}
-	if retried(n) { // all attempts are removed together
-		if whole := t.byName[n.Name[:strings.LastIndexByte(n.Name, '(')]]; whole != nil {
-			n = whole
-		}
+	if whole := t.retryOf(n); whole != nil { // all attempts are removed together
+		n = whole
 	}
 	t.restarted = append(t.restarted, n.Name)
 	t.remove(n)
@@ -167,10 +175,8 @@ func (t *tree) reopen(n *wf.NodeStatus) {
 	}
 	t.reset[n.ID] = true
 	t.dropHooks(n)
-	if retried(n) {
-		if whole := t.byName[n.Name[:strings.LastIndexByte(n.Name, '(')]]; whole != nil {
-			t.reopen(whole)
-		}
+	if whole := t.retryOf(n); whole != nil {
+		t.reopen(whole)
 	}
 	if frame := t.byID[n.BoundaryID]; frame != nil {
 		t.reopenAround(n)
@@ -209,11 +215,16 @@ func within(name, outer string) bool {
 	return found && (rest == "" || strings.IndexByte(".[(", rest[0]) >= 0)
 }
 
+// isHookOf reports whether a node is the exit handler or a hook of the node called name.
+func isHookOf(name string, n *wf.NodeStatus) bool {
+	rest, found := strings.CutPrefix(n.Name, name)
+	return found && hooked(n) && (rest == ".onExit" || strings.HasPrefix(rest, ".hooks."))
+}
+
 // dropHooks removes the hooks of a node that is reopened.
 func (t *tree) dropHooks(n *wf.NodeStatus) {
 	for _, m := range t.inside(n) {
-		if rest := m.Name[len(n.Name):]; hooked(m) && (rest == ".onExit" || strings.HasPrefix(rest, ".hooks.")) &&
-			n.Name != t.w.Name {
+		if n.Name != t.w.Name && isHookOf(n.Name, m) {
 			t.remove(m)
 		}
 	}
@@ -222,8 +233,7 @@ func (t *tree) dropHooks(n *wf.NodeStatus) {
 // dropWorkflowHooks removes the workflow's exit handler and hooks: they run again at its new end.
 func (t *tree) dropWorkflowHooks() {
 	for _, n := range t.sorted {
-		rest, found := strings.CutPrefix(n.Name, t.w.Name)
-		if found && n.BoundaryID == "" && hooked(n) && (rest == ".onExit" || strings.HasPrefix(rest, ".hooks.")) {
+		if n.BoundaryID == "" && isHookOf(t.w.Name, n) {
 			t.remove(n)
 		}
 	}
@@ -234,24 +244,10 @@ func (t *tree) isDaemon(n *wf.NodeStatus) bool {
 	if n.Type != wf.NodePod && n.Type != wf.NodeRetry {
 		return false
 	}
-	daemon := func(found *wf.Template) bool { return found.Daemon != nil && *found.Daemon }
-	if n.TemplateRef != nil {
-		for _, scope := range []string{"namespaced/", "cluster/"} {
-			if found, ok := t.w.Status.StoredTemplates[scope+n.TemplateRef.Name+"/"+n.TemplateRef.Template]; ok &&
-				daemon(&found) {
-				return true
-			}
-		}
-		return false
+	daemon := func(t wf.Template) bool { return ptr.Deref(t.Daemon, false) }
+	if ref := n.TemplateRef; ref != nil {
+		key, stored := ref.Name+"/"+ref.Template, t.w.Status.StoredTemplates
+		return daemon(stored["namespaced/"+key]) || daemon(stored["cluster/"+key])
 	}
-	templates := t.w.Spec.Templates
-	if stored := t.w.Status.StoredWorkflowTemplateSpec; stored != nil {
-		templates = stored.Templates
-	}
-	for i := range templates {
-		if templates[i].Name == n.TemplateName && daemon(&templates[i]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.w.EffectiveSpec().Templates, func(t wf.Template) bool { return t.Name == n.TemplateName && daemon(t) })
 }

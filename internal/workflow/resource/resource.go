@@ -3,7 +3,6 @@ package resource
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -217,7 +216,7 @@ func (a *actor) one(ctx context.Context, t target, body json.RawMessage) (object
 		path = t.collection
 		err = a.client.Create(ctx, path, body, &out)
 	case "apply":
-		path += "?fieldManager=lockstep&force=true"
+		path += fmt.Sprintf("?fieldManager=lockstep&force=%t", !a.flags.noForce)
 		err = a.client.Do(ctx, http.MethodPatch, path, "application/apply-patch+yaml", body, &out) // JSON is YAML
 	case "patch":
 		err = a.patch(ctx, path, body, &out)
@@ -279,10 +278,19 @@ func (a *actor) replace(ctx context.Context, path string, body json.RawMessage, 
 	}
 }
 
-// remove deletes an object and waits until it is gone.
+// remove deletes an object and waits until it is gone. It deletes and waits for the object that has
+// the name now, unless the step may not read it.
 func (a *actor) remove(ctx context.Context, t target) error {
+	var found object
 	options := object{"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-	err := a.client.Do(ctx, http.MethodDelete, t.path(), "application/json", options, nil)
+	err := a.client.Do(ctx, http.MethodGet, t.path(), "", nil, &found)
+	uid := metadata(found)["uid"]
+	if uid != nil {
+		options["preconditions"] = object{"uid": uid}
+	}
+	if err == nil || incluster.Is(err, http.StatusForbidden) {
+		err = a.client.Do(ctx, http.MethodDelete, t.path(), "application/json", options, nil)
+	}
 	if incluster.Is(err, http.StatusNotFound) && a.flags.ignoreNotFound {
 		return nil
 	}
@@ -291,9 +299,10 @@ func (a *actor) remove(ctx context.Context, t target) error {
 	}
 	fmt.Fprintf(a.log, "delete %s\n", t.path())
 	for pause := lookFirst; !a.flags.noWait; pause = min(2*pause, lookLast) {
-		err := a.client.Do(ctx, http.MethodGet, t.path(), "", nil, nil)
+		var now object
+		err := a.client.Do(ctx, http.MethodGet, t.path(), "", nil, &now)
 		switch {
-		case incluster.Is(err, http.StatusNotFound):
+		case incluster.Is(err, http.StatusNotFound), err == nil && uid != nil && metadata(now)["uid"] != uid:
 			return nil
 		case incluster.Is(err, http.StatusForbidden):
 			// As kubectl delete does, succeed without knowing the end.
@@ -432,6 +441,7 @@ type flags struct {
 	namespace, kind, name string
 	ignoreNotFound        bool
 	noWait                bool // delete does not wait until the object is gone
+	noForce               bool // apply changes no field that another manager has set
 }
 
 func parseFlags(list []string) (flags, error) {
@@ -439,7 +449,13 @@ func parseFlags(list []string) (flags, error) {
 	var words []string
 	for i := 0; i < len(list); i++ {
 		name, value, has := strings.Cut(list[i], "=")
+		on, err := strconv.ParseBool(value)
+		if !has {
+			on, err = true, nil
+		}
 		switch {
+		case err != nil && slices.Contains([]string{"--ignore-not-found", "--wait", "--server-side", "--force-conflicts"}, name):
+			return f, fmt.Errorf("flags: %s: '%s' is neither true nor false", name, value)
 		case name == "-n" || name == "--namespace":
 			if !has {
 				if i++; i == len(list) {
@@ -449,15 +465,14 @@ func parseFlags(list []string) (flags, error) {
 			}
 			f.namespace = value
 		case name == "--ignore-not-found":
-			f.ignoreNotFound = !has || value == "true"
+			f.ignoreNotFound = on
 		case name == "--wait":
-			wait, err := strconv.ParseBool(cmp.Or(value, "true"))
-			if err != nil {
-				return f, fmt.Errorf("flags: --wait: '%s' is neither true nor false", value)
-			}
-			f.noWait = !wait
-		case name == "--validate", name == "--server-side", name == "--force-conflicts":
-			// These are the default behaviour.
+			f.noWait = !on
+		case name == "--force-conflicts":
+			f.noForce = !on
+		case name == "--server-side" && !on:
+			return f, errors.New("flags: --server-side=false is not supported: the server applies objects")
+		case name == "--server-side", name == "--validate": // the default behaviour
 		case strings.HasPrefix(name, "-"):
 			return f, fmt.Errorf("flags: %s is not supported", name)
 		default:

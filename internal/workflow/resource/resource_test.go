@@ -208,11 +208,12 @@ func TestDeleteWaitsUnlessTheFlagsSayOtherwise(t *testing.T) {
 	if _, err := p.act(p.admin(), remove); err == nil || !strings.Contains(err.Error(), "--wait") {
 		t.Errorf("--wait=maybe: %v", err)
 	}
-	// The object is deleted when the step has looked at it once.
-	looked := false
+	// The object is deleted when the step has looked at it once after its request.
+	requested, looked := false, false
 	client := p.behind(func(w http.ResponseWriter, r *http.Request, server http.Handler) {
 		server.ServeHTTP(w, r)
-		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/a") && !looked {
+		requested = requested || r.Method == http.MethodDelete
+		if requested && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/a") && !looked {
 			looked = true
 			p.patch("a", `{"metadata": {"finalizers": null}}`)
 		}
@@ -275,6 +276,96 @@ func TestCreateIsNotRepeated(t *testing.T) {
 			}
 			if len(p.maps()) != 1 {
 				t.Errorf("the objects are %v", p.maps())
+			}
+		})
+	}
+}
+
+// TestDeleteIsRepeated does not answer the first DELETE. A repeated one deletes only the object that
+// the step has found, and succeeds if that is gone.
+func TestDeleteIsRepeated(t *testing.T) {
+	for name, c := range map[string]struct{ worked, again bool }{
+		"the server has not deleted the object": {},
+		"the server has deleted the object":     {worked: true},
+		"another object has its name":           {worked: true, again: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: a", "")})
+			first := true
+			client := p.behind(func(w http.ResponseWriter, r *http.Request, server http.Handler) {
+				if r.Method != http.MethodDelete || !first {
+					server.ServeHTTP(w, r)
+					return
+				}
+				first = false
+				if c.worked {
+					server.ServeHTTP(httptest.NewRecorder(), r)
+				}
+				if c.again {
+					if _, err := p.act(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: a", "")}); err != nil {
+						t.Error(err)
+					}
+				}
+				panic(http.ErrAbortHandler)
+			})
+			if _, err := p.act(client, execapi.ResourcePlan{Action: "delete", Manifest: configMap("name: a", "")}); err != nil {
+				t.Errorf("error %v", err)
+			}
+			if left := len(p.maps()); (left == 1) != c.again {
+				t.Errorf("%d objects are left", left)
+			}
+			_, err := p.act(p.admin(), execapi.ResourcePlan{Action: "delete", Manifest: configMap("name: b", "")})
+			if !incluster.Is(err, http.StatusNotFound) {
+				t.Errorf("an object that does not exist: %v", err)
+			}
+		})
+	}
+}
+
+// TestDeleteWaitsForTheObjectAndNotForItsName creates another object of the same name as soon as the
+// first is deleted.
+func TestDeleteWaitsForTheObjectAndNotForItsName(t *testing.T) {
+	p := newPlace(t)
+	p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: a", "")})
+	client := p.behind(func(w http.ResponseWriter, r *http.Request, server http.Handler) {
+		server.ServeHTTP(w, r)
+		if r.Method == http.MethodDelete {
+			if _, err := p.act(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: a", "")}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if _, err := p.act(client, execapi.ResourcePlan{Action: "delete", Manifest: configMap("name: a", "")}); err != nil {
+		t.Error(err)
+	}
+	if len(p.maps()) != 1 {
+		t.Errorf("the objects are %v", p.maps())
+	}
+}
+
+// TestFlagsOfApply checks the flags that change what an apply does to fields of other clients.
+func TestFlagsOfApply(t *testing.T) {
+	for flag, want := range map[string]string{
+		"":                        "",
+		"--server-side":           "",
+		"--force-conflicts=true":  "",
+		"--force-conflicts=false": "conflict",
+		"--force-conflicts=maybe": "--force-conflicts: 'maybe' is neither true nor false",
+		"--server-side=false":     "--server-side=false is not supported",
+	} {
+		t.Run(flag, func(t *testing.T) {
+			p := newPlace(t)
+			p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: a", "k: old")})
+			p.patch("a", `{"data": {"k": "other"}}`)
+			_, err := p.act(p.admin(), execapi.ResourcePlan{
+				Action: "apply", Manifest: configMap("name: a", "k: new"), Flags: strings.Fields(flag),
+			})
+			if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("the error is %v, want %q", err, want)
+			}
+			if got := p.maps()["a"]["k"]; (got == "new") != (want == "") {
+				t.Errorf("the value is %s", got)
 			}
 		})
 	}

@@ -46,8 +46,17 @@ type step struct {
 // Compile parses the tags in value, a pointer to a struct. skip are JSON names of top-level fields
 // to leave out.
 func Compile(value any, skip ...string) (*Program, error) {
+	return compile(value, func(field string) bool { return !slices.Contains(skip, field) })
+}
+
+// CompileFields parses the tags in the top-level fields of value with the given JSON names.
+func CompileFields(value any, fields ...string) (*Program, error) {
+	return compile(value, func(field string) bool { return slices.Contains(fields, field) })
+}
+
+func compile(value any, wanted func(field string) bool) (*Program, error) {
 	p := &Program{}
-	c := compiler{program: p, skip: skip}
+	c := compiler{program: p, wanted: wanted}
 	err := c.walk(reflect.ValueOf(value).Elem())
 	return p, err
 }
@@ -83,7 +92,7 @@ func (p *Program) Check(run Run) error {
 // a site is made from the current path only when a tag is found.
 type compiler struct {
 	program *Program
-	skip    []string
+	wanted  func(field string) bool // of the top-level fields
 	path    []step
 	names   []string // part of where for each step of path
 }
@@ -113,7 +122,7 @@ func (c *compiler) walk(v reflect.Value) error {
 			}
 			field := v.Type().Field(i)
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if !field.IsExported() || len(c.path) == 0 && slices.Contains(c.skip, name) {
+			if !field.IsExported() || len(c.path) == 0 && !c.wanted(name) {
 				continue
 			}
 			if name != "" && name != "-" {
@@ -221,6 +230,15 @@ func (p *Program) Apply(value any, passes []Scope, strict ...string) error {
 		}
 	}
 	return nil
+}
+
+// Resolve resolves the tags in value, a pointer to a struct that nothing else uses.
+func Resolve(value any, passes []Scope, strict ...string) error {
+	program, err := Compile(value)
+	if err != nil {
+		return err
+	}
+	return program.Apply(value, passes, strict...)
 }
 
 func (s *site) apply(v reflect.Value, passes []Scope, total *budget, strict []string) error {

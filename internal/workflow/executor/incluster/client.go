@@ -91,7 +91,8 @@ func NewFor(base, dir string) (*Client, error) {
 
 // Do sends body as JSON and decodes the response into out; both may be nil. A request that gets no
 // answer, or that the server refuses because it is busy, is sent again, so requests must be safe to
-// repeat.
+// repeat. A DELETE that is sent again succeeds if the object does not exist or has another UID than
+// the request says.
 func (c *Client) Do(ctx context.Context, method, path, contentType string, body, out any) error {
 	return c.do(ctx, method, path, contentType, body, out, unknown)
 }
@@ -121,8 +122,13 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body,
 		}
 	}
 	wait := 100 * time.Millisecond
+	lost := false
 	for attempt := 1; ; attempt++ {
 		was, err := c.once(ctx, method, path, contentType, data, out)
+		if lost && method == http.MethodDelete && (Is(err, http.StatusNotFound) || Is(err, http.StatusConflict)) {
+			return nil
+		}
+		lost = lost || was == unknown
 		if err == nil || was == final || was > repeat || attempt == attempts {
 			return err
 		}

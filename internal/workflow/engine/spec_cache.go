@@ -6,31 +6,31 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Known caches the results of checking and compiling specs for all workflows that run the same
+// SpecCache caches the results of checking and compiling specs for all workflows that run the same
 // spec. The caller must ensure that specs with the same slice of templates differ only in their
 // arguments, and must never change such a spec.
 //
 // All methods are safe for concurrent use and on a nil receiver. The memory is bounded: a full
 // table is emptied.
-type Known struct {
+type SpecCache struct {
 	mu        sync.Mutex
 	templates map[*wf.Template]*compiled
-	specs     map[*wf.Template]knownSpec // by the address of their first template
+	specs     map[*wf.Template]specFacts // by the address of their first template
 }
 
-type knownSpec struct {
+type specFacts struct {
 	templates int
 	faultless bool         // checked without findings; only for specs without arguments
 	shape     *podPrograms // only for specs whose settings have no variables; nil if unknown
 }
 
-// knownMax bounds the entries of each table. More templates occur only where workflows do not share
+// specCacheMax bounds the entries of each table. More templates occur only where workflows do not share
 // them.
-const knownMax = 512
+const specCacheMax = 512
 
 // template returns the compiled template, or nil. The caller must replace its scope, which may be
 // another workflow's.
-func (k *Known) template(t *wf.Template) *compiled {
+func (k *SpecCache) template(t *wf.Template) *compiled {
 	if k == nil {
 		return nil
 	}
@@ -39,24 +39,26 @@ func (k *Known) template(t *wf.Template) *compiled {
 	return k.templates[t]
 }
 
-func (k *Known) compiled(c *compiled) {
+func (k *SpecCache) compiled(c *compiled) {
 	if k == nil {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.templates == nil || len(k.templates) >= knownMax {
+	if k.templates == nil || len(k.templates) >= specCacheMax {
 		k.templates = map[*wf.Template]*compiled{}
 	}
 	k.templates[c.Template] = c
 }
 
 // faultless reports whether a spec was checked without findings.
-func (k *Known) faultless(s *wf.WorkflowSpec) bool { return withoutArguments(s) && k.spec(s).faultless }
+func (k *SpecCache) faultless(s *wf.WorkflowSpec) bool {
+	return withoutArguments(s) && k.spec(s).faultless
+}
 
-func (k *Known) noFault(s *wf.WorkflowSpec) {
+func (k *SpecCache) noFault(s *wf.WorkflowSpec) {
 	if withoutArguments(s) {
-		k.change(s, func(known *knownSpec) { known.faultless = true })
+		k.change(s, func(known *specFacts) { known.faultless = true })
 	}
 }
 
@@ -68,25 +70,25 @@ func withoutArguments(s *wf.WorkflowSpec) bool {
 
 // shape returns the compiled podShape and podPlace of a spec whose other settings have no
 // variables, or nil if they are unknown.
-func (k *Known) shape(s *wf.WorkflowSpec) *podPrograms { return k.spec(s).shape }
+func (k *SpecCache) shape(s *wf.WorkflowSpec) *podPrograms { return k.spec(s).shape }
 
-func (k *Known) plain(s *wf.WorkflowSpec, shape *podPrograms) {
-	k.change(s, func(known *knownSpec) { known.shape = shape })
+func (k *SpecCache) plain(s *wf.WorkflowSpec, shape *podPrograms) {
+	k.change(s, func(known *specFacts) { known.shape = shape })
 }
 
-func (k *Known) spec(s *wf.WorkflowSpec) knownSpec {
+func (k *SpecCache) spec(s *wf.WorkflowSpec) specFacts {
 	if k == nil || len(s.Templates) == 0 {
-		return knownSpec{}
+		return specFacts{}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if known := k.specs[&s.Templates[0]]; known.templates == len(s.Templates) {
 		return known
 	}
-	return knownSpec{}
+	return specFacts{}
 }
 
-func (k *Known) change(s *wf.WorkflowSpec, change func(*knownSpec)) {
+func (k *SpecCache) change(s *wf.WorkflowSpec, change func(*specFacts)) {
 	if k == nil || len(s.Templates) == 0 {
 		return
 	}
@@ -94,11 +96,11 @@ func (k *Known) change(s *wf.WorkflowSpec, change func(*knownSpec)) {
 	defer k.mu.Unlock()
 	known := k.specs[&s.Templates[0]]
 	if known.templates != len(s.Templates) {
-		known = knownSpec{templates: len(s.Templates)}
+		known = specFacts{templates: len(s.Templates)}
 	}
 	change(&known)
-	if k.specs == nil || len(k.specs) >= knownMax {
-		k.specs = map[*wf.Template]knownSpec{}
+	if k.specs == nil || len(k.specs) >= specCacheMax {
+		k.specs = map[*wf.Template]specFacts{}
 	}
 	k.specs[&s.Templates[0]] = known
 }
