@@ -111,21 +111,21 @@ func (x *action) apply(value any) (render.Answer, bool, error) {
 	if name, _, _ := unstructured.NestedString(object, "metadata", "name"); name == "" {
 		return render.Answer{}, false, errors.New("value has no metadata.name")
 	}
-	r, err := plan.Object(&w.input, w.opened.Policies, x.step, text(x.Params, "cluster"), object)
+	r, err := plan.Object(&w.input, w.rules, x.step, text(x.Params, "cluster"), object)
 	if err != nil {
 		return render.Answer{}, false, err
 	}
 	ref := records.RefKey(r.Ref)
-	at := slices.IndexFunc(w.made, func(x plan.Resource) bool { return x.Ref == r.Ref })
-	if at < 0 || w.made[at].Hash != r.Hash {
+	at := slices.IndexFunc(w.applied, func(x plan.Resource) bool { return x.Ref == r.Ref })
+	if at < 0 || w.applied[at].Hash != r.Hash {
 		if at < 0 {
-			w.made = append(w.made, *r)
+			w.applied = append(w.applied, *r)
 		} else {
-			w.made[at] = *r
+			w.applied[at] = *r
 		}
 		f := x.a.Tracker.Flow
 		if by, found := f.Made[ref]; found && (by != x.step || f.Taken[ref] != nil) {
-			w.taken = true
+			w.takeover = true
 			if !records.IsSecret(r.GVK) {
 				if f.Taken == nil {
 					f.Taken = map[string]json.RawMessage{}
@@ -344,7 +344,7 @@ func (x *action) delete() (render.Answer, bool, error) {
 	}
 	// Objects that this step or an earlier one has applied leave the plan.
 	w := x.w
-	w.made = slices.DeleteFunc(w.made, func(made plan.Resource) bool {
+	w.applied = slices.DeleteFunc(w.applied, func(made plan.Resource) bool {
 		gone := made.Ref == ref
 		if filtered {
 			at := ref
