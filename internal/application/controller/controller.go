@@ -167,7 +167,7 @@ func New(cfg Config) (*Controller, error) {
 	c.evaluators = evaluation.New(cfg.Evaluators, cfg.Log, cfg.Clock, func() context.Context { return c.ctx }, c.loop.WakeAfter)
 	c.defs = definitions.New(definitions.Config{
 		Beta: client, Alpha: shared, Writer: cfg.Writer, Log: cfg.Log, Clock: cfg.Clock, Owns: cfg.Owns,
-		Specs: c.specs, Changed: c.definitionsChanged, Malformed: cfg.Malformed,
+		Specs: records.Specs(c.applications, c.trackers), Changed: c.definitionsChanged, Malformed: cfg.Malformed,
 	})
 	c.watches = objects.NewWatches(c.enqueue)
 	c.targets, err = objects.New(objects.Config{
