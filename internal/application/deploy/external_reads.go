@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/dynamic"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/external"
@@ -78,9 +78,12 @@ func (q externalReads) Objects(namespace string, ref *plan.ObjectReference) ([]m
 	if err != nil {
 		return nil, err
 	}
-	namespaced := m.Scope.Name() == "namespace"
+	namespaced := m.Scope.Name() == meta.RESTScopeNameNamespace
 	if ref.Namespace != "" {
 		namespace = ref.Namespace
+	}
+	if !namespaced {
+		namespace = ""
 	}
 	if err := q.p.MayReachNamespace(q.a, namespace, namespaced); err != nil {
 		return nil, err
@@ -91,10 +94,7 @@ func (q externalReads) Objects(namespace string, ref *plan.ObjectReference) ([]m
 		if err != nil {
 			return nil, err
 		}
-		var at dynamic.ResourceInterface = client.Resource(m.Resource)
-		if namespaced {
-			at = client.Resource(m.Resource).Namespace(namespace)
-		}
+		at := client.Resource(m.Resource).Namespace(namespace)
 		if ref.Name != "" {
 			u, err := at.Get(ctx, ref.Name, metav1.GetOptions{})
 			if err != nil {

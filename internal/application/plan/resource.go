@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/render"
@@ -31,6 +32,16 @@ func (r Ref) String() string {
 		return r.GVK.Kind + " " + name + " in cluster " + r.Cluster
 	}
 	return r.GVK.Kind + " " + name
+}
+
+// Unstructured returns an object that has only the Ref's kind and names, and a UID.
+func (r Ref) Unstructured(uid types.UID) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(r.GVK)
+	u.SetNamespace(r.Namespace)
+	u.SetName(r.Name)
+	u.SetUID(uid)
+	return u
 }
 
 // KeptField is a field whose live value is kept.

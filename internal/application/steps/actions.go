@@ -236,11 +236,7 @@ func (x *action) patch() (render.Answer, bool, error) {
 	}
 	meta := x.a.Meta(t, ref.GVK, "application-step")
 	return x.once(func() (render.Answer, error) {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(ref.GVK)
-		u.SetNamespace(ref.Namespace)
-		u.SetName(ref.Name)
-		o, err := objects.AsWritten(u)
+		o, err := objects.AsWritten(ref.Unstructured(""))
 		if err != nil {
 			return render.Answer{}, err
 		}
@@ -361,12 +357,10 @@ func (x *action) delete() (render.Answer, bool, error) {
 	})
 	as, meta := x.a.As, x.a.Meta(t, ref.GVK, "application-step")
 	remove := func(name string) error {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(ref.GVK)
-		u.SetNamespace(ref.Namespace)
-		u.SetName(name)
+		each := ref
+		each.Name = name
 		_, err := x.written(func(done func(apiwriter.Object, error)) {
-			t.Writer.Delete(meta, u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground},
+			t.Writer.Delete(meta, each.Unstructured(""), apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground},
 				func(err error) { done(nil, err) })
 		})
 		if apierrors.IsNotFound(err) {
