@@ -1,7 +1,6 @@
 package controller_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,9 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -218,32 +215,4 @@ spec: {components: [{name: one, type: ` + kind + `}]}
 	if _, err := e.get(revisions, "note-v1"); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestAnApplicationIsPlannedWhenItsKindExists checks an Application that was created before the
-// CustomResourceDefinition of one of its objects.
-func TestAnApplicationIsPlannedWhenItsKindExists(t *testing.T) {
-	e := start(t)
-	group := e.ns + ".example.com"
-	e.app("early", `components: [{name: a, type: k8s-objects, properties: {objects: [{apiVersion: `+group+`/v1, kind: Flag, metadata: {name: red}}]}}]`)
-	e.until("early", says(oam.ConditionRender, "no kind Flag of "+group+"/v1"))
-	crd := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(`
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: flags.`+group+`}
-spec:
-  group: `+group+`
-  names: {kind: Flag, plural: flags}
-  scope: Namespaced
-  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
-`), &crd.Object); err != nil {
-		t.Fatal(err)
-	}
-	crds := e.dyn.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	if _, err := crds.Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = crds.Delete(context.Background(), crd.GetName(), metav1.DeleteOptions{}) })
-	e.until("early", inPhase(oam.PhaseRunning))
 }
