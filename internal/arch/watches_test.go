@@ -11,7 +11,7 @@ import (
 // reason. The longest prefix counts.
 var watchers = map[string]string{
 	"internal/informer":               "is the one place where informers are made",
-	"internal/application/objects":    "learns while it runs which kinds it watches, and keeps what it reads packed; it has yet to move onto internal/informer",
+	"internal/application/objects":    "its store takes answers to writes before the watch shows them, in the order of versions, and no late answer about a deleted object: on an Informer, which has a store of its own, all of that would remain and the store's objects would be kept twice",
 	"internal/scheduler/upstream":     "the kube-scheduler's plugins take informers of a factory, which has no setting for the backoff",
 	"internal/localcluster/simnode":   "is a part of a local cluster, and writes back the pods of its cache, which must be whole",
 	"internal/localcluster/realnodes": "is a part of a local cluster, whose server is on the same machine",

@@ -1,6 +1,10 @@
 package clusters
 
-import "time"
+import (
+	"time"
+
+	"lockstep.dev/lockstep/internal/controlloop"
+)
 
 // Intervals and timeouts of probes.
 const (
@@ -25,6 +29,7 @@ type breaker struct {
 	failures int
 	since    time.Time // when it opened
 	reason   error
+	backoff  controlloop.Backoff // between probes, after one that failed
 }
 
 // observe processes the outcome of a probe. It reports whether the breaker opened, closed, or
@@ -36,6 +41,8 @@ func (b *breaker) observe(err error, now time.Time) (turned bool) {
 		return turned
 	}
 	b.failures++
+	b.backoff.Min, b.backoff.Max = retryFirst, retryMax
+	b.backoff.Failed(now)
 	if b.open || b.known && b.failures < failuresToOpen {
 		if b.open {
 			b.reason = err
@@ -47,12 +54,9 @@ func (b *breaker) observe(err error, now time.Time) (turned bool) {
 }
 
 // next returns the time to wait before the next probe.
-func (b *breaker) next() time.Duration {
-	switch {
-	case b.failures == 0:
+func (b *breaker) next(now time.Time) time.Duration {
+	if b.failures == 0 {
 		return probeInterval
-	case !b.open:
-		return retryFirst
 	}
-	return min(retryFirst<<min(b.failures-1, 10), retryMax)
+	return b.backoff.Left(now)
 }

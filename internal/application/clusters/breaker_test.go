@@ -27,11 +27,14 @@ func TestBreaker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b breaker
+			now := time.Unix(1000, 0)
 			for i, s := range steps {
-				turned := b.observe(s.err, time.Unix(int64(i), 0))
-				if turned != s.turned || b.open != s.open || b.next() != s.next {
-					t.Fatalf("step %d: turned %t, open %t, next %s; want %+v", i, turned, b.open, b.next(), s)
+				turned := b.observe(s.err, now)
+				next := b.next(now)
+				if turned != s.turned || b.open != s.open || next != s.next {
+					t.Fatalf("step %d: turned %t, open %t, next %s; want %+v", i, turned, b.open, next, s)
 				}
+				now = now.Add(next)
 			}
 		})
 	}

@@ -271,8 +271,9 @@ func (r *Registry) watch(ctx context.Context, c *Cluster) {
 			return
 		}
 		c.mu.Lock()
-		turned := c.breaker.observe(err, r.cfg.Now())
-		wait := c.breaker.next()
+		now := r.cfg.Now()
+		turned := c.breaker.observe(err, now)
+		wait := c.breaker.next(now)
 		c.mu.Unlock()
 		if turned {
 			if err != nil {
@@ -285,7 +286,7 @@ func (r *Registry) watch(ctx context.Context, c *Cluster) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait - rand.N(wait/8)): // jitter
+		case <-time.After(wait + rand.N(wait/8)): // jitter
 		}
 	}
 }

@@ -167,7 +167,7 @@ func New(cfg Config) (*Controller, error) {
 	c.evaluators = evaluation.New(cfg.Evaluators, cfg.Log, cfg.Clock, func() context.Context { return c.ctx }, c.loop.WakeAfter)
 	c.defs = definitions.New(definitions.Config{
 		Beta: client, Alpha: shared, Writer: cfg.Writer, Log: cfg.Log, Clock: cfg.Clock, Owns: cfg.Owns,
-		Specs: c.specs, Changed: c.definitionsChanged, Malformed: cfg.Malformed,
+		Specs: records.Specs(c.applications, c.trackers), Changed: c.definitionsChanged, Malformed: cfg.Malformed,
 	})
 	c.watches = objects.NewWatches(c.enqueue)
 	c.targets, err = objects.New(objects.Config{
@@ -213,7 +213,7 @@ func (c *Controller) assemble() {
 	c.keeper = records.Keeper{Cache: c.trackers, Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now}
 	c.planner = deploy.Planner{
 		Access: access, Definitions: c.defs, Evaluators: c.evaluators, Charts: store, Requests: &external.Client{Guard: cfg.Requests, Now: cfg.Clock.Now},
-		Outside: deploy.NewSlots(), Observe: func(seconds float64) { c.metrics.render.Observe(seconds) }, Now: cfg.Clock.Now,
+		Outside: deploy.NewOutside(), Observe: func(seconds float64) { c.metrics.render.Observe(seconds) }, Now: cfg.Clock.Now,
 	}
 	c.steps = steps.Runner{Planner: &c.planner, Trackers: c.trackers, Log: cfg.Log}
 	c.reporter = report.Reporter{Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now, SettleAfter: cfg.Settle, EveryRevision: cfg.ApplicationRevisions}

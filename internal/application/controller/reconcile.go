@@ -18,7 +18,6 @@ import (
 	"lockstep.dev/lockstep/internal/application/report"
 	"lockstep.dev/lockstep/internal/application/steps"
 	"lockstep.dev/lockstep/internal/controlloop"
-	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // reconciler works on one Application at a time.
@@ -98,9 +97,9 @@ func (c *reconciler) proceed(a *record) bool {
 		return false
 	}
 	if c.restart(a, o) {
-		c.runAgain(a)
+		a.runAgain(c.now())
 		if a.Tracker.Object != nil {
-			c.writeTracker(a, o.UID, o.Generation)
+			c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, o.UID, o.Generation)
 			return true
 		}
 	}
@@ -139,7 +138,7 @@ func (c *reconciler) proceed(a *record) bool {
 		}
 		if unsaved {
 			if c.nameNewObjects(a, o) {
-				c.writeTracker(a, o.UID, o.Generation)
+				c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, o.UID, o.Generation)
 			}
 			return true
 		}
@@ -149,7 +148,7 @@ func (c *reconciler) proceed(a *record) bool {
 	}
 	// 4. Delete objects that left the plan, and update the tracker.
 	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && a.run.Whole() && c.remover.Collect(a.State, &o.Spec) {
-		c.writeTracker(a, "", a.Tracker.Object.Spec.ApplicationGeneration)
+		c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, "", a.Tracker.Object.Spec.ApplicationGeneration)
 	}
 	// 5. Report the status, unless a component's state is still being evaluated.
 	if slices.ContainsFunc(p.Components, func(s deploy.ComponentState) bool { return s.Unknown }) {
@@ -191,37 +190,6 @@ func (c *reconciler) forget(k types.NamespacedName) {
 	c.loop.Drop(k)
 	c.idle.wake(k)
 	c.watches.Release(k, true)
-}
-
-// specs iterates over the specs of all Applications and those that Applications with a
-// publishVersion are deployed with, with an error for each that cannot be read.
-func (c *reconciler) specs(yield func(*oam.ApplicationSpec, error) bool) {
-	for _, raw := range c.applications.List() {
-		o, err := c.applications.Unpack(raw)
-		if !yield(&o.Spec, err) {
-			return
-		}
-		rt, found := c.trackers.Get("", records.TrackerName(raw.Namespace, raw.Name))
-		if !found || raw.Annotations[oam.PublishVersionAnnotation] == "" {
-			continue
-		}
-		if !yield(c.deployedSpec(rt)) {
-			return
-		}
-	}
-}
-
-// deployedSpec returns the spec of the newest revision in a tracker.
-func (c *reconciler) deployedSpec(raw *kubeclient.Raw) (*oam.ApplicationSpec, error) {
-	rt, err := c.trackers.Unpack(raw)
-	if err != nil {
-		return nil, err
-	}
-	revisions, err := records.Revisions(rt)
-	if err != nil || len(revisions) == 0 {
-		return nil, err
-	}
-	return revisions[len(revisions)-1].Spec, nil
 }
 
 func (c *reconciler) now() time.Time { return c.cfg.Clock.Now() }

@@ -60,38 +60,38 @@ func (c *reconciler) addFinalizer(a *record, o *oam.Application) {
 	if slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) || c.now().Before(a.finalizersAt) || !a.Writes.Start(finalizerWrite) {
 		return
 	}
-	data, err := finalizersPatch(o, append(slices.Clone(o.Finalizers), oam.ResourceTrackerFinalizer))
-	if err != nil {
-		return
-	}
-	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.Name, Reason: "application-finalizer"}, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
-		if err != nil {
+	c.patchFinalizers(a, o, append(slices.Clone(o.Finalizers), oam.ResourceTrackerFinalizer), func(err error) {
+		if a.Writes.End(finalizerWrite, nil); err != nil {
 			// The Application was changed or deleted meanwhile, or the patch was refused. The next
 			// turn tries again; until then there is no finalizer.
 			c.log.Debug("no finalizer yet", "application", a.Key, "error", err)
+			a.finalizersAt = c.now().Add(finalizersInterval)
 		}
-		a.Post(func() {
-			if a.Writes.End(finalizerWrite, nil); err != nil {
-				a.finalizersAt = c.now().Add(finalizersInterval)
-			}
-		})
 	})
 }
 
 // finalizersPatch returns a JSON patch that replaces the finalizers. The patch fails if they have
 // changed meanwhile. Other changes, such as this manager's own status writes, do not matter.
 func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
-	type op struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
 	const path = "/metadata/finalizers"
 	from := o.Finalizers
 	if len(from) == 0 {
 		from = nil // null in JSON, which a test takes for a field that does not exist
 	}
-	return json.Marshal([]op{{"test", path, from}, {"add", path, to}})
+	return json.Marshal([]map[string]any{{"op": "test", "path": path, "value": from}, {"op": "add", "path": path, "value": to}})
+}
+
+// patchFinalizers replaces the finalizers of an Application. The caller has started the write; done
+// gets its outcome in a later turn.
+func (c *reconciler) patchFinalizers(a *record, o *oam.Application, to []string, done func(error)) {
+	data, err := finalizersPatch(o, to)
+	if err != nil {
+		done(err) // cannot happen: lists of strings
+		return
+	}
+	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.Name, Reason: "application-finalizer"}, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
+		a.Post(func() { done(err) })
+	})
 }
 
 // removeFinalizers removes this manager's finalizers, so that the API server can delete the
@@ -110,24 +110,17 @@ func (c *reconciler) removeFinalizers(a *record, o *oam.Application) {
 	if !a.Writes.Start(finalizerWrite) {
 		return
 	}
-	data, err := finalizersPatch(o, kept)
-	if err != nil {
-		return
-	}
-	meta := apiwriter.Meta{Owner: a.Name, Reason: "application-finalizer"}
-	c.cfg.Writer.Patch(meta, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
-		a.Post(func() {
-			switch {
-			case apierrors.IsConflict(err) || apierrors.IsInvalid(err):
-				// Another client was faster: look again when the watch has shown the new version.
-				a.finalizersAt, err = c.now().Add(finalizersInterval), nil
-			case err == nil || apierrors.IsNotFound(err):
-				a.released, err = o.UID, nil
-			}
-			if a.Writes.End(finalizerWrite, err); err != nil {
-				c.keeper.RetryLater(a.Owner, &a.Tracker, err)
-			}
-		})
+	c.patchFinalizers(a, o, kept, func(err error) {
+		switch {
+		case apierrors.IsConflict(err) || apierrors.IsInvalid(err):
+			// Another client was faster: look again when the watch has shown the new version.
+			a.finalizersAt, err = c.now().Add(finalizersInterval), nil
+		case err == nil || apierrors.IsNotFound(err):
+			a.released, err = o.UID, nil
+		}
+		if a.Writes.End(finalizerWrite, err); err != nil {
+			c.keeper.RetryLater(a.Owner, &a.Tracker, err)
+		}
 	})
 }
 

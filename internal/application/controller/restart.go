@@ -104,8 +104,8 @@ func (c *reconciler) dropRestart(a *record, o *oam.Application) {
 	})
 }
 
-// runAgain starts another run of the present revision, with the current definitions.
-func (c *reconciler) runAgain(a *record) {
+// runAgain starts another run of the present revision at now, with the current definitions.
+func (a *record) runAgain(now time.Time) {
 	last := a.Tracker.Latest()
 	f := &records.Flow{Restarts: 1, Command: a.Tracker.Command()}
 	if old := a.Tracker.Flow; old != nil && a.Tracker.Run(last.Name, last.Hash) == old.Run {
@@ -114,5 +114,5 @@ func (c *reconciler) runAgain(a *record) {
 	f.Run = fmt.Sprintf("%s:%s#%d", last.Name, last.Hash, f.Restarts)
 	a.Tracker.Flow = f
 	a.Plan, a.planning.inputs, a.run, a.planning.again, a.planning.asking = nil, "", nil, true, ""
-	a.Since = c.now()
+	a.Since = now
 }

@@ -1,10 +1,7 @@
 package controller
 
 import (
-	"encoding/json"
 	"fmt"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/deploy"
@@ -18,42 +15,18 @@ func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
 	if a.Writes.InFlight(records.TrackerWrite) {
 		return false
 	}
-	resources := a.Tracker.Resources
-	missing := false
-	for i := range a.Plan.Resources {
-		if r := &a.Plan.Resources[i]; !r.ReadOnly && !a.Tracker.Has(r.Ref) {
-			missing = true
-			resources = append(resources[:len(resources):len(resources)], records.ManagedOf(r))
-		}
-	}
-	if !missing && a.Tracker.Stored() {
+	if a.Tracker.NameObjects(a.Plan.Resources) {
 		return true
 	}
-	a.Tracker.Resources = resources
-	// A new object has no earlier applied state: three-way merges start from what is applied now.
-	if a.Tracker.Applied == nil {
-		a.Tracker.Applied = map[string]json.RawMessage{}
-	}
-	for i := range a.Plan.Resources {
-		r := &a.Plan.Resources[i]
-		if _, known := a.Tracker.Applied[records.RefKey(r.Ref)]; !known && !records.IsSecret(r.GVK) && !r.ReadOnly {
-			a.Tracker.Applied[records.RefKey(r.Ref)] = r.JSON
-		}
-	}
-	c.writeTracker(a, o.UID, o.Generation)
+	c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, o.UID, o.Generation)
 	return false
-}
-
-// writeTracker creates the tracker or replaces its spec.
-func (c *reconciler) writeTracker(a *record, uid types.UID, generation int64) {
-	c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, uid, generation)
 }
 
 // load reads the Application's tracker, once. It returns false while that is not possible.
 func (c *reconciler) load(a *record) (bool, error) {
 	raw, exists := c.applications.Get(a.Key.Namespace, a.Key.Name)
 	loaded, err := c.keeper.Load(a.Owner, &a.Tracker, exists && raw.DeletionTimestamp != nil)
-	switch a.Tracker.TakeNews() {
+	switch a.Tracker.TakeChange() {
 	case records.Replaced:
 		a.planning.inputs, a.Plan = "", nil
 	case records.Deleted:

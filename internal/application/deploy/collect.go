@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -157,22 +156,7 @@ func (d *Remover) removeOne(a *State, m *oam.ManagedResource, propagation metav1
 	if failure := a.Writes.Failure(name); failure != "" && !a.Writes.MayRetry(name, d.Now()) {
 		return false, fmt.Errorf("%s", failure)
 	}
-	if !a.Writes.Start(name) {
-		return false, nil
-	}
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(ref.GVK)
-	u.SetNamespace(ref.Namespace)
-	u.SetName(ref.Name)
-	u.SetUID(there.Uid)
-	meta := a.Meta(t, ref.GVK, "application-delete")
-	meta.As = as
-	t.Writer.Delete(meta, u, apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
-		if err == nil {
-			t.Objects.MarkDeleted(ref, there.Uid)
-		}
-		d.settle(a, name, err)
-	})
+	d.delete(a, t, ref, there.Uid, "application-delete", propagation, as)
 	return false, nil
 }
 
@@ -181,12 +165,7 @@ func (d *Remover) leave(a *State, ref plan.Ref, there *objects.Object) error {
 	if !objects.SharedBy(there, a.Key) {
 		return nil
 	}
-	var others []string
-	for _, s := range objects.Sharers(there) {
-		if s != a.Key.String() {
-			others = append(others, s)
-		}
-	}
+	others := slices.DeleteFunc(objects.Sharers(there), func(s string) bool { return s == a.Key.String() })
 	d.actAsFor(a, there.Owner.String())
 	return d.relabel(a, ref, there, nil, others)
 }
@@ -215,12 +194,7 @@ func (d *Remover) living(a *State, list []string) []string {
 // that: if neither Application's author may change the object, its labels stay, and the object is
 // deleted together with the last Application that shares it.
 func (d *Remover) handOver(a *State, ref plan.Ref, there *objects.Object, list []string) (gone bool, err error) {
-	var others []string
-	for _, s := range list {
-		if s != a.Key.String() {
-			others = append(others, s)
-		}
-	}
+	others := slices.DeleteFunc(list, func(s string) bool { return s == a.Key.String() })
 	d.actAsFor(a, others[0])
 	namespace, name, _ := strings.Cut(others[0], "/")
 	if failure := a.Writes.Failure(records.RefKey(ref)); a.leaving && failure != "" {

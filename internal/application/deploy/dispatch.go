@@ -11,7 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -212,8 +212,10 @@ func (d *Deployer) bring(a *State, r *plan.Resource) (bool, error) {
 	if failure != "" && !a.Writes.MayRetry(ref, d.Now()) {
 		return false, errors.New(failure)
 	}
-	if recreate {
-		d.recreate(a, r, there)
+	if recreate { // a patch cannot bring the object to its desired state; the next turn creates it again
+		if t, err := d.Targets.Reach(r.Cluster); err == nil {
+			d.delete(a, t, r.Ref, there.Uid, "application-recreate", metav1.DeletePropagationBackground, a.As)
+		}
 		return false, nil
 	}
 	return false, d.change(a, r, there, patch)
@@ -354,12 +356,7 @@ func (d *Deployer) change(a *State, r *plan.Resource, there *objects.Object, pat
 	if !a.Writes.Start(ref) {
 		return nil
 	}
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(r.GVK)
-	u.SetNamespace(r.Namespace)
-	u.SetName(r.Name)
-	u.SetUID(there.Uid)
-	o, err := objects.AsWritten(u)
+	o, err := objects.AsWritten(r.Unstructured(there.Uid))
 	if err != nil {
 		a.Writes.End(ref, err)
 		return err
@@ -373,25 +370,21 @@ func (d *Deployer) change(a *State, r *plan.Resource, there *objects.Object, pat
 	return nil
 }
 
-// recreate deletes an object that a patch cannot bring to its desired state. The next turn creates
-// the object again.
-func (d *Deployer) recreate(a *State, r *plan.Resource, there *objects.Object) {
-	ref := records.RefKey(r.Ref)
-	t, err := d.Targets.Reach(r.Cluster)
-	if err != nil || !a.Writes.Start(ref) {
+// delete deletes an object with the rights of as, or with the manager's own if as is nil.
+func (d *Deployer) delete(
+	a *State, t *objects.Target, ref plan.Ref, uid types.UID, reason string, propagation metav1.DeletionPropagation, as *apiwriter.Identity,
+) {
+	name := records.RefKey(ref)
+	if !a.Writes.Start(name) {
 		return
 	}
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(r.GVK)
-	u.SetNamespace(r.Namespace)
-	u.SetName(r.Name)
-	u.SetUID(there.Uid)
-	target := r.Ref
-	t.Writer.Delete(a.Meta(t, r.GVK, "application-recreate"), u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
+	meta := a.Meta(t, ref.GVK, reason)
+	meta.As = as
+	t.Writer.Delete(meta, ref.Unstructured(uid), apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
 		if err == nil {
-			t.Objects.MarkDeleted(target, there.Uid)
+			t.Objects.MarkDeleted(ref, uid)
 		}
-		d.settle(a, ref, err)
+		d.settle(a, name, err)
 	})
 }
 

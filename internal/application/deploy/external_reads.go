@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/dynamic"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/external"
@@ -31,69 +30,35 @@ type externalReads struct {
 	a *State
 }
 
-// RepeatFirst and RepeatMax bound the backoff between two reads of state that no watch shows. It
-// doubles.
-const (
-	RepeatFirst = time.Second
-	RepeatMax   = time.Minute
-)
-
 // ListMax bounds the number of objects that one list returns to a plan or a step.
 const ListMax = 500
 
 // ErrAskedAgain marks the error of a question that is asked again.
 var ErrAskedAgain = errors.New("it is asked for again")
 
-// read returns the answer to a question, or starts asking it.
+// read returns the answer to a question, or starts asking it. After an error the question is asked
+// again.
 func (q externalReads) read(question any, ask func(ctx context.Context) (any, error)) (any, error) {
 	data, err := json.Marshal(question)
 	if err != nil {
 		return nil, err
 	}
-	key := fmt.Sprintf("%T %s", question, data)
-	p, a := q.p, q.a
-	now := p.Now()
-	if a.External == nil {
-		a.External = map[string]cachedRead{}
+	if q.a.External == nil {
+		q.a.External = Answers{}
 	}
-	known, found := a.External[key]
-	switch {
-	case found && !known.ready:
-		return nil, plan.ErrNotYet
-	case found && known.err == nil:
-		return known.value, nil
-	case found && now.Before(known.again):
-		a.WakeAfter(known.again.Sub(now))
-		return nil, fmt.Errorf("%w: %w", known.err, ErrAskedAgain)
-	}
-	if !p.Outside.Take() {
-		a.WakeAfter(RepeatFirst) // too many questions are under way
-		return nil, plan.ErrNotYet
-	}
-	answers := a.External // a.External is another map once the answers are forgotten
-	answers[key] = cachedRead{times: known.times + 1}
-	go func() {
-		defer p.Outside.Free()
-		ctx, cancel := context.WithTimeout(p.Ctx(), external.RequestTimeout)
+	x := q.p.Ask(q.a, q.a.External, fmt.Sprintf("%T %s", question, data), func() (any, error) {
+		ctx, cancel := context.WithTimeout(q.p.Ctx(), external.RequestTimeout)
 		defer cancel()
-		value, err := ask(ctx)
-		again := p.Now().Add(min(RepeatFirst<<min(known.times, 10), RepeatMax))
-		a.Post(func() { answers[key] = cachedRead{value, err, true, known.times + 1, again} })
-	}()
-	if known.err != nil {
-		// The last error, until there is a new answer.
-		return nil, fmt.Errorf("%w: %w", known.err, ErrAskedAgain)
+		return ask(ctx)
+	})
+	switch {
+	case x.Err != nil: // until there is a new answer
+		q.p.Repeat(q.a, x, RepeatFirst)
+		return nil, fmt.Errorf("%w: %w", x.Err, ErrAskedAgain)
+	case !x.Known:
+		return nil, plan.ErrNotYet
 	}
-	return nil, plan.ErrNotYet
-}
-
-// cachedRead is the answer to a question, or the error that was returned instead.
-type cachedRead struct {
-	value any
-	err   error
-	ready bool
-	times int
-	again time.Time // when the question is asked again after an error
+	return x.Value, nil
 }
 
 // Reads returns the reader that answers the questions of an Application's plan.
@@ -113,9 +78,12 @@ func (q externalReads) Objects(namespace string, ref *plan.ObjectReference) ([]m
 	if err != nil {
 		return nil, err
 	}
-	namespaced := m.Scope.Name() == "namespace"
+	namespaced := m.Scope.Name() == meta.RESTScopeNameNamespace
 	if ref.Namespace != "" {
 		namespace = ref.Namespace
+	}
+	if !namespaced {
+		namespace = ""
 	}
 	if err := q.p.MayReachNamespace(q.a, namespace, namespaced); err != nil {
 		return nil, err
@@ -126,10 +94,7 @@ func (q externalReads) Objects(namespace string, ref *plan.ObjectReference) ([]m
 		if err != nil {
 			return nil, err
 		}
-		var at dynamic.ResourceInterface = client.Resource(m.Resource)
-		if namespaced {
-			at = client.Resource(m.Resource).Namespace(namespace)
-		}
+		at := client.Resource(m.Resource).Namespace(namespace)
 		if ref.Name != "" {
 			u, err := at.Get(ctx, ref.Name, metav1.GetOptions{})
 			if err != nil {

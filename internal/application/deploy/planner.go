@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"lockstep.dev/lockstep/internal/application/charts"
 	"lockstep.dev/lockstep/internal/application/definitions"
 	"lockstep.dev/lockstep/internal/application/evaluation"
@@ -22,7 +24,7 @@ type Planner struct {
 	Charts      *charts.Store
 	Requests    *external.Client
 	// Outside bounds the questions and actions that are under way at the same time.
-	Outside Slots
+	Outside *semaphore.Weighted
 	reading sync.Mutex // held while a fetched text is parsed
 	// Observe is called with the time that each plan took, in seconds.
 	Observe func(seconds float64)

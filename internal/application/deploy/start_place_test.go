@@ -16,7 +16,7 @@ import (
 )
 
 // TestPlacesAreKeptUntilWhatWasMadeIsTakenUp checks that an Application keeps its place at the
-// start limiter until controllers have observed its objects, for takenUpMax at most, and while its
+// start limiter until controllers have observed its objects, for observeTimeout at most, and while its
 // writes are under way, unless their cluster does not answer.
 func TestPlacesAreKeptUntilWhatWasMadeIsTakenUp(t *testing.T) {
 	now := time.Now()
@@ -45,13 +45,13 @@ func TestPlacesAreKeptUntilWhatWasMadeIsTakenUp(t *testing.T) {
 		}
 	}
 	show("1", "{}")
-	expect("made", true, takenUpMax)
-	now = now.Add(takenUpMax / 2)
-	expect("still not seen", true, takenUpMax/2)
+	expect("made", true, observeTimeout)
+	now = now.Add(observeTimeout / 2)
+	expect("still not seen", true, observeTimeout/2)
 	show("2", `{"observedGeneration":1}`)
 	expect("seen", false, 0)
 	show("3", "{}")
-	now = now.Add(takenUpMax)
+	now = now.Add(observeTimeout)
 	expect("for too long", false, 0)
 	a.Writes.Start("tracker")
 	a.Writes.Start(records.RefKey(there))

@@ -38,7 +38,7 @@ type State struct {
 	// UIDs has the UIDs of objects that this manager created or changed.
 	UIDs map[types.UID]bool
 	// External has the answers to the plan's questions to other systems.
-	External map[string]cachedRead
+	External Answers
 }
 
 // verifiedContent is an object's content hash and the hash of the rendered object that the content

@@ -11,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/fieldpath"
 )
 
 // Bounds on retries.
 const (
 	// TriesMax is the number of times that a step is run if it ends in an error each time.
 	TriesMax = 10
-	// retryFirst and retryMax bound the backoff between two tries, which doubles.
+	// retryFirst is the first delay between two tries.
 	retryFirst = time.Second
-	retryMax   = 5 * time.Minute
 )
 
 // Outcome is the state of a step after it was run.
@@ -63,8 +63,8 @@ type Try struct {
 	Next  time.Time
 }
 
-// Look is the input of Advance. Advance does not change it.
-type Look struct {
+// Request is the input of Advance. Advance does not change it.
+type Request struct {
 	Program *Program
 	// Status is nil on the first call.
 	Status *oam.WorkflowStatus
@@ -109,11 +109,11 @@ type Decision struct {
 
 // advance is the state of one call of Advance.
 type advance struct {
-	*Look
-	d     *Decision
-	steps map[string]*oam.StepStatus
-	asked map[string]bool // steps handled in this call that have not ended
-	now   metav1.Time
+	*Request
+	d       *Decision
+	steps   map[string]*oam.StepStatus
+	handled map[string]bool // steps handled in this call that have not ended
+	now     metav1.Time
 }
 
 // ended returns the number of steps that have ended.
@@ -129,13 +129,13 @@ func (a *advance) ended() int {
 
 // Advance processes the results and decides what to do next. Calling Advance again with its own
 // decision and without results changes nothing.
-func Advance(in *Look) *Decision {
+func Advance(in *Request) *Decision {
 	now := metav1.NewTime(in.Now).Rfc3339Copy()
 	s := in.Status.DeepCopy()
 	if s == nil {
 		s = &oam.WorkflowStatus{Mode: in.Program.ModeText(), StartTime: now}
 	}
-	a := &advance{Look: in, now: now, steps: map[string]*oam.StepStatus{}, asked: map[string]bool{}, d: &Decision{
+	a := &advance{Request: in, now: now, steps: map[string]*oam.StepStatus{}, handled: map[string]bool{}, d: &Decision{
 		Status: s, Outputs: cloned(in.Outputs), Tries: cloned(in.Tries), Resumed: cloned(in.Resumed),
 	}}
 	if s.Finished {
@@ -144,13 +144,12 @@ func Advance(in *Look) *Decision {
 	// Make room for all steps now, so that pointers into the slices stay valid.
 	s.Steps = slices.Grow(s.Steps, len(in.Program.Steps))
 	for i := range s.Steps {
-		a.steps[s.Steps[i].Name] = &s.Steps[i].StepStatus
 		if step := in.Program.Step(s.Steps[i].Name); step != nil {
 			s.Steps[i].SubSteps = slices.Grow(s.Steps[i].SubSteps, len(step.Sub))
 		}
-		for j := range s.Steps[i].SubSteps {
-			a.steps[s.Steps[i].SubSteps[j].Name] = &s.Steps[i].SubSteps[j]
-		}
+	}
+	for st := range StepsOf(s) {
+		a.steps[st.Name] = st
 	}
 	// A step that ends may let earlier steps start.
 	for before := -1; !in.Held && before != a.ended(); {
@@ -178,7 +177,7 @@ func (a *advance) walk(steps []Step, mode oam.WorkflowMode, group *oam.StepStatu
 			failed = failed || st.Phase == oam.StepFailed
 			continue
 		}
-		if !a.look(s, group, mode == oam.WorkflowModeStep && failed) {
+		if !a.step(s, group, mode == oam.WorkflowModeStep && failed) {
 			all = false
 			if mode == oam.WorkflowModeStep {
 				return false
@@ -190,9 +189,9 @@ func (a *advance) walk(steps []Step, mode oam.WorkflowMode, group *oam.StepStatu
 	return all
 }
 
-// look advances a step that has not ended, and reports whether it has ended now. failed says that
+// step advances a step that has not ended, and reports whether it has ended now. failed says that
 // an earlier step failed.
-func (a *advance) look(s *Step, group *oam.StepStatus, failed bool) bool {
+func (a *advance) step(s *Step, group *oam.StepStatus, failed bool) bool {
 	st := a.steps[s.Name]
 	started := st != nil && st.Phase != oam.StepPending
 	if !started {
@@ -202,17 +201,18 @@ func (a *advance) look(s *Step, group *oam.StepStatus, failed bool) bool {
 			return false
 		}
 		run, err := a.runs(s, failed)
-		if err != nil {
-			a.set(a.status(s, group), oam.StepSkipped, oam.StepReasonSkip, "if: "+err.Error())
-			a.skipSub(s, a.steps[s.Name])
-			return true
-		}
-		if !run {
-			a.set(a.status(s, group), oam.StepSkipped, oam.StepReasonSkip, "")
-			a.skipSub(s, a.steps[s.Name])
-			return true
-		}
 		st = a.status(s, group)
+		if err != nil || !run {
+			message := ""
+			if err != nil {
+				message = "if: " + err.Error()
+			}
+			a.set(st, oam.StepSkipped, oam.StepReasonSkip, message)
+			for i := range s.Sub {
+				a.set(a.status(&s.Sub[i], st), oam.StepSkipped, oam.StepReasonSkip, "")
+			}
+			return true
+		}
 	}
 	if s.timeout > 0 {
 		begun := st.FirstExecuteTime
@@ -288,7 +288,7 @@ func (a *advance) suspendOutputs(s *Step) map[string]json.RawMessage {
 	for _, o := range s.Outputs {
 		var v any = strings.Trim(o.ValueFrom, `"`)
 		if path, ok := strings.CutPrefix(o.ValueFrom, "context."); ok {
-			v, _ = lookup(a.Context, path)
+			v, _ = fieldpath.Get(a.Context, path)
 		}
 		if data, err := json.Marshal(v); err == nil {
 			out[o.Name] = data
@@ -299,10 +299,10 @@ func (a *advance) suspendOutputs(s *Step) map[string]json.RawMessage {
 
 // run processes the step's result, or requests that the step be run.
 func (a *advance) run(s *Step, st *oam.StepStatus) bool {
-	if a.asked[s.Name] {
+	if a.handled[s.Name] {
 		return false
 	}
-	a.asked[s.Name] = true
+	a.handled[s.Name] = true
 	if try, ok := a.d.Tries[s.Name]; ok && a.Now.Before(try.Next) {
 		a.wake(try.Next)
 		return false
@@ -387,10 +387,9 @@ func (a *advance) finish(s *Step, st *oam.StepStatus, r Result) bool {
 }
 
 // Delay returns how long after its nth error a step is run again: retryFirst after each of the
-// first three errors, then twice the previous delay, up to retryMax.
-func Delay(n int) time.Duration {
-	return min(retryFirst<<min(max(n-3, 0), 16), retryMax)
-}
+// first three errors, then twice the previous delay. It is no controlloop.Backoff, which depends on
+// when the failures happened: a decision of this package follows from the counted errors alone.
+func Delay(n int) time.Duration { return retryFirst << max(n-3, 0) }
 
 // waitsFor returns what a step that has not started waits for, or "".
 func (a *advance) waitsFor(s *Step) string {
@@ -456,114 +455,11 @@ func (a *advance) properties(s *Step) ([]byte, error) {
 // value returns the value of an input.
 func (a *advance) value(from string) (any, bool) { return Input(a.d.Outputs, a.Context, from) }
 
-// conclude sets the workflow's status from the steps' states.
-func (a *advance) conclude() {
-	s := a.d.Status
-	ended, failure := true, ""
-	for i := range a.Program.Steps {
-		st := a.steps[a.Program.Steps[i].Name]
-		if st == nil || !Ended(st) {
-			ended = false
-			continue
-		}
-		if st.Phase == oam.StepFailed && failure == "" {
-			failure = fmt.Sprintf("step %s failed", st.Name)
-			if st.Message != "" {
-				failure += ": " + st.Message
-			}
-		}
-	}
-	s.Suspend = a.Held || a.pausing()
-	s.SuspendState = ""
-	if s.Suspend {
-		s.SuspendState = string(oam.StepSuspending)
-	}
-	s.Phase, s.Message = "executing", ""
-	switch {
-	case ended:
-		s.Finished, s.EndTime, s.Suspend, s.SuspendState = true, a.now, false, ""
-		s.Phase, s.Message = "succeeded", failure
-		if failure != "" {
-			s.Phase = "failed"
-			if s.Terminated {
-				s.Phase = "terminated"
-			}
-			s.Terminated = true
-		}
-	case s.Suspend:
-		s.Phase = "suspending"
-	}
-}
-
-// status returns the status entry of a step, and creates it if there is none.
-func (a *advance) status(s *Step, group *oam.StepStatus) *oam.StepStatus {
-	if st := a.steps[s.Name]; st != nil {
-		return st
-	}
-	st := oam.StepStatus{ID: a.ID(s.Name), Name: s.Name, Type: s.Type}
-	list := &a.d.Status.Steps
-	if group == nil {
-		*list = append(*list, oam.WorkflowStepStatus{StepStatus: st})
-		at := &(*list)[len(*list)-1]
-		at.SubSteps = make([]oam.StepStatus, 0, len(s.Sub))
-		a.steps[s.Name] = &at.StepStatus
-		return &at.StepStatus
-	}
-	for i := range *list {
-		if (*list)[i].Name == group.Name {
-			(*list)[i].SubSteps = append((*list)[i].SubSteps, st)
-			at := &(*list)[i].SubSteps[len((*list)[i].SubSteps)-1]
-			a.steps[s.Name] = at
-			return at
-		}
-	}
-	panic("a group without a status") // cannot happen: walk creates it first
-}
-
-// set moves a step to a phase. LastExecuteTime changes only if the phase, the reason or the message
-// does.
-func (a *advance) set(st *oam.StepStatus, phase oam.WorkflowStepPhase, reason, message string) {
-	if st.FirstExecuteTime.IsZero() && phase != oam.StepPending {
-		st.FirstExecuteTime = a.now
-	}
-	if st.Phase == phase && st.Reason == reason && st.Message == message {
-		return
-	}
-	st.Phase, st.Reason, st.Message, st.LastExecuteTime = phase, reason, message, a.now
-}
-
-// skipSub skips all steps of a group that is skipped.
-func (a *advance) skipSub(s *Step, st *oam.StepStatus) {
-	for i := range s.Sub {
-		a.set(a.status(&s.Sub[i], st), oam.StepSkipped, oam.StepReasonSkip, "")
-	}
-}
-
-// endSub moves the steps of a group that have a status and have not ended to a phase.
-func (a *advance) endSub(s *Step, phase oam.WorkflowStepPhase, reason string) {
-	for i := range s.Sub {
-		if st := a.steps[s.Sub[i].Name]; st != nil && !Ended(st) {
-			a.set(st, phase, reason, "")
-		}
-	}
-}
-
 // wake sets the time of the next call to t if that is earlier.
 func (a *advance) wake(t time.Time) {
 	if a.d.Wake.IsZero() || t.Before(a.d.Wake) {
 		a.d.Wake = t
 	}
-}
-
-// Ended reports whether a step has ended. A step that erred is run again and has not ended.
-func Ended(st *oam.StepStatus) bool {
-	switch st.Phase {
-	case oam.StepSucceeded, oam.StepSkipped:
-		return true
-	case oam.StepFailed:
-		return st.Reason != oam.StepReasonExecute
-	}
-	return false
 }
 
 func raw(s *Step) []byte {

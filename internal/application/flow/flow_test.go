@@ -55,7 +55,7 @@ func start(t testing.TB, text string) *sim {
 func (s *sim) look() string {
 	results := map[string]flow.Result{}
 	for range 100 {
-		d := flow.Advance(&flow.Look{
+		d := flow.Advance(&flow.Request{
 			Program: s.program, Status: s.status, Outputs: s.outputs, Results: results, Tries: s.tries, Resumed: s.resumed, Held: s.held,
 			Context: map[string]any{"name": "shop"}, Now: s.now, ID: func(n string) string { return "id-" + n }, Decide: func(condition string, values map[string]any) (bool, error) {
 				return render.Condition(render.InProcess(), condition, values)
@@ -76,7 +76,7 @@ func (s *sim) look() string {
 			s.given[c.Step.Name] = string(c.Properties)
 		}
 		if settled(results) {
-			d = flow.Advance(&flow.Look{
+			d = flow.Advance(&flow.Request{
 				Program: s.program, Status: s.status, Outputs: s.outputs, Results: results, Tries: s.tries, Resumed: s.resumed, Held: s.held,
 				Context: map[string]any{"name": "shop"}, Now: s.now, ID: func(n string) string { return "id-" + n }, Decide: func(condition string, values map[string]any) (bool, error) {
 					return render.Condition(render.InProcess(), condition, values)

@@ -4,22 +4,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"strconv"
 	"strings"
 
 	kjson "k8s.io/apimachinery/pkg/util/json"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/fieldpath"
 )
 
-// indexMax bounds list indexes in parameter keys, because a list is extended up to the index.
-const indexMax = 1024
+// listMax bounds the length up to which a parameter key extends a list.
+const listMax = 1025
 
 // Input returns the value of an input: an output of a step or a part of it, or a part of the
 // context.
 func Input(outputs map[string]json.RawMessage, context map[string]any, from string) (any, bool) {
 	if path, ok := strings.CutPrefix(from, "context."); ok {
-		return lookup(context, path)
+		return fieldpath.Get(context, path)
 	}
 	return output(outputs, from)
 }
@@ -38,7 +38,7 @@ func output(outputs map[string]json.RawMessage, from string) (any, bool) {
 		if rest == "" {
 			return v, true
 		}
-		return lookup(v, rest)
+		return fieldpath.Get(v, rest)
 	}
 	return nil, false
 }
@@ -78,7 +78,7 @@ func WithInputs(properties []byte, inputs []oam.StepInput, value func(from strin
 			}
 		}
 		var err error
-		if root, err = put(root, path(in.ParameterKey), v); err != nil {
+		if root, err = fieldpath.Set(root, in.ParameterKey, v, listMax); err != nil {
 			return nil, fmt.Errorf("input %s: parameterKey %s: %w", in.From, in.ParameterKey, err)
 		}
 	}
@@ -86,86 +86,4 @@ func WithInputs(properties []byte, inputs []oam.StepInput, value func(from strin
 		return properties, nil
 	}
 	return json.Marshal(root)
-}
-
-// path splits a.b[0]["c.d"] into its parts.
-func path(s string) []string {
-	var out []string
-	for s != "" {
-		switch s[0] {
-		case '.':
-			s = s[1:]
-		case '[':
-			end := strings.IndexByte(s, ']')
-			if end < 0 {
-				return append(out, s)
-			}
-			out = append(out, strings.Trim(s[1:end], `"'`))
-			s = s[end+1:]
-		case '"':
-			end := strings.IndexByte(s[1:], '"')
-			if end < 0 {
-				return append(out, s)
-			}
-			out = append(out, s[1:end+1])
-			s = s[end+2:]
-		default:
-			end := strings.IndexAny(s, ".[")
-			if end < 0 {
-				end = len(s)
-			}
-			out = append(out, s[:end])
-			s = s[end:]
-		}
-	}
-	return out
-}
-
-// lookup returns the value at a path of v, or false if there is none.
-func lookup(v any, at string) (any, bool) {
-	for _, part := range path(at) {
-		switch x := v.(type) {
-		case map[string]any:
-			var ok bool
-			if v, ok = x[part]; !ok {
-				return nil, false
-			}
-		case []any:
-			i, err := strconv.Atoi(part)
-			if err != nil || i < 0 || i >= len(x) {
-				return nil, false
-			}
-			v = x[i]
-		default:
-			return nil, false
-		}
-	}
-	return v, true
-}
-
-// put returns v with value at a path. It creates missing maps and lists.
-func put(v any, at []string, value any) (any, error) {
-	if len(at) == 0 {
-		return value, nil
-	}
-	i, err := strconv.Atoi(at[0])
-	if list, ok := v.([]any); err == nil && (ok || v == nil) {
-		if i < 0 || i > indexMax {
-			return nil, fmt.Errorf("index %d is out of range", i)
-		}
-		for len(list) <= i {
-			list = append(list, nil)
-		}
-		list[i], err = put(list[i], at[1:], value)
-		return list, err
-	}
-	object, ok := v.(map[string]any)
-	if !ok && v != nil {
-		return nil, fmt.Errorf("%s is inside what is neither a struct nor a list", at[0])
-	}
-	if object == nil {
-		object = map[string]any{}
-	}
-	object[at[0]], err = put(object[at[0]], at[1:], value)
-	return object, err
 }

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/dependency"
 )
 
 // Step types that this package implements.
@@ -123,39 +125,25 @@ func (p *Program) add(s *Step, where string) error {
 // checkDependencies returns an error for steps that can never start: those with missing or circular
 // dependencies.
 func (p *Program) checkDependencies() error {
-	const open, done = 1, 2
-	state := map[string]int{}
-	var visit func(s *Step) error
-	visit = func(s *Step) error {
-		switch state[s.Name] {
-		case open:
-			return fmt.Errorf("workflow: step %s depends on itself", s.Name)
-		case done:
-			return nil
-		}
-		state[s.Name] = open
-		for _, d := range p.needs(s) {
-			next := p.byName[d]
-			if next == nil {
-				return fmt.Errorf("workflow: step %s depends on %s, which does not exist", s.Name, d)
-			}
-			if err := visit(next); err != nil {
-				return err
+	names := slices.Sorted(maps.Keys(p.byName))
+	for _, name := range names {
+		for _, d := range p.needs(p.byName[name]) {
+			if p.byName[d] == nil {
+				return fmt.Errorf("workflow: step %s depends on %s, which does not exist", name, d)
 			}
 		}
+	}
+	cycle := dependency.Cycle(names, func(name string) []string {
+		s := p.byName[name]
+		on := p.needs(s)
 		// A group also waits for the dependencies that its steps have outside the group.
 		for i := range s.Sub {
-			if err := visit(&s.Sub[i]); err != nil {
-				return err
-			}
+			on = append(on, s.Sub[i].Name)
 		}
-		state[s.Name] = done
-		return nil
-	}
-	for i := range p.Steps {
-		if err := visit(&p.Steps[i]); err != nil {
-			return err
-		}
+		return on
+	})
+	if cycle != "" {
+		return fmt.Errorf("workflow: step %s depends on itself", cycle)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +16,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/fieldpath"
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
@@ -93,8 +93,8 @@ func (w *Wanted) Difference(there *Object, update bool) (patch []byte, recreate 
 // mustRecreate reports whether wanted has a value at one of the paths that current lacks.
 func mustRecreate(paths []string, wanted, current map[string]any) bool {
 	for _, p := range paths {
-		want, _ := at(wanted, p)
-		is, _ := at(current, p)
+		want, _ := fieldpath.Get(wanted, p)
+		is, _ := fieldpath.Get(current, p)
 		if want != nil && !contains(is, want) {
 			return true
 		}
@@ -112,90 +112,11 @@ func keep(fields []plan.KeptField, wanted, current map[string]any, update bool) 
 			whole = true
 			continue
 		}
-		if value, ok := at(current, f.Path); ok {
-			put(wanted, f.Path, value)
+		if value, ok := fieldpath.Get(current, f.Path); ok {
+			_, _ = fieldpath.Set(wanted, f.Path, value, 0) // fails for items of lists that are not wanted
 		}
 	}
 	return whole
-}
-
-// at returns the value at a path such as spec.template.spec.containers[0].image.
-func at(v any, path string) (any, bool) {
-	for _, step := range steps(path) {
-		switch x := v.(type) {
-		case map[string]any:
-			var ok bool
-			if v, ok = x[step]; !ok {
-				return nil, false
-			}
-		case []any:
-			i, err := strconv.Atoi(step)
-			if err != nil || i < 0 || i >= len(x) {
-				return nil, false
-			}
-			v = x[i]
-		default:
-			return nil, false
-		}
-	}
-	return v, true
-}
-
-// put sets the value at a path. It creates missing maps, but no list items.
-func put(v any, path string, value any) {
-	all := steps(path)
-	for i, step := range all {
-		last := i == len(all)-1
-		switch x := v.(type) {
-		case map[string]any:
-			if last {
-				x[step] = value
-				return
-			}
-			if x[step] == nil {
-				x[step] = map[string]any{}
-			}
-			v = x[step]
-		case []any:
-			n, err := strconv.Atoi(step)
-			if err != nil || n < 0 || n >= len(x) {
-				return
-			}
-			if last {
-				x[n] = value
-				return
-			}
-			v = x[n]
-		default:
-			return
-		}
-	}
-}
-
-// steps splits a path into its parts. A part in brackets may contain dots.
-func steps(path string) []string {
-	var out []string
-	for path != "" {
-		switch {
-		case path[0] == '.':
-			path = path[1:]
-		case path[0] == '[':
-			end := strings.IndexByte(path, ']')
-			if end < 0 {
-				return append(out, path)
-			}
-			out = append(out, strings.Trim(path[1:end], `"'`))
-			path = path[end+1:]
-		default:
-			end := strings.IndexAny(path, ".[")
-			if end < 0 {
-				end = len(path)
-			}
-			out = append(out, path[:end])
-			path = path[end:]
-		}
-	}
-	return out
 }
 
 func copyLabels(to, from map[string]any, keys ...string) {

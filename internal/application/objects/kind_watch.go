@@ -23,7 +23,8 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// kindWatch is the watch of one kind and its store.
+// kindWatch is the watch of one kind and its store. It is no informer.Informer, because its store also
+// takes the answers to writes, and refuses answers about objects that were deleted.
 type kindWatch struct {
 	l       *ManagedObjects
 	gvk     schema.GroupVersionKind

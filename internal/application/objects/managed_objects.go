@@ -82,12 +82,10 @@ func (l *ManagedObjects) Ready(gvk schema.GroupVersionKind, app types.Namespaced
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.synced {
-		w.waiting[app] = true
-	}
 	if w.synced {
 		return true, nil
 	}
+	w.waiting[app] = true
 	return false, w.err
 }
 
@@ -152,22 +150,20 @@ func (l *ManagedObjects) watch(gvk schema.GroupVersionKind) *kindWatch {
 // MarkDeleted marks an object as being deleted once the server has accepted its deletion, before
 // the watch shows that.
 func (l *ManagedObjects) MarkDeleted(ref plan.Ref, uid types.UID) {
-	w := l.watch(ref.GVK)
-	if w == nil {
-		return
-	}
-	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if o := w.objects[key]; o != nil && o.Uid == uid {
-		going := *o // copy: other goroutines may hold the present one
-		going.Deleting = true
-		w.objects[key] = &going
-	}
+	l.change(ref, func(_ *kindWatch, o *Object) { o.Deleting = o.Deleting || o.Uid == uid })
 }
 
 // Pack compresses the cached JSON of an object that is unlikely to be read soon.
 func (l *ManagedObjects) Pack(ref plan.Ref) {
+	l.change(ref, func(w *kindWatch, o *Object) {
+		if o.packer == nil {
+			o.raw, o.packer = w.packer.Pack(o.raw), &w.packer
+		}
+	})
+}
+
+// change replaces an object by a changed copy, because other goroutines may hold the present one.
+func (l *ManagedObjects) change(ref plan.Ref, change func(*kindWatch, *Object)) {
 	w := l.watch(ref.GVK)
 	if w == nil {
 		return
@@ -175,13 +171,11 @@ func (l *ManagedObjects) Pack(ref plan.Ref) {
 	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := w.objects[key]
-	if o == nil || o.packer != nil {
-		return
+	if o := w.objects[key]; o != nil {
+		changed := *o
+		change(w, &changed)
+		w.objects[key] = &changed
 	}
-	small := *o // copy: other goroutines may hold the present one
-	small.raw, small.packer = w.packer.Pack(o.raw), &w.packer
-	w.objects[key] = &small
 }
 
 // single watches one object, whose kind has the mapping m. It calls tell after every change, until
@@ -213,9 +207,5 @@ func (l *ManagedObjects) Read(ctx context.Context, ref plan.Ref) (*unstructured.
 	}
 	ctx, cancel := context.WithTimeout(ctx, ReadTimeout)
 	defer cancel()
-	r := l.client.Resource(m.Resource)
-	if ref.Namespace != "" {
-		return r.Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	}
-	return r.Get(ctx, ref.Name, metav1.GetOptions{})
+	return l.client.Resource(m.Resource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 }

@@ -40,10 +40,10 @@ func NewWatches(changed func(types.NamespacedName)) *Watches {
 	return &Watches{changed: changed, each: map[watchedObject]*objectWatch{}}
 }
 
-// spiesMax bounds the watches of single objects.
-const spiesMax = 512
+// objectWatchesMax bounds the watches of single objects.
+const objectWatchesMax = 512
 
-// ErrTooManyWatches is the error of Get when spiesMax objects are watched.
+// ErrTooManyWatches is the error of Get when objectWatchesMax objects are watched.
 var ErrTooManyWatches = errors.New("too many objects of others are being looked at; it is tried again")
 
 // Get returns the object as last seen, or nil if it does not exist, and starts a watch of it if
@@ -64,7 +64,7 @@ func (s *Watches) Get(t *Target, ref plan.Ref, app types.NamespacedName, lasting
 	}
 	x := s.each[k]
 	if x == nil {
-		if len(s.each) >= spiesMax {
+		if len(s.each) >= objectWatchesMax {
 			s.mu.Unlock()
 			return nil, false, ErrTooManyWatches
 		}

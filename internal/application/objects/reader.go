@@ -36,11 +36,7 @@ func (t *Target) ReadAs(ctx context.Context, ref plan.Ref, as *apiwriter.Identit
 	}
 	ctx, cancel := context.WithTimeout(ctx, ReadTimeout)
 	defer cancel()
-	var r dynamic.ResourceInterface = client.Resource(m.Resource)
-	if ref.Namespace != "" {
-		r = client.Resource(m.Resource).Namespace(ref.Namespace)
-	}
-	if _, err := r.Get(ctx, ref.Name, metav1.GetOptions{}); err != nil {
+	if _, err := client.Resource(m.Resource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}); err != nil {
 		return fmt.Errorf("%s: %w", ref, err)
 	}
 	return nil

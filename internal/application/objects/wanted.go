@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -121,23 +123,12 @@ func Sharers(there *Object) []string {
 	if err := json.Unmarshal(there.JSON(), &o); err != nil {
 		return nil
 	}
-	var out []string
-	for s := range strings.SplitSeq(o.Metadata.Annotations[oam.SharedByAnnotation], ",") {
-		if s = strings.TrimSpace(s); s != "" {
-			out = append(out, s)
-		}
-	}
-	return out
+	return strings.FieldsFunc(o.Metadata.Annotations[oam.SharedByAnnotation], func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
 // SharedBy reports whether the Application k is one of an object's sharers.
 func SharedBy(there *Object, k types.NamespacedName) bool {
-	for _, s := range Sharers(there) {
-		if s == k.String() {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(Sharers(there), k.String())
 }
 
 // Map returns an object as a map, or nil if there is none.

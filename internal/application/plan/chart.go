@@ -128,7 +128,7 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(objects[0].Object)
+	data, err := json.Marshal(map[string]any(objects[0].Object))
 	if err != nil {
 		return nil, err
 	}

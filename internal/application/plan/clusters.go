@@ -128,11 +128,11 @@ func selectorText(selector map[string]string) string {
 
 // Placements returns the placements that the Application's topology policies select.
 func Placements(in *Input) ([]Placement, error) {
-	p, err := Open(in)
+	p, err := RulesOf(in)
 	if err != nil {
 		return nil, err
 	}
-	return p.Policies.placements(in)
+	return p.placements(in)
 }
 
 // placements returns the placements of all topologies, each one once. Without topologies, it

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -104,10 +105,8 @@ func replicate(components []oam.Component, policies []oam.AppPolicy) ([]oam.Comp
 			Keys     []string `json:"keys"`
 			Selector []string `json:"selector,omitempty"`
 		}
-		if policies[i].Properties != nil {
-			if err := Strict(policies[i].Properties.Raw, &in); err != nil {
-				return nil, fmt.Errorf("policy %s: %w", policies[i].Name, err)
-			}
+		if err := Strict(RawOf(policies[i].Properties), &in); err != nil {
+			return nil, fmt.Errorf("policy %s: %w", policies[i].Name, err)
 		}
 		if len(in.Keys) == 0 {
 			return nil, fmt.Errorf("policy %s: keys must be given", policies[i].Name)
@@ -140,9 +139,7 @@ func Merge(parts []*Plan, policies *Policies) *Plan {
 		for i := range p.Components {
 			lastComponent[p.Components[i].Key()] = n
 		}
-		for k, v := range p.Definitions {
-			out.Definitions[k] = v
-		}
+		maps.Copy(out.Definitions, p.Definitions)
 		for _, w := range p.Warnings {
 			if !slices.Contains(out.Warnings, w) {
 				out.Warnings = append(out.Warnings, w)

@@ -146,7 +146,7 @@ func workWith(in *Input, comp *Component, req *render.Request, placeholders, wit
 	}
 	names := 0
 	for i := range objects {
-		names += with.Keys(objects[i].Object)
+		names += with.Keys(map[string]any(objects[i].Object))
 	}
 	out, err := complete(&inOpen, &compOpen, objects, kinds)
 	if err != nil {

@@ -224,16 +224,3 @@ func TestTemplatesThatLookIntoNames(t *testing.T) {
 		})
 	}
 }
-
-func BenchmarkSmallApplicationOfAKnownShape(b *testing.B) {
-	defs, memo := loadBuiltin(b), &plan.Memo{}
-	i := 0
-	for b.Loop() {
-		i++
-		name := fmt.Sprintf("app-%05d", i)
-		_, err := plan.Make(&plan.Input{Namespace: "default", Name: name, Revision: name + "-v1", RevisionNum: 1, Spec: specOf(b, fmt.Sprintf(small, name)), Clusters: plan.Local{Kinds: everyKind{}}, Memo: memo}, defs)
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-}

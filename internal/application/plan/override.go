@@ -10,6 +10,7 @@ import (
 	kjson "k8s.io/apimachinery/pkg/util/json"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/chart"
 )
 
 // overriding has the properties of an override policy.
@@ -45,12 +46,10 @@ func Override(components []oam.Component, policies []oam.AppPolicy) ([]oam.Compo
 			continue
 		}
 		var o overriding
-		if p.Properties != nil {
-			if err := Strict(p.Properties.Raw, &o); err != nil {
-				return nil, fmt.Errorf("policy %s: %w", p.Name, err)
-			}
+		err := Strict(RawOf(p.Properties), &o)
+		if err != nil {
+			return nil, fmt.Errorf("policy %s: %w", p.Name, err)
 		}
-		var err error
 		if components, err = o.apply(components); err != nil {
 			return nil, fmt.Errorf("policy %s: %w", p.Name, err)
 		}
@@ -160,10 +159,10 @@ func (p *componentPatch) apply(c *oam.Component) (oam.Component, error) {
 
 // mergeProperties returns base with the fields of over. Maps are merged; lists are replaced.
 func mergeProperties(base, over *runtime.RawExtension) (*runtime.RawExtension, error) {
-	if over == nil || len(over.Raw) == 0 {
+	if len(RawOf(over)) == 0 {
 		return base, nil
 	}
-	if base == nil || len(base.Raw) == 0 {
+	if len(RawOf(base)) == 0 {
 		return over, nil
 	}
 	var b, o map[string]any
@@ -173,23 +172,9 @@ func mergeProperties(base, over *runtime.RawExtension) (*runtime.RawExtension, e
 	if err := kjson.Unmarshal(over.Raw, &o); err != nil {
 		return nil, fmt.Errorf("properties: %w", err)
 	}
-	data, err := json.Marshal(mergeMaps(b, o))
+	data, err := json.Marshal(chart.MergeValues(b, o))
 	if err != nil {
 		return nil, fmt.Errorf("properties: %w", err)
 	}
 	return &runtime.RawExtension{Raw: data}, nil
-}
-
-// mergeMaps merges over into base, which it changes and returns.
-func mergeMaps(base, over map[string]any) map[string]any {
-	for k, v := range over {
-		inner, ok := v.(map[string]any)
-		there, both := base[k].(map[string]any)
-		if ok && both {
-			base[k] = mergeMaps(there, inner)
-		} else {
-			base[k] = v
-		}
-	}
-	return base
 }

@@ -6,14 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/dependency"
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
@@ -31,78 +30,6 @@ type Kinds interface {
 	// Namespaced reports whether objects of a kind are namespaced. It returns an error if the kind
 	// does not exist.
 	Namespaced(gvk schema.GroupVersionKind) (bool, error)
-}
-
-// Ref identifies an object in one of the clusters.
-type Ref struct {
-	// Cluster is empty for the local cluster.
-	Cluster   string
-	GVK       schema.GroupVersionKind
-	Namespace string
-	Name      string
-}
-
-func (r Ref) String() string {
-	name := r.Name
-	if r.Namespace != "" {
-		name = r.Namespace + "/" + r.Name
-	}
-	if r.Cluster != "" {
-		return r.GVK.Kind + " " + name + " in cluster " + r.Cluster
-	}
-	return r.GVK.Kind + " " + name
-}
-
-// KeptField is a field whose live value is kept.
-type KeptField struct {
-	// Path is a path such as spec.replicas, or * for the whole object.
-	Path   string
-	Affect Affect
-}
-
-// Resource is one object of an Application.
-type Resource struct {
-	Ref
-	// JSON is the normalised object, with its owner's labels but without the revision's labels.
-	JSON []byte
-	// Hash is the hash of JSON.
-	Hash string
-
-	Component     string
-	ComponentType string
-	// Trait is the type of the trait that made the object, or empty.
-	Trait string
-	// Output is the object's name in outputs, or empty for a workload.
-	Output string
-	// Step is the workflow step that applied the object itself, or empty.
-	Step string
-	// TraitIndex is the index of the trait in the component; -1 for the component itself.
-	TraitIndex int
-	// Stage is PostDispatch for objects that are created when the workload is healthy, and
-	// PreDispatch for objects that are created before the workload.
-	Stage oam.StageType
-
-	Keep           []KeptField
-	GC             GCStrategy
-	Propagation    string
-	Shared         bool
-	TakeOver       bool
-	ReadOnly       bool
-	RecreateFields []string
-
-	// Wave orders the objects of a component: an object is created after the objects of lower waves
-	// exist and are complete.
-	Wave int
-	// Once is a JSON merge patch that applies when the object is created and never again, or nil.
-	Once []byte
-}
-
-// ResourceType returns the type of the object in its component, as policies and labels name it.
-func (r *Resource) ResourceType() string {
-	if r.Output == "" {
-		return oam.ResourceTypeWorkload
-	}
-	return oam.ResourceTypeTrait
 }
 
 // Component is one component of a plan.
@@ -226,6 +153,16 @@ func (in *Input) whole() *oam.ApplicationSpec {
 	return in.Spec
 }
 
+// context returns the context of a component's template, without what only components have.
+func (in *Input) context(comp *Component, target Target) render.Context {
+	whole := in.whole()
+	return render.Context{
+		Name: comp.Name, Namespace: comp.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
+		AppLabels: in.Labels, AppAnnotations: in.Annotations, ClusterVersion: target.Version, Cluster: comp.ClusterName(),
+		PublishVersion: in.PublishVersion, Components: whole.Components, Policies: whole.Policies, Workflow: whole.Workflow,
+	}
+}
+
 // Make makes the plan of an Application. Its errors are of type *Error.
 func Make(in *Input, defs Definitions) (*Plan, error) {
 	policies, others, err := parsePolicies(in.Spec.Policies, in.Labels)
@@ -233,9 +170,12 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 		return nil, &Error{Stage: Policy, Err: err}
 	}
 	p := &Plan{Policies: policies, Definitions: map[string]string{}}
-	names := map[string]bool{}
+	var names []string
+	dependsOn := map[string][]string{}
 	for i := range in.Spec.Components {
-		names[in.Spec.Components[i].Name] = true
+		c := &in.Spec.Components[i]
+		names = append(names, c.Name)
+		dependsOn[c.Name] = c.DependsOn
 	}
 	placements, err := policies.placements(in)
 	if err != nil {
@@ -251,7 +191,7 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 		for i := range in.Spec.Components {
 			c := &in.Spec.Components[i]
 			for _, d := range c.DependsOn {
-				if !names[d] {
+				if _, exists := dependsOn[d]; !exists {
 					return nil, &Error{Parse, c.Name, fmt.Errorf("it depends on %s, which does not exist", d)}
 				}
 			}
@@ -260,7 +200,7 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 			}
 		}
 	}
-	if cycle := p.cycle(); cycle != "" {
+	if cycle := dependency.Cycle(names, func(name string) []string { return dependsOn[name] }); cycle != "" {
 		return nil, &Error{Parse, cycle, fmt.Errorf("it depends on itself")}
 	}
 	return p, nil
@@ -279,10 +219,7 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 	}
 	comp := Component{
 		Name: c.Name, Type: c.Type, Placement: at, DependsOn: c.DependsOn, Template: template, Workload: -1,
-		Revision: componentRevision(c),
-	}
-	if c.Properties != nil {
-		comp.Properties = c.Properties.Raw
+		Revision: componentRevision(c), Properties: RawOf(c.Properties),
 	}
 	p.warn("component "+c.Name, template, comp.Properties)
 	if template.Definition.Refers {
@@ -290,12 +227,8 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 			return fail(Render, err)
 		}
 	}
-	comp.Context = render.Context{
-		Name: c.Name, Namespace: at.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
-		AppLabels: in.Labels, AppAnnotations: in.Annotations, Revision: comp.Revision, ClusterVersion: target.Version,
-		Cluster: at.ClusterName(), PublishVersion: in.PublishVersion, ReplicaKey: c.ReplicaKey, ComponentType: c.Type,
-		Components: in.whole().Components, Policies: in.whole().Policies, Workflow: in.whole().Workflow,
-	}
+	comp.Context = in.context(&comp, target)
+	comp.Context.Revision, comp.Context.ReplicaKey, comp.Context.ComponentType = comp.Revision, c.ReplicaKey, c.Type
 	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties},
 		Fetch: p.fetch(in, &comp), Run: in.Run}
 	for i, t := range c.Traits {
@@ -304,10 +237,7 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 			return fail(Parse, fmt.Errorf("traits[%d]: %w", i, err))
 		}
 		p.use(template)
-		trait := Trait{Type: t.Type, Template: template}
-		if t.Properties != nil {
-			trait.Properties = t.Properties.Raw
-		}
+		trait := Trait{Type: t.Type, Template: template, Properties: RawOf(t.Properties)}
 		p.warn(fmt.Sprintf("component %s: traits[%d]", c.Name, i), template, trait.Properties)
 		for _, other := range comp.Traits {
 			if slices.Contains(template.Definition.ConflictsWith, other.Type) ||
@@ -336,20 +266,12 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 		return &Error{Stage: Policy, Err: err}
 	}
 	comp := Component{Name: policy.Name, Type: policy.Type, Policy: true, Placement: Placement{Namespace: in.Namespace},
-		Template: template, Workload: -1}
+		Template: template, Properties: RawOf(policy.Properties), Workload: -1}
 	if comp.Name == "" {
 		comp.Name = policy.Type
 	}
-	if policy.Properties != nil {
-		comp.Properties = policy.Properties.Raw
-	}
 	p.warn("policy "+comp.Name, template, comp.Properties)
-	comp.Context = render.Context{
-		Name: comp.Name, Namespace: in.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
-		AppLabels: in.Labels, AppAnnotations: in.Annotations, ClusterVersion: target.Version, Cluster: oam.LocalCluster,
-		PublishVersion: in.PublishVersion, Components: in.whole().Components, Policies: in.whole().Policies,
-		Workflow: in.whole().Workflow,
-	}
+	comp.Context = in.context(&comp, target)
 	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties},
 		Run: in.Run}
 	if err := p.render(in, &comp, req, target, seen); err != nil {
@@ -403,133 +325,12 @@ func (p *Plan) warn(where string, t *render.Template, properties []byte) {
 
 func (p *Plan) use(t *render.Template) { p.Definitions[t.Definition.String()] = t.Definition.Hash }
 
-// cycle returns the name of a component that depends on itself, or "".
-func (p *Plan) cycle() string {
-	byName := map[string]*Component{}
-	for i := range p.Components {
-		byName[p.Components[i].Name] = &p.Components[i]
+// RawOf returns properties as JSON, or nil if there are none.
+func RawOf(properties *runtime.RawExtension) []byte {
+	if properties == nil {
+		return nil
 	}
-	const open, done = 1, 2
-	state := map[string]int{}
-	var visit func(name string) string
-	visit = func(name string) string {
-		switch state[name] {
-		case open:
-			return name
-		case done:
-			return ""
-		}
-		state[name] = open
-		for _, d := range byName[name].DependsOn {
-			if c := visit(d); c != "" {
-				return c
-			}
-		}
-		state[name] = done
-		return ""
-	}
-	for i := range p.Components {
-		if c := visit(p.Components[i].Name); c != "" {
-			return c
-		}
-	}
-	return ""
-}
-
-// newResource makes a resource from a rendered object: it sets the name, the namespace and the
-// labels.
-func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Resource, error) {
-	cluster := comp.Cluster
-	if o.ControlPlaneOnly && cluster != "" {
-		cluster = ""
-		local, err := in.Clusters.Target("")
-		if err != nil {
-			return nil, err
-		}
-		kinds = local.Kinds
-	}
-	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(o.Object)}
-	gvk := u.GroupVersionKind()
-	what := "output"
-	if o.Name != "" {
-		what = "outputs." + o.Name
-	}
-	if gvk.Kind == "" || gvk.Version == "" {
-		return nil, fmt.Errorf("%s has no apiVersion or no kind", what)
-	}
-	namespaced, err := kinds.Namespaced(gvk)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if u.GetName() == "" {
-		u.SetName(comp.Name)
-	}
-	switch {
-	case !namespaced:
-		u.SetNamespace("")
-	case u.GetNamespace() == "":
-		u.SetNamespace(comp.Namespace)
-	}
-	unstructured.RemoveNestedField(u.Object, "status")
-	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
-		"ownerReferences", "selfLink"} {
-		unstructured.RemoveNestedField(u.Object, "metadata", f)
-	}
-	r := &Resource{
-		Ref:       Ref{cluster, gvk, u.GetNamespace(), u.GetName()},
-		Component: comp.Name, ComponentType: comp.Type, Trait: o.Trait, Output: o.Name, TraitIndex: o.TraitIndex,
-		Stage: o.Stage,
-	}
-	labels := u.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[oam.AppNameLabel], labels[oam.AppNamespaceLabel] = in.Name, in.Namespace
-	if comp.Type == "" {
-		// A step's own object: its labels may name another component.
-		return r, r.complete(u, labels, what)
-	}
-	labels[oam.AppComponentLabel] = comp.Name
-	if comp.Context.ReplicaKey != "" {
-		labels[oam.ReplicaKeyLabel] = labelValue(comp.Context.ReplicaKey)
-	}
-	labels[oam.ResourceTypeLabel] = r.ResourceType()
-	if cluster != "" {
-		labels[oam.AppClusterLabel] = labelValue(cluster)
-	}
-	if o.Name == "" {
-		labels[oam.WorkloadTypeLabel] = labelValue(comp.Type)
-	} else {
-		labels[oam.TraitResourceLabel] = labelValue(o.Name)
-		labels[oam.TraitTypeLabel] = "AuxiliaryWorkload"
-		if o.Trait != "" {
-			labels[oam.TraitTypeLabel] = labelValue(o.Trait)
-		}
-	}
-	return r, r.complete(u, labels, what)
-}
-
-// complete sets the resource's JSON and hash.
-func (r *Resource) complete(u *unstructured.Unstructured, labels map[string]string, what string) error {
-	u.SetLabels(labels)
-	if err := normalise(u); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	var err error
-	if r.JSON, err = json.Marshal(u.Object); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	r.Hash = Hash(r.JSON)
-	return nil
-}
-
-// labelValue makes a valid label value from a string such as type@v1.
-func labelValue(s string) string {
-	s = strings.ReplaceAll(s, "@", "-")
-	if len(s) > 63 {
-		s = s[:63]
-	}
-	return strings.Trim(s, "-_.")
+	return properties.Raw
 }
 
 // Hash returns a hash of data as 16 hexadecimal digits.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -99,16 +101,44 @@ components:
     - {apiVersion: v1, kind: Secret, metadata: {name: %[1]s}, stringData: {k: v}}
 `
 
-func BenchmarkSmallApplication(b *testing.B) {
+// BenchmarkMemo measures the CPU time that a plan of a small Application takes, with and without a
+// memo: of Applications that differ in their names only, and of those whose images differ, too.
+// docs/decisions/memo-of-renderings.md has the results.
+func BenchmarkMemo(b *testing.B) {
 	defs := loadBuiltin(b)
-	i := 0
-	for b.Loop() {
-		i++
-		name := fmt.Sprint("app-", i)
-		_, err := plan.Make(&plan.Input{Namespace: "default", Name: name, Revision: name + "-v1", RevisionNum: 1, Spec: specOf(b, fmt.Sprintf(small, name)), Clusters: plan.Local{Kinds: everyKind{}}}, defs)
-		if err != nil {
+	cpu := func() time.Duration {
+		var used syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
 			b.Fatal(err)
 		}
+		return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	}
+	for _, c := range []struct {
+		name      string
+		memo      *plan.Memo
+		different bool
+	}{
+		{"equal/on", &plan.Memo{}, false}, {"equal/off", nil, false}, {"different/on", &plan.Memo{}, true}, {"different/off", nil, true},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			i, began := 0, cpu()
+			for b.Loop() {
+				i++
+				name := fmt.Sprintf("app-%05d", i)
+				manifest := fmt.Sprintf(small, name)
+				if c.different {
+					manifest = strings.Replace(manifest, "nginx", fmt.Sprintf("nginx:%d", i), 1)
+				}
+				_, err := plan.Make(&plan.Input{
+					Namespace: "default", Name: name, Revision: name + "-v1", RevisionNum: 1, Spec: specOf(b, manifest),
+					Clusters: plan.Local{Kinds: everyKind{}}, Memo: c.memo,
+				}, defs)
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64((cpu()-began).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+		})
 	}
 }
 

@@ -161,12 +161,18 @@ func parsePolicies(policies []oam.AppPolicy, labels map[string]string) (*Policie
 	return p, others, nil
 }
 
+// RulesOf returns the built-in policies of an Application. Its errors are of type *Error.
+func RulesOf(in *Input) (*Policies, error) {
+	policies, _, err := parsePolicies(in.Spec.Policies, in.Labels)
+	if err != nil {
+		return nil, &Error{Stage: Policy, Err: err}
+	}
+	return policies, nil
+}
+
 // add merges one policy into p. It returns false if the policy is not a built-in one.
 func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
-	var raw []byte
-	if policy.Properties != nil {
-		raw = policy.Properties.Raw
-	}
+	raw := RawOf(policy.Properties)
 	switch policy.Type {
 	case TypeApplyOnce:
 		var in struct {

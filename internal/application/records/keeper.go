@@ -87,7 +87,7 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generati
 			switch {
 			case apierrors.IsAlreadyExists(err):
 				// The watch has not shown the tracker yet.
-				r.loaded, r.news = false, Replaced
+				r.loaded, r.change = false, Replaced
 				r.pause.Failed(k.Now())
 			case apierrors.IsNotFound(err):
 				r.Object = nil // another client has deleted the tracker: create it again
@@ -103,7 +103,7 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generati
 				if r.fault = r.replace(rt); r.fault != nil {
 					r.loaded = false
 				}
-				r.news = Replaced
+				r.change = Replaced
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func (k *Keeper) Delete(to *Owner, r *Tracker, w *Writes) {
 				k.RetryLater(to, r, err)
 				return
 			}
-			*r = Tracker{loaded: true, news: Deleted}
+			*r = Tracker{loaded: true, change: Deleted}
 		})
 	})
 }

@@ -91,7 +91,7 @@ func TestATrackerIsCreatedAndThenPatched(t *testing.T) {
 	}
 	created.ResourceVersion = "1"
 	x.answer(created, nil)
-	if verb := x.write(); verb != "patch" || x.w.object.ResourceVersion != "1" || x.r.TakeNews() != kept {
+	if verb := x.write(); verb != "patch" || x.w.object.ResourceVersion != "1" || x.r.TakeChange() != unchanged {
 		t.Fatalf("then %s of version %q", verb, x.w.object.ResourceVersion)
 	}
 }
@@ -108,7 +108,7 @@ func TestATrackerOfAnotherManagerIsTakenOver(t *testing.T) {
 	rt := x.w.object.DeepCopy()
 	rt.Spec.Compression, rt.Spec.ManagedResources = theirs, []oam.ManagedResource{{Component: "theirs"}}
 	x.answer(rt, nil)
-	if x.r.TakeNews() != Replaced || x.r.Latest().Name != "shop-v7" || x.r.Resources[0].Component != "theirs" {
+	if x.r.TakeChange() != Replaced || x.r.Latest().Name != "shop-v7" || x.r.Resources[0].Component != "theirs" {
 		t.Errorf("%+v", x.r)
 	}
 	rt = rt.DeepCopy()
@@ -127,7 +127,7 @@ func TestATrackerThatTheWatchHasNotShownIsWaitedFor(t *testing.T) {
 	x := newKeeping()
 	x.write()
 	x.answer(nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "resourcetrackers"}, "ns.shop"))
-	if x.r.loaded || x.r.TakeNews() != Replaced {
+	if x.r.loaded || x.r.TakeChange() != Replaced {
 		t.Error("the tracker is not loaded again")
 	}
 	if verb := x.write(); verb != "" || len(x.wakes) != 1 || x.wakes[0] != time.Second {
@@ -150,7 +150,7 @@ func TestAnApplicationOfTheSameNameInheritsNothing(t *testing.T) {
 	}
 	x.k.Delete(x.to, &x.r, &x.writes)
 	x.answer(nil, nil)
-	if x.r.TakeNews() != Deleted || x.r.Object != nil || len(x.r.Resources) != 0 || x.writes.Any() {
+	if x.r.TakeChange() != Deleted || x.r.Object != nil || len(x.r.Resources) != 0 || x.writes.Any() {
 		t.Errorf("%+v", x.r)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 
 	kjson "k8s.io/apimachinery/pkg/util/json"
@@ -156,4 +157,32 @@ func Expand(text []byte) ([]byte, any) {
 		return text, expanded{}
 	}
 	return out, expanded{}
+}
+
+// Specs iterates over the specs of all Applications and those that Applications with a
+// publishVersion are deployed with, with an error for each that cannot be read.
+func Specs(applications *PackedCache[oam.Application], trackers *PackedCache[oam.ResourceTracker]) iter.Seq2[*oam.ApplicationSpec, error] {
+	return func(yield func(*oam.ApplicationSpec, error) bool) {
+		for _, raw := range applications.List() {
+			o, err := applications.Unpack(raw)
+			if !yield(&o.Spec, err) {
+				return
+			}
+			rt, found := trackers.Get("", TrackerName(raw.Namespace, raw.Name))
+			if !found || raw.Annotations[oam.PublishVersionAnnotation] == "" {
+				continue
+			}
+			var deployed *oam.ApplicationSpec
+			unpacked, err := trackers.Unpack(rt)
+			if err == nil {
+				var revisions []Revision
+				if revisions, err = Revisions(unpacked); len(revisions) > 0 {
+					deployed = revisions[len(revisions)-1].Spec
+				}
+			}
+			if !yield(deployed, err) {
+				return
+			}
+		}
+	}
 }

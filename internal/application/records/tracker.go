@@ -141,20 +141,20 @@ type Tracker struct {
 	unwritten  bool
 	unreadable unreadableTracker
 	// fault says why content that another manager has written cannot be read.
-	fault error
-	pause controlloop.Backoff // after a failed write
-	news  News
+	fault  error
+	pause  controlloop.Backoff // after a failed write
+	change Change
 }
 
 // Stored reports whether the stored tracker names all Resources, as far as writes have been
 // answered.
 func (r *Tracker) Stored() bool { return r.Object != nil && !r.unwritten }
 
-// News is a change of a tracker other than by a successful write of this manager.
-type News uint8
+// Change is a change of a tracker other than by a successful write of this manager.
+type Change uint8
 
 const (
-	kept News = iota
+	unchanged Change = iota
 	// Replaced means that the tracker has other content than before.
 	Replaced
 	// Deleted means that the Application was removed. If an Application with this key exists again,
@@ -162,11 +162,41 @@ const (
 	Deleted
 )
 
-// TakeNews returns the news since the last call.
-func (r *Tracker) TakeNews() News {
-	news := r.news
-	r.news = kept
-	return news
+// TakeChange returns the last change since the last call.
+func (r *Tracker) TakeChange() Change {
+	change := r.change
+	r.change = unchanged
+	return change
+}
+
+// NameObjects adds the objects that the tracker does not name yet, and reports whether the stored
+// tracker names all of them already.
+func (r *Tracker) NameObjects(resources []plan.Resource) bool {
+	stored := r.Stored()
+	for i := range resources {
+		x := &resources[i]
+		if x.ReadOnly {
+			continue
+		}
+		if !r.Has(x.Ref) {
+			stored = false
+			r.Resources = append(r.Resources[:len(r.Resources):len(r.Resources)], ManagedOf(x))
+		}
+	}
+	if stored {
+		return true
+	}
+	// A new object has no earlier applied state: three-way merges start from what is applied now.
+	if r.Applied == nil {
+		r.Applied = map[string]json.RawMessage{}
+	}
+	for i := range resources {
+		x := &resources[i]
+		if _, known := r.Applied[RefKey(x.Ref)]; !known && !IsSecret(x.GVK) && !x.ReadOnly {
+			r.Applied[RefKey(x.Ref)] = x.JSON
+		}
+	}
+	return false
 }
 
 // replace replaces the content of r by that of a stored tracker. If rt cannot be read, nothing

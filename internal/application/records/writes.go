@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"lockstep.dev/lockstep/internal/controlloop"
 )
 
 // Writes holds one Application's writes that are under way and those that failed last time. A write
@@ -15,21 +17,12 @@ type Writes struct {
 	Answered time.Time
 }
 
-// failedWrite is a write that failed.
+// failedWrite is a write that failed. Refused writes are retried, too, because the reason for the
+// refusal may be gone. If backoff is zero, the write is not retried before something has changed.
 type failedWrite struct {
 	message string
-	// retryAt is when the write may be retried. If zero, it is not retried before something has
-	// changed.
-	retryAt time.Time
-	times   int
+	backoff controlloop.Backoff
 }
-
-// retryFirst and retryMax bound the backoff of a failed write, which doubles. Refused writes are
-// retried, too, because the reason for the refusal may be gone.
-const (
-	retryFirst = time.Second
-	retryMax   = 5 * time.Minute
-)
 
 // Start marks a write as under way. It returns false if it is under way already.
 func (w *Writes) Start(name string) bool {
@@ -70,10 +63,9 @@ func (w *Writes) EndObject(name string, err error, now time.Time) (delay time.Du
 		return 0
 	}
 	f := w.Failed[name]
-	delay = min(retryFirst<<f.times, retryMax)
-	f.times, f.retryAt = min(f.times+1, 16), now.Add(delay)
+	f.backoff.Failed(now)
 	w.Failed[name] = f
-	return delay
+	return f.backoff.Left(now)
 }
 
 // InFlight reports whether a write is under way.
@@ -88,7 +80,7 @@ func (w *Writes) Failure(name string) string { return w.Failed[name].message }
 // MayRetry reports whether the backoff of a failed write is over.
 func (w *Writes) MayRetry(name string, now time.Time) bool {
 	f, ok := w.Failed[name]
-	return ok && !f.retryAt.IsZero() && !now.Before(f.retryAt)
+	return ok && f.backoff != (controlloop.Backoff{}) && f.backoff.Left(now) <= 0
 }
 
 // Forget drops the failure of a write, or all failures if no name is given.

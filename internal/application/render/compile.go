@@ -75,10 +75,10 @@ func (p *program) compile() (*instance, error) {
 	} else {
 		tolerate(file)
 	}
-	if p.reads == nil {
+	if p.Reads == nil {
 		// Set at the first compilation, before other goroutines see the program.
-		p.reads, p.wording = inputUseOf(file), stringUseOf(file)
-		p.processes = p.def.Kind == Trait && declares(file, "processing")
+		p.Reads, p.Wording = inputUseOf(file), stringUseOf(file)
+		p.Processes = p.def.Kind == Trait && declares(file, "processing")
 	}
 	file.Unresolved = nil
 	astutil.Resolve(file, func(token.Pos, string, ...any) {})

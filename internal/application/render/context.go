@@ -75,6 +75,25 @@ func (c *Context) values(application bool) map[string]any {
 	return v
 }
 
+// StepContext is the context of a step's template.
+type StepContext struct {
+	Context
+	// StepName and SessionID are the step's name and ID.
+	StepName, SessionID string
+	// Application is the Application as decoded JSON, for steps that read its components and
+	// policies.
+	Application exactMap
+}
+
+// Values returns the context as steps, conditions and inputs see it.
+func (c *StepContext) Values() map[string]any {
+	v := c.Context.values(true)
+	if c.StepName != "" {
+		v["stepName"], v["stepSessionID"], v["spanID"] = c.StepName, c.SessionID, c.SessionID
+	}
+	return v
+}
+
 // asJSON returns a part of an Application in the form that manifests have.
 func asJSON(part any) any {
 	data, err := json.Marshal(part)

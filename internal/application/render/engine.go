@@ -81,38 +81,21 @@ func (e *Engine) Evaluators() map[string]func(context.Context, []byte) ([]byte, 
 			if err != nil {
 				return nil, err
 			}
-			looked, err := decodeMap(req.Looked)
-			if err != nil {
-				return nil, err
-			}
-			state, err := t.stateOf(looked, []byte(req.Properties))
+			state, err := t.stateOf(req.Looked, []byte(req.Properties))
 			return &stateAnswer{state, newWireError(err)}, nil
 		}),
-		evaluatorStep: evaluator(func(req *stepWire) (*stepAnswer, error) {
+		evaluatorStep: evaluator(func(req *stepWire) (*StepState, error) {
 			t, err := e.template(req.Definition)
 			if err != nil {
 				return nil, err
 			}
-			in, err := req.request()
-			if err != nil {
-				return nil, err
-			}
-			state, err := t.step(in)
-			return newStepAnswer(state, err), nil
+			return t.step(req.Request)
 		}),
 		evaluatorCondition: evaluator(func(req *expressionRequest) (bool, error) {
-			values, err := decodeMap(req.Values)
-			if err != nil {
-				return false, err
-			}
-			return evaluateCondition(req.Expression, values)
+			return evaluateCondition(req.Expression, req.Values)
 		}),
 		evaluatorValue: evaluator(func(req *expressionRequest) (json.RawMessage, error) {
-			values, err := decodeMap(req.Values)
-			if err != nil {
-				return nil, err
-			}
-			return evaluateValue(req.Expression, values)
+			return evaluateValue(req.Expression, req.Values)
 		}),
 		evaluatorParameters: evaluator(func(req *compileRequest) ([]Parameter, error) {
 			t, err := e.template(req.Definition)

@@ -41,16 +41,16 @@ func (t *Template) State(live *Live) (State, error) {
 	}
 	// Send only what the section reads: fields that differ between objects, such as names, are
 	// rarely read.
-	looked, err := t.states.reads.context.live(live)
+	looked, err := t.states.reads.Context.live(live)
 	if err != nil {
 		return State{}, fmt.Errorf("a live object: %w", err)
 	}
 	var properties []byte
-	if t.states.reads.parameter {
+	if t.states.reads.Parameter {
 		properties = live.Properties
 	}
-	request := &stateRequest{t.wire, exactly(looked), string(properties)}
-	key := memoKey(request.Looked, properties)
+	request := &stateRequest{t.wire, looked, string(properties)}
+	key := memoKey(exactly(looked), properties)
 	if known, ok := t.states.get(key); ok {
 		return known.state, known.err
 	}

@@ -16,10 +16,10 @@ import (
 // inputUse holds the parts of its inputs that a program reads, as far as its source shows. It may
 // hold more than the program reads, but never less.
 type inputUse struct {
-	parameter bool
-	// parameters are the properties that are read or declared.
-	parameters fieldUse
-	context    fieldUse
+	Parameter bool
+	// Parameters are the properties that are read or declared.
+	Parameters fieldUse
+	Context    fieldUse
 	// loops has, by loop variable, the strings that the variable takes. It is set only while a file
 	// is analysed.
 	loops map[string][]string
@@ -129,9 +129,9 @@ func (l *fieldUse) live(live *Live) (map[string]any, error) {
 
 // add adds the reads of other.
 func (r *inputUse) add(other *inputUse) {
-	r.parameter = r.parameter || other.parameter
-	r.parameters.join(&other.parameters)
-	r.context.join(&other.context)
+	r.Parameter = r.Parameter || other.Parameter
+	r.Parameters.join(&other.Parameters)
+	r.Context.join(&other.Context)
 }
 
 func (l *fieldUse) join(other *fieldUse) {
@@ -164,7 +164,7 @@ func inputUseOf(f *ast.File) *inputUse {
 		case "context":
 			// A declaration of context other than _ may read all of it.
 			if id, ok := field.Value.(*ast.Ident); !ok || id.Name != "_" {
-				r.context.add(nil)
+				r.Context.add(nil)
 			}
 		case "parameter":
 			r.declare(field.Value)
@@ -249,7 +249,7 @@ func (r *inputUse) declare(e ast.Expr) {
 	}
 	lit, ok := e.(*ast.StructLit)
 	if !ok {
-		r.parameters.add(nil) // declared in another place
+		r.Parameters.add(nil) // declared in another place
 		return
 	}
 	for _, elt := range lit.Elts {
@@ -257,13 +257,13 @@ func (r *inputUse) declare(e ast.Expr) {
 		case *ast.Field:
 			name, _, err := ast.LabelName(elt.Label)
 			if err != nil {
-				r.parameters.add(nil) // a pattern of names
+				r.Parameters.add(nil) // a pattern of names
 				return
 			}
-			r.parameters.add([]string{name})
+			r.Parameters.add([]string{name})
 		case *ast.CommentGroup, *ast.Attribute, *ast.Ellipsis:
 		default:
-			r.parameters.add(nil)
+			r.Parameters.add(nil)
 			return
 		}
 	}
@@ -306,10 +306,10 @@ func (r *inputUse) visit(n ast.Node) bool {
 func (r *inputUse) use(name string, path []string) {
 	switch name {
 	case "parameter":
-		r.parameter = true
-		r.parameters.add(path)
+		r.Parameter = true
+		r.Parameters.add(path)
 	case "context":
-		r.context.add(path)
+		r.Context.add(path)
 	}
 }
 

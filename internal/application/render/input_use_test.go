@@ -53,19 +53,19 @@ func TestWhatAProgramLooksAt(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := inputUseOf(f)
-			if diff := cmp.Diff(c.want, r.context.of(values)); diff != "" {
+			if diff := cmp.Diff(c.want, r.Context.of(values)); diff != "" {
 				t.Error(diff)
 			}
 			data, err := json.Marshal(values)
 			if err != nil {
 				t.Fatal(err)
 			}
-			decoded, err := r.context.read(data)
+			decoded, err := r.Context.read(data)
 			if diff := cmp.Diff(c.want, decoded); diff != "" || err != nil {
 				t.Error(diff, err)
 			}
-			if r.parameter != c.parameter {
-				t.Errorf("parameter: %t", r.parameter)
+			if r.Parameter != c.parameter {
+				t.Errorf("parameter: %t", r.Parameter)
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func TestBuiltinsLookAtNoWholeStatus(t *testing.T) {
 			}
 			sections++
 			whole := map[string]any{"output": map[string]any{"status": map[string]any{"a field that nobody names": "x"}}}
-			if strings.Contains(fmt.Sprint(inputUseOf(f).context.of(whole)), "nobody names") {
+			if strings.Contains(fmt.Sprint(inputUseOf(f).Context.of(whole)), "nobody names") {
 				t.Errorf("%s: %s looks at all of the status", d.File, name)
 			}
 		}

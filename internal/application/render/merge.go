@@ -8,6 +8,8 @@ import (
 
 	"cuelang.org/go/cue"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+
+	"lockstep.dev/lockstep/internal/application/fieldpath"
 )
 
 // directives say how a field of a patch is merged. They are comments before the field:
@@ -215,32 +217,18 @@ func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, err
 // several keys, the first one that item has counts.
 func match(list []any, item any, keys []string) int {
 	for _, key := range keys {
-		want, ok := lookup(item, key)
+		want, ok := fieldpath.Get(item, key)
 		if !ok {
 			continue
 		}
 		for i, other := range list {
-			if there, ok := lookup(other, key); ok && reflect.DeepEqual(want, there) {
+			if there, ok := fieldpath.Get(other, key); ok && reflect.DeepEqual(want, there) {
 				return i
 			}
 		}
 		return -1
 	}
 	return -1
-}
-
-// lookup returns the value at a path such as valueFrom.name.
-func lookup(v any, path string) (any, bool) {
-	for part := range strings.SplitSeq(path, ".") {
-		object, ok := v.(map[string]any)
-		if !ok {
-			return nil, false
-		}
-		if v, ok = object[part]; !ok {
-			return nil, false
-		}
-	}
-	return v, true
 }
 
 // plainKeys returns the fields of an item that keys name.
@@ -255,17 +243,9 @@ func plainKeys(item cue.Value, keys []string) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		at := out
-		parts := strings.Split(key, ".")
-		for _, part := range parts[:len(parts)-1] {
-			next, _ := at[part].(map[string]any)
-			if next == nil {
-				next = map[string]any{}
-				at[part] = next
-			}
-			at = next
+		if _, err := fieldpath.Set(out, key, value, 0); err != nil {
+			return nil, err
 		}
-		at[parts[len(parts)-1]] = value
 	}
 	return out, nil
 }

@@ -23,7 +23,7 @@ type Parameter struct {
 // Unused returns the names of the properties that a template neither declares nor reads, and that
 // therefore have no effect.
 func (t *Template) Unused(properties []byte) []string {
-	if t.main == nil || len(properties) == 0 || t.main.reads.parameters.all {
+	if t.main == nil || len(properties) == 0 || t.main.Reads.Parameters.all {
 		return nil
 	}
 	var given map[string]json.RawMessage
@@ -32,7 +32,7 @@ func (t *Template) Unused(properties []byte) []string {
 	}
 	var out []string
 	for name := range given {
-		if !t.main.reads.parameters.at(name) && !t.states.reads.parameters.at(name) {
+		if !t.main.Reads.Parameters.at(name) && !t.states.reads.Parameters.at(name) {
 			out = append(out, name)
 		}
 	}

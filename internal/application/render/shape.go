@@ -174,10 +174,10 @@ func (req *Request) Shape(h Placeholders) (key [sha256.Size]byte, open *Request,
 	var looks fieldUse
 	for _, use := range uses {
 		main := use.Template.main
-		if main == nil || !main.wording.parametric || main.processes || main.reads.context.atApplication() {
+		if main == nil || !main.Wording.Parametric || main.Processes || main.Reads.Context.atApplication() {
 			return key, nil, false
 		}
-		looks.join(&main.reads.context)
+		looks.join(&main.Reads.Context)
 	}
 	if req.Context.AppName != h.app || req.Context.Revision != h.revision || filledAlready(req) {
 		return key, nil, false

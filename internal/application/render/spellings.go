@@ -56,9 +56,9 @@ func SpellingsOf(open *Request, h Placeholders) (*Spellings, bool) {
 	}
 	walk(open.Context.values(false))
 	for _, use := range append([]Use{open.Component}, open.Traits...) {
-		text := &use.Template.main.wording
-		w.signed = w.signed || text.signed
-		for _, word := range text.words {
+		text := &use.Template.main.Wording
+		w.signed = w.signed || text.Signed
+		for _, word := range text.Words {
 			seen[word] = true
 		}
 		if len(use.Properties) == 0 {

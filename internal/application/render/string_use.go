@@ -10,14 +10,14 @@ import (
 
 // stringUse describes, from a program's source, what the program can do with strings.
 type stringUse struct {
-	// parametric is set if the program treats strings as opaque: it only copies them, joins them,
+	// Parametric is set if the program treats strings as opaque: it only copies them, joins them,
 	// takes their lengths and compares them for equality.
-	parametric bool
-	// words are the strings in the program's source, including names. The program makes all its
+	Parametric bool
+	// Words are the strings in the program's source, including names. The program makes all its
 	// strings from them and from its inputs.
-	words []string
-	// signed is set if the program may make numbers whose text has other characters than digits.
-	signed bool
+	Words []string
+	// Signed is set if the program may make numbers whose text has other characters than digits.
+	Signed bool
 }
 
 // parametricCalls are the functions that keep a program parametric. Their numeric arguments may be
@@ -32,13 +32,13 @@ var parametricCalls = map[string]bool{
 
 // stringUseOf returns the stringUse of a program that adapt has rewritten.
 func stringUseOf(f *ast.File) stringUse {
-	t := stringUse{parametric: true}
+	t := stringUse{Parametric: true}
 	imports := map[string]string{listPackage: "list"}
 	for _, d := range f.Decls {
 		if imported, ok := d.(*ast.ImportDecl); ok {
 			for _, spec := range imported.Specs {
 				path, err := literal.Unquote(spec.Path.Value)
-				t.parametric = t.parametric && err == nil
+				t.Parametric = t.Parametric && err == nil
 				imports[importName(spec)] = path
 			}
 		}
@@ -49,36 +49,36 @@ func stringUseOf(f *ast.File) stringUse {
 		case *ast.ImportDecl:
 			return false
 		case *ast.CallExpr:
-			t.parametric = t.parametric && parametricCalls[called(n.Fun, imports)]
+			t.Parametric = t.Parametric && parametricCalls[called(n.Fun, imports)]
 			inside[n.Fun] = true
 		case *ast.Field:
 			if name, _, err := ast.LabelName(n.Label); err == nil {
-				t.words = append(t.words, name)
+				t.Words = append(t.Words, name)
 			}
 		case *ast.SelectorExpr:
 			if name, _, err := ast.LabelName(n.Sel); err == nil {
-				t.words = append(t.words, name)
+				t.Words = append(t.Words, name)
 			}
 			if id, ok := n.X.(*ast.Ident); ok && imports[id.Name] != "" && !inside[n] {
-				t.parametric = false // a value of a package, which may be a constraint
+				t.Parametric = false // a value of a package, which may be a constraint
 			}
 		case *ast.UnaryExpr:
 			switch n.Op {
 			case token.SUB:
-				t.signed = true
+				t.Signed = true
 			case token.MAT, token.NMAT:
-				t.parametric = false
+				t.Parametric = false
 			case token.LSS, token.LEQ, token.GTR, token.GEQ:
-				t.parametric = t.parametric && isNumber(n.X)
+				t.Parametric = t.Parametric && isNumber(n.X)
 			}
 		case *ast.BinaryExpr:
 			switch n.Op {
 			case token.SUB, token.QUO:
-				t.signed = true
+				t.Signed = true
 			case token.MAT, token.NMAT:
-				t.parametric = false
+				t.Parametric = false
 			case token.LSS, token.LEQ, token.GTR, token.GEQ:
-				t.parametric = t.parametric && (isNumber(n.X) || isNumber(n.Y))
+				t.Parametric = t.Parametric && (isNumber(n.X) || isNumber(n.Y))
 			}
 		case *ast.Interpolation:
 			for i, e := range n.Elts {
@@ -87,7 +87,7 @@ func stringUseOf(f *ast.File) stringUse {
 				}
 				lit, ok := e.(*ast.BasicLit)
 				if !ok {
-					t.parametric = false
+					t.Parametric = false
 					continue
 				}
 				inside[lit] = true
@@ -98,7 +98,7 @@ func stringUseOf(f *ast.File) stringUse {
 				t.literal(n)
 			}
 		case *ast.SliceExpr, *ast.PostfixExpr, *ast.Func, *ast.TryClause, *ast.FallbackClause, *ast.BadExpr, *ast.BadDecl:
-			t.parametric = false
+			t.Parametric = false
 		}
 		return true
 	}, nil)
@@ -129,14 +129,14 @@ func isNumber(e ast.Expr) bool {
 func (t *stringUse) literal(lit *ast.BasicLit) {
 	switch lit.Kind {
 	case token.FLOAT:
-		t.signed = true
+		t.Signed = true
 	case token.STRING:
 		text, err := literal.Unquote(lit.Value)
 		if err != nil {
-			t.parametric = false
+			t.Parametric = false
 			return
 		}
-		t.words = append(t.words, text)
+		t.Words = append(t.Words, text)
 	}
 }
 
@@ -154,8 +154,8 @@ func (t *stringUse) fragment(source string, first, last bool) {
 		source = strings.TrimSuffix(source, `\(`)
 	}
 	if strings.ContainsAny(source, "\\\"#\n'") {
-		t.parametric = false // escape sequences are not supported
+		t.Parametric = false // escape sequences are not supported
 		return
 	}
-	t.words = append(t.words, source)
+	t.Words = append(t.Words, source)
 }

@@ -27,10 +27,10 @@ type Template struct {
 
 // facts are properties of a program's source.
 type facts struct {
-	reads   *inputUse
-	wording stringUse
-	// processes is set if a trait sends requests before it can be evaluated.
-	processes bool
+	Reads   *inputUse
+	Wording stringUse
+	// Processes is set if a trait sends requests before it can be evaluated.
+	Processes bool
 }
 
 // Compile compiles a definition. run compiles it, and evaluates it unless a request has its own
@@ -45,13 +45,7 @@ func Compile(d *Definition, run Run) (*Template, error) {
 	if err := ask(run, evaluatorCompile, &compileRequest{t.wire}, &answer); err != nil {
 		return nil, err
 	}
-	if t.main, err = answer.Main.facts(); err != nil {
-		return nil, err
-	}
-	t.hasState = answer.HasState
-	if answer.State != nil {
-		t.states.reads = *answer.State.reads()
-	}
+	t.main, t.hasState, t.states.reads = answer.Main, answer.HasState, answer.State
 	return t, nil
 }
 
@@ -78,7 +72,7 @@ type Request struct {
 type Object struct {
 	// Object is the object as the templates made it. Fields that they left out, such as the name,
 	// are still missing.
-	Object map[string]any
+	Object exactMap
 	// Name is the object's name in outputs, or empty for the workload.
 	Name string
 	// Trait is the type of the trait that made the object, or empty if the component made it.
@@ -119,7 +113,7 @@ func Render(req *Request) (*Rendered, error) {
 	wire := renderRequest{Context: req.Context}
 	application := false
 	for _, use := range uses {
-		application = application || use.Template.main != nil && use.Template.main.reads.context.atApplication()
+		application = application || use.Template.main != nil && use.Template.main.Reads.Context.atApplication()
 		wire.Uses = append(wire.Uses, wireUse{use.Template.wire, string(use.Properties)})
 	}
 	if !application {
@@ -141,7 +135,7 @@ func Render(req *Request) (*Rendered, error) {
 			return nil, err
 		}
 		if answer.Missing == nil {
-			return answer.rendered()
+			return &answer.Rendered, nil
 		}
 		told := wireAnswer{Request: *answer.Missing}
 		var value map[string]any
@@ -151,7 +145,7 @@ func Render(req *Request) (*Rendered, error) {
 		if failed != nil {
 			told.Failed = failed.Error()
 		} else {
-			told.Value = exactly(value)
+			told.Value = value
 		}
 		wire.Answers = append(wire.Answers, told)
 	}
@@ -171,7 +165,7 @@ func (e *Engine) render(req *renderRequest) (*Rendered, error) {
 			return nil, err
 		}
 		uses = append(uses, evaluated{t, []byte(use.Properties)})
-		application = application || t.main != nil && t.main.reads.context.atApplication()
+		application = application || t.main != nil && t.main.Reads.Context.atApplication()
 	}
 	if len(uses) == 0 {
 		return nil, errors.New("there is no component")
@@ -231,11 +225,11 @@ func renderTrait(out *Rendered, index int, use evaluated, values map[string]any,
 	}
 	outputs := map[string]any{}
 	for _, o := range out.Auxiliaries {
-		outputs[o.Name] = o.Object
+		outputs[o.Name] = map[string]any(o.Object)
 	}
 	made := map[string]any{"outputs": outputs}
 	if out.Workload != nil {
-		made["output"] = out.Workload.Object
+		made["output"] = map[string]any(out.Workload.Object)
 	}
 	err := t.run(use.properties, values, made, fetch, func(i *instance, v cue.Value) error {
 		m := &merger{ctx: i.ctx}
@@ -299,14 +293,14 @@ func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fe
 		values = maps.Clone(values)
 		maps.Copy(values, made)
 	}
-	inputs["context"] = t.main.reads.context.of(values)
+	inputs["context"] = t.main.Reads.Context.of(values)
 	return t.main.evaluate(inputs, func(i *instance, v cue.Value) error {
 		// Check types first: a template that tests whether an optional parameter exists would not
 		// see a parameter of the wrong type, and there would be no error.
 		if problems := wrong(v); len(problems) > 0 {
 			return &Error{Definition: t.def.String(), Section: "properties", Problems: problems}
 		}
-		if t.main.processes {
+		if t.main.Processes {
 			var err error
 			if v, err = process(i, v, fetch); err != nil {
 				return explain(t.def, v, fmt.Errorf("processing: %w", err))

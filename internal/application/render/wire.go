@@ -10,33 +10,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
 // The following types encode requests to evaluators and their answers. Users' values are JSON that
-// keeps the difference between 1 and 1.0, because CUE distinguishes them: see exactly.
+// keeps the difference between 1 and 1.0, because CUE distinguishes them: see exactMap.
 type (
 	compileRequest struct{ Definition json.RawMessage }
 
 	compileAnswer struct {
-		Main     *wireFacts `json:",omitempty"`
+		Main     *facts `json:",omitempty"`
 		HasState bool
-		State    *wireReads `json:",omitempty"`
-	}
-
-	wireFacts struct {
-		Reads      wireReads
-		Parametric bool
-		Words      []string
-		Signed     bool
-		Processes  bool
-	}
-
-	wireReads struct {
-		Parameter           bool
-		Parameters, Context fieldUse
+		State    inputUse // of the status section
 	}
 
 	wireUse struct {
@@ -54,28 +38,19 @@ type (
 	// wireAnswer is the answer to a trait's request, or the error that was returned instead.
 	wireAnswer struct {
 		Request HTTPRequest
-		Value   json.RawMessage `json:",omitempty"`
-		Failed  string          `json:",omitempty"`
+		Value   exactMap
+		Failed  string `json:",omitempty"`
 	}
 
 	renderAnswer struct {
-		Workload    *wireObject  `json:",omitempty"`
-		Auxiliaries []wireObject `json:",omitempty"`
+		Rendered
 		// Missing is a request that must be answered first.
 		Missing *HTTPRequest `json:",omitempty"`
 	}
 
-	wireObject struct {
-		Object           json.RawMessage
-		Name, Trait      string
-		TraitIndex       int
-		Stage            oam.StageType
-		ControlPlaneOnly bool
-	}
-
 	stateRequest struct {
 		Definition json.RawMessage
-		Looked     json.RawMessage
+		Looked     exactMap
 		Properties string
 	}
 
@@ -85,36 +60,13 @@ type (
 	}
 
 	stepWire struct {
-		Definition  json.RawMessage
-		Properties  string
-		Context     Context
-		Step, ID    string
-		Application json.RawMessage
-		Answers     map[string]wireReturns
-		Resumed     bool
-		Outputs     []oam.StepOutput
-	}
-
-	wireReturns struct {
-		Returns json.RawMessage
-		Wait    bool
-		Message string
-	}
-
-	stepAnswer struct {
-		Outcome  StepOutcome
-		Key, Do  string          `json:",omitempty"`
-		Params   json.RawMessage `json:",omitempty"`
-		Message  string
-		Duration time.Duration
-		Logs     []string                   `json:",omitempty"`
-		Outputs  map[string]json.RawMessage `json:",omitempty"`
-		Problem  *wireError                 `json:",omitempty"`
+		Definition json.RawMessage
+		Request    *StepRequest
 	}
 
 	expressionRequest struct {
 		Expression string
-		Values     json.RawMessage
+		Values     exactMap
 	}
 
 	// envelope is the form of every answer: a value, or an error of the user's input.
@@ -208,33 +160,15 @@ func (e *wireError) error() error {
 func newCompileAnswer(t *evaluable) *compileAnswer {
 	out := &compileAnswer{}
 	if t.main != nil {
-		out.Main = &wireFacts{*t.main.reads.wire(), t.main.wording.parametric, t.main.wording.words, t.main.wording.signed,
-			t.main.processes}
+		out.Main = &t.main.facts
 	}
-	state := inputUse{}
 	for _, p := range []*program{t.health, t.message, t.details} {
 		if p != nil {
 			out.HasState = true
-			state.add(p.reads)
+			out.State.add(p.Reads)
 		}
 	}
-	if out.HasState {
-		out.State = state.wire()
-	}
 	return out
-}
-
-func (w *wireFacts) facts() (*facts, error) {
-	if w == nil {
-		return nil, nil
-	}
-	return &facts{w.Reads.reads(), stringUse{w.Parametric, w.Words, w.Signed}, w.Processes}, nil
-}
-
-func (r *inputUse) wire() *wireReads { return &wireReads{r.parameter, r.parameters, r.context} }
-
-func (w *wireReads) reads() *inputUse {
-	return &inputUse{parameter: w.Parameter, parameters: w.Parameters, context: w.Context}
 }
 
 // MarshalJSON encodes true for everything, or the fields.
@@ -263,7 +197,7 @@ func (r *renderRequest) fetch(want *HTTPRequest) (map[string]any, error) {
 		if a.Failed != "" {
 			return nil, &answerError{a.Failed}
 		}
-		return decodeMap(a.Value)
+		return a.Value, nil
 	}
 	return nil, &missingError{want}
 }
@@ -286,103 +220,19 @@ func newRenderAnswer(r *Rendered, err error) (*renderAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &renderAnswer{}
-	if r.Workload != nil {
-		out.Workload = newWireObject(r.Workload)
-	}
-	for i := range r.Auxiliaries {
-		out.Auxiliaries = append(out.Auxiliaries, *newWireObject(&r.Auxiliaries[i]))
-	}
-	return out, nil
+	return &renderAnswer{Rendered: *r}, nil
 }
 
-func newWireObject(o *Object) *wireObject {
-	return &wireObject{exactly(o.Object), o.Name, o.Trait, o.TraitIndex, o.Stage, o.ControlPlaneOnly}
-}
+// exactMap is an object of decoded JSON. Its JSON keeps the difference between 1 and 1.0.
+type exactMap map[string]any
 
-func (o *wireObject) object() (Object, error) {
-	m, err := decodeMap(o.Object)
-	return Object{m, o.Name, o.Trait, o.TraitIndex, o.Stage, o.ControlPlaneOnly}, err
-}
+// MarshalJSON encodes m by exactly.
+func (m exactMap) MarshalJSON() ([]byte, error) { return exactly(m), nil }
 
-func (a *renderAnswer) rendered() (*Rendered, error) {
-	out := &Rendered{}
-	if a.Workload != nil {
-		o, err := a.Workload.object()
-		if err != nil {
-			return nil, err
-		}
-		out.Workload = &o
-	}
-	for i := range a.Auxiliaries {
-		o, err := a.Auxiliaries[i].object()
-		if err != nil {
-			return nil, err
-		}
-		out.Auxiliaries = append(out.Auxiliaries, o)
-	}
-	return out, nil
-}
-
-func newStepWire(definition json.RawMessage, req *StepRequest) *stepWire {
-	out := &stepWire{
-		Definition: definition, Properties: string(req.Properties), Context: req.Context.Context, Step: req.Context.StepName,
-		ID:          req.Context.SessionID,
-		Application: exactly(req.Context.Application), Resumed: req.Resumed, Outputs: req.Outputs,
-		Answers: map[string]wireReturns{},
-	}
-	for key, a := range req.Answers {
-		out.Answers[key] = wireReturns{exactly(a.Returns), a.Wait, a.Message}
-	}
-	return out
-}
-
-func (w *stepWire) request() (*StepRequest, error) {
-	out := &StepRequest{
-		Properties: []byte(w.Properties), Context: StepContext{Context: w.Context, StepName: w.Step, SessionID: w.ID},
-		Answers: map[string]Answer{}, Resumed: w.Resumed, Outputs: w.Outputs,
-	}
-	var err error
-	if out.Context.Application, err = decodeMap(w.Application); err != nil {
-		return nil, err
-	}
-	for key, a := range w.Answers {
-		returns, err := decodeMap(a.Returns)
-		if err != nil {
-			return nil, err
-		}
-		out.Answers[key] = Answer{returns, a.Wait, a.Message}
-	}
-	return out, nil
-}
-
-func newStepAnswer(s *StepState, err error) *stepAnswer {
-	if s == nil {
-		s = &StepState{}
-	}
-	out := &stepAnswer{
-		Outcome: s.Outcome, Key: s.Action.Key, Do: s.Action.Do, Message: s.Message, Duration: s.Duration, Logs: s.Logs,
-		Outputs: s.Outputs,
-		Problem: newWireError(err),
-	}
-	if s.Action.Params != nil {
-		out.Params = exactly(s.Action.Params)
-	}
-	return out
-}
-
-func (a *stepAnswer) state() (*StepState, error) {
-	out := &StepState{
-		Outcome: a.Outcome, Action: Action{Key: a.Key, Do: a.Do}, Message: a.Message, Duration: a.Duration, Logs: a.Logs,
-		Outputs: a.Outputs,
-	}
-	var err error
-	if len(a.Params) > 0 {
-		if out.Action.Params, err = decodeMap(a.Params); err != nil {
-			return nil, err
-		}
-	}
-	return out, a.Problem.error()
+// UnmarshalJSON decodes whole numbers as int64.
+func (m *exactMap) UnmarshalJSON(data []byte) (err error) {
+	*m, err = decodeMap(data)
+	return err
 }
 
 func decodeMap(data []byte) (map[string]any, error) {
@@ -395,7 +245,7 @@ func decodeMap(data []byte) (map[string]any, error) {
 }
 
 // exactly encodes a value as JSON in which floating-point numbers have a point or an exponent.
-func exactly(v any) json.RawMessage {
+func exactly(v map[string]any) []byte {
 	var b bytes.Buffer
 	writeExactly(&b, v)
 	return b.Bytes()

@@ -111,21 +111,21 @@ func (x *action) apply(value any) (render.Answer, bool, error) {
 	if name, _, _ := unstructured.NestedString(object, "metadata", "name"); name == "" {
 		return render.Answer{}, false, errors.New("value has no metadata.name")
 	}
-	r, err := plan.Object(&w.input, w.opened.Policies, x.step, text(x.Params, "cluster"), object)
+	r, err := plan.Object(&w.input, w.rules, x.step, text(x.Params, "cluster"), object)
 	if err != nil {
 		return render.Answer{}, false, err
 	}
 	ref := records.RefKey(r.Ref)
-	at := slices.IndexFunc(w.made, func(x plan.Resource) bool { return x.Ref == r.Ref })
-	if at < 0 || w.made[at].Hash != r.Hash {
+	at := slices.IndexFunc(w.applied, func(x plan.Resource) bool { return x.Ref == r.Ref })
+	if at < 0 || w.applied[at].Hash != r.Hash {
 		if at < 0 {
-			w.made = append(w.made, *r)
+			w.applied = append(w.applied, *r)
 		} else {
-			w.made[at] = *r
+			w.applied[at] = *r
 		}
 		f := x.a.Tracker.Flow
 		if by, found := f.Made[ref]; found && (by != x.step || f.Taken[ref] != nil) {
-			w.taken = true
+			w.takeover = true
 			if !records.IsSecret(r.GVK) {
 				if f.Taken == nil {
 					f.Taken = map[string]json.RawMessage{}
@@ -236,11 +236,7 @@ func (x *action) patch() (render.Answer, bool, error) {
 	}
 	meta := x.a.Meta(t, ref.GVK, "application-step")
 	return x.once(func() (render.Answer, error) {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(ref.GVK)
-		u.SetNamespace(ref.Namespace)
-		u.SetName(ref.Name)
-		o, err := objects.AsWritten(u)
+		o, err := objects.AsWritten(ref.Unstructured(""))
 		if err != nil {
 			return render.Answer{}, err
 		}
@@ -344,7 +340,7 @@ func (x *action) delete() (render.Answer, bool, error) {
 	}
 	// Objects that this step or an earlier one has applied leave the plan.
 	w := x.w
-	w.made = slices.DeleteFunc(w.made, func(made plan.Resource) bool {
+	w.applied = slices.DeleteFunc(w.applied, func(made plan.Resource) bool {
 		gone := made.Ref == ref
 		if filtered {
 			at := ref
@@ -361,12 +357,10 @@ func (x *action) delete() (render.Answer, bool, error) {
 	})
 	as, meta := x.a.As, x.a.Meta(t, ref.GVK, "application-step")
 	remove := func(name string) error {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(ref.GVK)
-		u.SetNamespace(ref.Namespace)
-		u.SetName(name)
+		each := ref
+		each.Name = name
 		_, err := x.written(func(done func(apiwriter.Object, error)) {
-			t.Writer.Delete(meta, u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground},
+			t.Writer.Delete(meta, each.Unstructured(""), apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground},
 				func(err error) { done(nil, err) })
 		})
 		if apierrors.IsNotFound(err) {

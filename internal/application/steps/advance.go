@@ -29,17 +29,17 @@ func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Comm
 	}
 	unsaved = c.obey(a, w, order)
 	undecided := false
-	decide := func(condition string, values map[string]any) (bool, error) {
+	evaluate := func(condition string, values map[string]any) (bool, error) {
 		yes, err := render.Condition(c.Evaluators.Of(a.Key), condition, values)
 		undecided = undecided || errors.Is(err, plan.ErrNotYet)
 		return yes, err
 	}
-	// look decides how the workflow continues. It returns nil while a condition is being evaluated;
+	// decide decides how the workflow continues. It returns nil while a condition is being evaluated;
 	// the answer enqueues the Application.
-	look := func(results map[string]flow.Result) *flow.Decision {
-		d := flow.Advance(&flow.Look{
+	decide := func(results map[string]flow.Result) *flow.Decision {
+		d := flow.Advance(&flow.Request{
 			Program: w.program, Status: w.status, Outputs: f.Outputs, Results: results, Tries: w.tries, Resumed: f.Resumed,
-			Held: f.Suspended, Context: w.context(), Now: now, Decide: decide,
+			Held: f.Suspended, Context: w.context(), Now: now, Decide: evaluate,
 			ID: func(step string) string { return plan.Hash([]byte(a.Key.String() + "/" + f.Run + "/" + step))[:10] },
 		})
 		if undecided {
@@ -51,7 +51,7 @@ func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Comm
 	}
 	remembered := func() int { return len(f.Units) + len(f.Made) + len(f.Outputs) }
 	before := remembered()
-	d := look(nil)
+	d := decide(nil)
 	for range StepsMax {
 		if d == nil || len(d.Run) == 0 {
 			break
@@ -62,7 +62,7 @@ func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Comm
 			results[call.Step.Name] = r
 			ended = ended || r.Outcome == flow.Succeeded || r.Outcome == flow.Failed
 		}
-		if d = look(results); !ended {
+		if d = decide(results); !ended {
 			break
 		}
 	}
@@ -79,8 +79,8 @@ func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Comm
 	if w.stale && w.keepOrder(f) {
 		unsaved = true
 	}
-	if w.taken {
-		w.taken, f.Seen, unsaved = false, w.status.DeepCopy(), true
+	if w.takeover {
+		w.takeover, f.Seen, unsaved = false, w.status.DeepCopy(), true
 	}
 	return w.stale, unsaved
 }
@@ -94,17 +94,9 @@ func idOf(s *oam.WorkflowStatus, step string) string {
 
 // stepOf returns the status of a step or sub-step, or nil.
 func stepOf(s *oam.WorkflowStatus, step string) *oam.StepStatus {
-	if s == nil {
-		return nil
-	}
-	for i := range s.Steps {
-		if s.Steps[i].Name == step {
-			return &s.Steps[i].StepStatus
-		}
-		for j := range s.Steps[i].SubSteps {
-			if s.Steps[i].SubSteps[j].Name == step {
-				return &s.Steps[i].SubSteps[j]
-			}
+	for st := range flow.StepsOf(s) {
+		if st.Name == step {
+			return st
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -129,7 +128,7 @@ func (c *Runner) unitResult(a *deploy.State, w *Run, p *deploy.Progress, key str
 		}
 		return flow.Result{Outcome: flow.Failed, Reason: reason, Message: err.Error()}, part
 	}
-	if part.plan == nil || !w.in[part.plan] {
+	if part.plan == nil || !w.merged[part.plan] {
 		return flow.Result{Outcome: flow.Running}, part // dispatch comes first
 	}
 	if failure := partFailure(&a.Writes, part); failure != "" {
@@ -259,17 +258,6 @@ func (w *Run) objects(targets *objects.Targets, in *plan.Plan, key string) map[s
 	return values
 }
 
-// cachedAnswer is the answer to an action that is not repeated in every turn.
-type cachedAnswer struct {
-	answer render.Answer
-	err    error
-	ready  bool
-	// times is how often the action was carried out. again is when to repeat it while the step
-	// still waits; zero means that no repetition is scheduled.
-	times int
-	again time.Time
-}
-
 // runTemplate runs a step that has a definition until the step waits or ends.
 func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call flow.Call, id string) flow.Result {
 	name := call.Step.Name
@@ -312,7 +300,7 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 		case render.StepSuspends:
 			return flow.Result{Outcome: flow.Suspending, Pause: flow.Pause{Message: s.Message, Duration: s.Duration}}
 		case render.StepWaits:
-			c.askAgain(a, w, name)
+			c.repeat(a, w, name)
 			return flow.Result{Outcome: flow.Running, Message: s.Message}
 		}
 		x := &action{&s.Action, c, a, w, p, name}
@@ -332,48 +320,26 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 // actionsMax bounds the actions of one step in one turn.
 const actionsMax = 512
 
-// askAgain schedules the repetition of a waiting step's actions, because no watch shows their
-// results.
-func (c *Runner) askAgain(a *deploy.State, w *Run, step string) {
-	now := c.Now()
-	for key, k := range w.answers[step] {
-		if !k.ready {
-			continue
-		}
-		if k.again.IsZero() {
-			k.again = now.Add(min(deploy.RepeatFirst<<min(k.times, 10), deploy.RepeatMax))
-			w.answers[step][key] = k
-		}
-		a.WakeAfter(max(0, k.again.Sub(now)))
+// repeatFirst is the first delay after which a waiting step's actions are repeated.
+const repeatFirst = 2 * deploy.RepeatFirst
+
+// repeat schedules the repetition of a waiting step's actions, because no watch shows their results.
+func (c *Runner) repeat(a *deploy.State, w *Run, step string) {
+	for _, x := range w.answers[step] {
+		c.Repeat(a, x, repeatFirst)
 	}
 }
 
-// once carries out a step's action once, on its own goroutine. It returns the answer when there is
-// one. do must not read the Application's State, which belongs to the turns.
+// once carries out a step's action once, on its own goroutine, or again if it is to be repeated. It
+// returns the answer when there is one. do must not read the Application's State.
 func (x *action) once(do func() (render.Answer, error)) (render.Answer, bool, error) {
-	a, w, step, key := x.a, x.w, x.step, x.Key
-	if w.answers[step] == nil {
-		w.answers[step] = map[string]cachedAnswer{}
+	if x.w.answers[x.step] == nil {
+		x.w.answers[x.step] = deploy.Answers{}
 	}
-	known, asked := w.answers[step][key]
-	due := asked && known.ready && !known.again.IsZero() && !x.r.Now().Before(known.again)
-	if asked && !due {
-		return known.answer, known.ready, known.err
-	}
-	if !x.r.Outside.Take() {
-		a.WakeAfter(deploy.RepeatFirst) // too many requests are under way
+	known := x.r.Ask(x.a, x.w.answers[x.step], x.Key, func() (any, error) { return do() })
+	if !known.Known {
 		return render.Answer{}, false, nil
 	}
-	answers, times := w.answers, known.times+1 // another Run of the same workflow keeps the answers
-	answers[step][key] = cachedAnswer{times: times}
-	go func() {
-		defer x.r.Outside.Free()
-		answer, err := do()
-		a.Post(func() {
-			if _, wanted := answers[step]; wanted {
-				answers[step][key] = cachedAnswer{answer: answer, err: err, ready: true, times: times}
-			}
-		})
-	}()
-	return render.Answer{}, false, nil
+	answer, _ := known.Value.(render.Answer)
+	return answer, true, known.Err
 }

@@ -161,12 +161,12 @@ func TestTheOrderOfUnitsIsStoredIfOneChangesWhatAnotherMade(t *testing.T) {
 func TestAnActionIsCarriedOutOnce(t *testing.T) {
 	now := time.Unix(1000, 0)
 	posted := make(chan func(), 10)
-	r := &Runner{Planner: &deploy.Planner{Now: func() time.Time { return now }, Outside: deploy.NewSlots()}}
+	r := &Runner{Planner: &deploy.Planner{Now: func() time.Time { return now }, Outside: deploy.NewOutside()}}
 	var wakes []time.Duration
 	a := &deploy.State{Owner: &records.Owner{
 		Post: func(do func()) { posted <- do }, WakeAfter: func(d time.Duration) { wakes = append(wakes, d) },
 	}}
-	w := &Run{answers: map[string]map[string]cachedAnswer{}}
+	w := &Run{answers: map[string]deploy.Answers{}}
 	x := &action{Action: &render.Action{Key: "read"}, r: r, a: a, w: w, step: "one"}
 	times := 0
 	do := func() (bool, error) {
@@ -186,7 +186,7 @@ func TestAnActionIsCarriedOutOnce(t *testing.T) {
 	}
 	// While the step waits, the action is repeated with backoff.
 	for _, backoff := range []time.Duration{2 * time.Second, 4 * time.Second} {
-		r.askAgain(a, w, "one")
+		r.repeat(a, w, "one")
 		if got := wakes[len(wakes)-1]; got != backoff {
 			t.Fatalf("repeated after %s, want %s", got, backoff)
 		}
@@ -224,7 +224,7 @@ func TestAnActionHasTheRightsOfTheAuthorWhoseTurnBeganIt(t *testing.T) {
 	w := &writer{as: make(chan string, 1)}
 	r := &Runner{Planner: &deploy.Planner{
 		Access:  deploy.Access{Targets: objects.NewFakeTargets(objects.NewFake("", w, configMap)), Ctx: t.Context},
-		Outside: deploy.NewSlots(), Now: time.Now,
+		Outside: deploy.NewOutside(), Now: time.Now,
 	}}
 	for _, do := range []string{"patch", "delete"} {
 		for range 100 { // whether the action or the other author is first is left to the Go scheduler
@@ -236,7 +236,7 @@ func TestAnActionHasTheRightsOfTheAuthorWhoseTurnBeganIt(t *testing.T) {
 			params := map[string]any{"patch": map[string]any{}, "value": map[string]any{
 				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "config"},
 			}}
-			x := &action{&render.Action{Key: "it", Do: do, Params: params}, r, a, &Run{answers: map[string]map[string]cachedAnswer{}}, nil, "one"}
+			x := &action{&render.Action{Key: "it", Do: do, Params: params}, r, a, &Run{answers: map[string]deploy.Answers{}}, nil, "one"}
 			if _, ready, err := x.act(); ready || err != nil {
 				t.Fatalf("%s: ready %t, %v", do, ready, err)
 			}

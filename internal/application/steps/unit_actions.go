@@ -58,7 +58,7 @@ func (x *action) deploy() (render.Answer, bool, error) {
 		Policies       []string        `json:"policies"`
 		InlinePolicies []oam.AppPolicy `json:"inlinePolicies"`
 	}
-	data, err := json.Marshal(x.Params)
+	data, err := json.Marshal(map[string]any(x.Params))
 	if err == nil {
 		err = json.Unmarshal(data, &in)
 	}

@@ -104,7 +104,7 @@ func withInputs(components []oam.Component, outputs map[string]json.RawMessage, 
 			continue
 		}
 		if len(comp.Inputs) > 0 {
-			properties, err := flow.WithInputs(rawOf(comp.Properties), comp.Inputs, value)
+			properties, err := flow.WithInputs(plan.RawOf(comp.Properties), comp.Inputs, value)
 			if err != nil {
 				return nil, nil, fmt.Errorf("component %s: %w", comp.Name, err)
 			}
@@ -126,17 +126,9 @@ func (c *Runner) resume(a *deploy.State, w *Run) {
 			c.resumeStep(a, w, s, true)
 		}
 	}
-	if status := w.status; status != nil {
-		for i := range status.Steps {
-			started := func(st *oam.StepStatus) {
-				if s := w.program.Step(st.Name); s != nil && st.Phase != oam.StepPending && st.Phase != oam.StepSkipped {
-					c.resumeStep(a, w, s, f.Resumed[s.Name] || flow.Ended(st))
-				}
-			}
-			started(&status.Steps[i].StepStatus)
-			for j := range status.Steps[i].SubSteps {
-				started(&status.Steps[i].SubSteps[j])
-			}
+	for st := range flow.StepsOf(w.status) {
+		if s := w.program.Step(st.Name); s != nil && st.Phase != oam.StepPending && st.Phase != oam.StepSkipped {
+			c.resumeStep(a, w, s, f.Resumed[s.Name] || flow.Ended(st))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.Units)) {
@@ -151,8 +143,8 @@ func (c *Runner) resume(a *deploy.State, w *Run) {
 			for i := range a.Tracker.Resources {
 				if m := &a.Tracker.Resources[i]; records.RefKey(records.RefOf(m)) == ref {
 					r := plan.Resource{Ref: records.RefOf(m), JSON: data, Hash: plan.Hash(data), Step: f.Made[ref], TraitIndex: -1}
-					w.opened.Policies.Treat(&r)
-					w.made = append(w.made, r)
+					w.rules.Treat(&r)
+					w.applied = append(w.applied, r)
 				}
 			}
 		}
@@ -167,7 +159,7 @@ func (c *Runner) resumeStep(a *deploy.State, w *Run, s *flow.Step, consented boo
 	}
 	outputs, context := a.Tracker.Flow.Outputs, w.context()
 	value := func(from string) (any, bool) { return flow.Input(outputs, context, from) }
-	properties, err := flow.WithInputs(rawOf(s.Properties), s.Inputs, value)
+	properties, err := flow.WithInputs(plan.RawOf(s.Properties), s.Inputs, value)
 	var unit plan.DeployUnit
 	var pause *flow.Pause
 	if err == nil {

@@ -36,25 +36,25 @@ type Run struct {
 	// policies has, by name, the Application's policies and the shared Policies that steps refer
 	// to.
 	policies map[string]*oam.AppPolicy
-	opened   *plan.Plan // the plan without components
+	rules    *plan.Policies // of the whole Application
 
 	// parts are the units that steps deploy, in the order in which they started.
 	parts []*deployedUnit
-	// made has the objects that steps have applied themselves.
-	made  []plan.Resource
-	tries map[string]flow.Try
+	// applied has the objects that steps have applied themselves.
+	applied []plan.Resource
+	tries   map[string]flow.Try
 	// answers has, by step and key, the answers to actions that are not repeated in every turn.
-	answers map[string]map[string]cachedAnswer
+	answers map[string]deploy.Answers
 	wake    time.Time
 	// status is the status as last decided, which may not be written yet.
 	status *oam.WorkflowStatus
-	// in has the plans of parts that are merged into the Application's plan.
-	in map[*plan.Plan]bool
-	// stale is set if parts or made have changed since the plan was merged.
+	// merged has the plans of parts that are merged into the Application's plan.
+	merged map[*plan.Plan]bool
+	// stale is set if parts or applied have changed since the plan was merged.
 	stale bool
-	// taken is set if a step has taken over another step's object and the tracker does not record
-	// that yet.
-	taken bool
+	// takeover is set if a step has taken over another step's object and the tracker does not
+	// record that yet.
+	takeover bool
 }
 
 // deployedUnit is a unit and its plan.
@@ -168,11 +168,11 @@ func (c *Runner) Prepare(a *deploy.State, old *Run, status *oam.WorkflowStatus, 
 		return old, nil, parse(err)
 	}
 	in.Whole = in.Spec
-	w := &Run{input: *in, policies: map[string]*oam.AppPolicy{}, tries: map[string]flow.Try{}, answers: map[string]map[string]cachedAnswer{}}
+	w := &Run{input: *in, policies: map[string]*oam.AppPolicy{}, tries: map[string]flow.Try{}, answers: map[string]deploy.Answers{}}
 	if w.program, err = flow.Compile(spec); err != nil {
 		return old, nil, parse(err)
 	}
-	if w.opened, err = plan.Open(in); err != nil {
+	if w.rules, err = plan.RulesOf(in); err != nil {
 		return old, nil, err
 	}
 	for i := range in.Spec.Policies {
@@ -323,14 +323,9 @@ func (w *Run) Whole() bool {
 // may be older than the other.
 func later(status, seen *oam.WorkflowStatus) *oam.WorkflowStatus {
 	ended := func(s *oam.WorkflowStatus) (n int) {
-		for i := range s.Steps {
-			if flow.Ended(&s.Steps[i].StepStatus) {
+		for st := range flow.StepsOf(s) {
+			if flow.Ended(st) {
 				n++
-			}
-			for j := range s.Steps[i].SubSteps {
-				if flow.Ended(&s.Steps[i].SubSteps[j]) {
-					n++
-				}
 			}
 		}
 		return n
@@ -349,22 +344,14 @@ func (w *Run) Merged() *plan.Plan {
 			parts = append(parts, p.plan)
 		}
 	}
-	if len(w.made) > 0 {
-		parts = append(parts, &plan.Plan{Resources: w.made})
+	if len(w.applied) > 0 {
+		parts = append(parts, &plan.Plan{Resources: w.applied})
 	}
-	out := plan.Merge(parts, w.opened.Policies)
-	w.stale, w.in = false, map[*plan.Plan]bool{}
+	w.stale, w.merged = false, map[*plan.Plan]bool{}
 	for _, p := range parts {
-		w.in[p] = true
+		w.merged[p] = true
 	}
-	return out
-}
-
-func rawOf(r *runtime.RawExtension) []byte {
-	if r == nil {
-		return nil
-	}
-	return r.Raw
+	return plan.Merge(parts, w.rules)
 }
 
 // context returns the context that conditions, inputs and steps see.
