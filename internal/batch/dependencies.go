@@ -62,12 +62,7 @@ func ready(p *corev1.Pod) bool {
 }
 
 func dependent(job *api.Job) bool {
-	for i := range job.Spec.Tasks {
-		if d := job.Spec.Tasks[i].DependsOn; d != nil && len(d.Name) > 0 {
-			return true
-		}
-	}
-	return false
+	return anyTask(func(t *api.TaskSpec) bool { return t.DependsOn != nil && len(t.DependsOn.Name) > 0 })(&job.Spec)
 }
 
 // least returns the number of pods that the gang needs now: tasks that are held back are not part

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -92,15 +93,9 @@ func NewQueues(cfg QueuesConfig) (*Queues, error) {
 	if cfg.Informers == nil || cfg.Use == nil || cfg.Writer == nil {
 		return nil, errors.New("batch: Queues needs Informers, Use and Writer")
 	}
-	if cfg.Interval <= 0 {
-		cfg.Interval = 15 * time.Second
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Interval = cmp.Or(max(cfg.Interval, 0), 15*time.Second)
+	cfg.Clock = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{})
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	q := &Queues{QueuesConfig: cfg, left: map[string]string{}}
 	q.loop = controlloop.New[types.NamespacedName, queueRecord](controlloop.Config[types.NamespacedName]{
 		Name: "queues", Workers: 1, Turn: q.turn, Guard: cfg.Guard, Panicked: q.panicked, Clock: cfg.Clock,
@@ -414,15 +409,9 @@ func (q *Queues) used(name string, levels int) bool {
 			}
 		}
 	}
-	for _, j := range q.Informers.Jobs.List() {
-		if j.QueueName() == name && !j.Status.State.Phase.Finished() && j.Status.State.Phase != api.Aborted {
-			return true
-		}
-	}
-	for _, g := range q.Informers.PodGroups.List() {
-		if g.QueueName() == name && g.Status.Phase != scheduling.PodGroupCompleted {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(q.Informers.Jobs.List(), func(j *api.Job) bool {
+		return j.QueueName() == name && !j.Status.State.Phase.Finished() && j.Status.State.Phase != api.Aborted
+	}) || slices.ContainsFunc(q.Informers.PodGroups.List(), func(g *scheduling.PodGroup) bool {
+		return g.QueueName() == name && g.Status.Phase != scheduling.PodGroupCompleted
+	})
 }

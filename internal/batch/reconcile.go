@@ -252,7 +252,7 @@ func (c *Controller) takePod(r *record, p *corev1.Pod) {
 	t.Extend(i)
 	slot := t.Slot(i)
 	was, known := slot.State(), slot.UID() == p.UID
-	change := r.pods.See(t.ref(int(i)), p)
+	change := r.pods.Observe(t.ref(int(i)), p)
 	if change == podset.Nothing {
 		return
 	}
@@ -273,7 +273,7 @@ func (c *Controller) takePodGone(r *record, p *corev1.Pod) {
 		return
 	}
 	was := r.tasks[ti].Slot(i).State()
-	if !r.pods.Gone(r.tasks[ti].ref(int(i)), p.UID) {
+	if !r.pods.ObserveDeleted(r.tasks[ti].ref(int(i)), p.UID) {
 		return
 	}
 	if was.HasPod() && !was.Ended() {
@@ -291,7 +291,7 @@ func (c *Controller) takeUnseen(r *record) {
 		if x.Pod != nil {
 			c.takePod(r, x.Pod)
 		} else {
-			r.pods.Gone(x.Ref, x.Slot(x.Index).UID())
+			r.pods.ObserveDeleted(x.Ref, x.Slot(x.Index).UID())
 		}
 	}
 }

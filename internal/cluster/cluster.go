@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"container/list"
 	"maps"
 	"slices"
@@ -145,9 +146,7 @@ type queue struct {
 
 // New returns an empty model.
 func New(cfg Config) *Cluster {
-	if cfg.Dims == nil {
-		cfg.Dims = place.NewDims()
-	}
+	cfg.Dims = cmp.Or(cfg.Dims, place.NewDims())
 	if cfg.Ours == nil {
 		cfg.Ours = func(*corev1.Pod) bool { return false }
 	}
@@ -333,9 +332,7 @@ func (c *Cluster) PodsOn(name string) []*corev1.Pod {
 // imagine returns the assumed pod as it will be once written. object is the existing pod without a
 // node, or nil.
 func imagine(p *pod, object *corev1.Pod) *corev1.Pod {
-	if object == nil {
-		object = p.assume.class.Template
-	}
+	object = cmp.Or(object, p.assume.class.Template)
 	o := *object
 	o.Namespace, o.Name, o.UID = p.name.Namespace, p.name.Name, p.assume.uid
 	if o.UID == "" {

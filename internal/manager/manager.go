@@ -1,10 +1,12 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -114,18 +116,10 @@ func (c *Config) complete() error {
 		return fmt.Errorf("manager: labels of the workflows to archive: %w", err)
 	}
 	c.Executor.SchedulerName = c.SchedulerNames[0]
-	if c.LeaseNamespace == "" {
-		c.LeaseNamespace = "lockstep-system"
-	}
-	if c.AuthorsInterval <= 0 {
-		c.AuthorsInterval = 30 * time.Second
-	}
-	if c.StopTimeout <= 0 {
-		c.StopTimeout = 5 * time.Second
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.LeaseNamespace = cmp.Or(c.LeaseNamespace, "lockstep-system")
+	c.AuthorsInterval = cmp.Or(max(c.AuthorsInterval, 0), 30*time.Second)
+	c.StopTimeout = cmp.Or(max(c.StopTimeout, 0), 5*time.Second)
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return nil
 }
 
@@ -163,11 +157,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{cfg: cfg, log: cfg.Log, registry: prometheus.NewRegistry(), requests: requests, identity: newIdentity()}
 	m.cfg.REST = rest.CopyConfig(cfg.REST)
-	agent := cfg.REST.UserAgent
-	if agent == "" {
-		agent = rest.DefaultKubernetesUserAgent()
-	}
-	m.cfg.REST.UserAgent = agent + " " + m.identity
+	m.cfg.REST.UserAgent = cmp.Or(cfg.REST.UserAgent, rest.DefaultKubernetesUserAgent()) + " " + m.identity
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if m.evaluators, err = sandbox.New(sandbox.Config{Log: m.log, Metrics: m.registry}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
@@ -450,12 +440,7 @@ func (m *Manager) archive(ctx context.Context, informers *informer.Set, writer a
 
 // ours reports whether this manager schedules a pod.
 func (m *Manager) ours(p *corev1.Pod) bool {
-	for _, name := range m.cfg.SchedulerNames {
-		if p.Spec.SchedulerName == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(m.cfg.SchedulerNames, p.Spec.SchedulerName)
 }
 
 // queueUse reads the use of queues from the model.

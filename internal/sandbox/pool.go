@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -136,13 +137,9 @@ func New(cfg Config) (*Pool, error) {
 	if cfg.Slots <= 0 {
 		cfg.Slots = min(max(2, runtime.GOMAXPROCS(0)), 4)
 	}
-	if cfg.SlowSlots == 0 {
-		cfg.SlowSlots = 1
-	}
+	cfg.SlowSlots = cmp.Or(cfg.SlowSlots, 1)
 	cfg.SlowSlots = max(0, cfg.SlowSlots)
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	p := &Pool{cfg: cfg, idleMax: idleMaxDefault, children: map[*child]bool{}, tenants: map[string]*tenant{},
 		active: map[*tenant]bool{}}
 	p.metrics = newMetrics(p)
@@ -158,10 +155,7 @@ func New(cfg Config) (*Pool, error) {
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
-	var all []*child
-	for c := range p.children {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Keys(p.children))
 	idle := p.idle
 	p.idle = nil
 	if p.reaper != nil {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -87,21 +88,13 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Cluster == nil {
 		return nil, fmt.Errorf("scheduler: no cluster")
 	}
-	if cfg.RetryEvery == 0 {
-		cfg.RetryEvery = 30 * time.Second
-	}
+	cfg.RetryEvery = cmp.Or(cfg.RetryEvery, 30*time.Second)
 	if cfg.RetryEvery < time.Second {
 		return nil, fmt.Errorf("scheduler: retrying every %v is a busy loop; the least is 1s", cfg.RetryEvery)
 	}
-	if cfg.CyclePods <= 0 {
-		cfg.CyclePods = 2000
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.CyclePods = cmp.Or(max(cfg.CyclePods, 0), 2000)
+	cfg.Clock = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{})
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &Scheduler{
 		cfg:     cfg,
 		cluster: cfg.Cluster,

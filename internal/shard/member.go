@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -90,9 +91,7 @@ func New(cfg Config) (*Member, error) {
 	} else {
 		now = cfg.Clock.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Member{cfg: cfg, now: now, term: fence.NewTerm(true, now)}, nil
 }
 

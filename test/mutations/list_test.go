@@ -161,8 +161,8 @@ var mutations = []mutation{
 		"if e != nil {\n\t\tl.queue.Add(key)\n\t}", "", loopP, "TestAPostHasItsTurn", nil, nil},
 	{"a message for an object reaches the next of its name", loopP + "/loop.go",
 		"if m.to == uid || m.to == Anyone {", "if true {", loopP, "TestPostsAreForOneLifeOfAKey", nil, nil},
-	{"an earlier time asked for is forgotten", loopP + "/delay_queue.go",
-		"case !at.Before(x.at):", "case x.at != at:", loopP, "TestKeysAreWokenAtTheEarliestTimeAskedFor", nil, nil},
+	{"a key that is to be woken later is woken at once", loopP + "/loop.go",
+		"l.queue.AddAfter(key, d)", "l.queue.Add(key)", loopP, "TestKeysAreWokenAtTheEarliestTimeAskedFor", nil, nil},
 
 	// The division of keys among managers.
 	{"a list that was begun before the lease lapsed counts", shard + "/table.go",
