@@ -97,13 +97,11 @@ func (w *W) Event(about Object, eventType, reason, message string) {
 }
 
 func newEvent(ref *corev1.ObjectReference, key eventKey, component string, now time.Time) *corev1.Event {
-	ns := ref.Namespace
-	ns = cmp.Or(ns, metav1.NamespaceDefault)
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%s", key.about, key.kind, key.reason, key.message)
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: ns,
+			Namespace: cmp.Or(ref.Namespace, metav1.NamespaceDefault),
 			// The time makes the name unique among equal events of successive manager processes.
 			Name:        fmt.Sprintf("%s.%x%08x", ref.Name, h.Sum64(), uint32(now.Unix())),
 			Annotations: map[string]string{CreatorAnnotation: component},

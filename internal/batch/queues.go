@@ -23,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/panics"
+	"lockstep.dev/lockstep/internal/unsupported"
 )
 
 // QueueUse provides the resources that queues use, from the cluster model.
@@ -271,10 +272,15 @@ func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *qu
 		next.State = scheduling.QueueOpen
 	}
 	next.State = q.settled(queue.Name, next.State)
-	// The queue was malformed and is valid now.
-	if meta.FindStatusCondition(next.Conditions, scheduling.ConditionValid) != nil {
-		next.Conditions = slices.Clone(next.Conditions)
-		meta.RemoveStatusCondition(&next.Conditions, scheduling.ConditionValid)
+	next.Conditions = slices.Clone(next.Conditions)
+	meta.RemoveStatusCondition(&next.Conditions, scheduling.ConditionValid) // it can be decoded
+	if message, _ := unsupported.In(queue, queueNotSupported); message == "" {
+		meta.RemoveStatusCondition(&next.Conditions, scheduling.QueueSupported)
+	} else {
+		meta.SetStatusCondition(&next.Conditions, metav1.Condition{
+			Type: scheduling.QueueSupported, Status: metav1.ConditionFalse, Reason: unsupported.Reason, Message: message,
+			LastTransitionTime: metav1.NewTime(q.Clock.Now().Truncate(time.Second)),
+		})
 	}
 	if r.used != nil {
 		next.Allocated, r.used = *r.used, nil

@@ -19,6 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/podset/plan"
+	"lockstep.dev/lockstep/internal/unsupported"
 )
 
 // reconcile runs one turn of one job: it applies events, decides, acts on pods and reports the
@@ -158,7 +159,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	}
 	changed := r.generation != job.Generation
 	r.job, r.generation, r.ranges = job, job.Generation, tag
-	r.unsupported, r.holding = unsupportedFields(&job.Spec)
+	r.unsupported, r.holding = unsupported.In(&job.Spec, notSupported)
 	r.dependent = dependent(job)
 	c.compile(r, ranges)
 	if fresh {

@@ -218,8 +218,6 @@ func (m *Member) publish(t *Table) {
 	m.set(d)
 	if lapsed {
 		m.renewed(d)
-	}
-	if lapsed {
 		m.cfg.Log.Warn("the shard's lease was renewed late: nothing was worked on for a while")
 	}
 	if changed || lapsed {

@@ -271,8 +271,7 @@ func (c condition) patch(status json.RawMessage, reason, text string, now metav1
 
 // event writes an event, unless the same event exists.
 func (r *Reporter) event(ctx context.Context, k key, c complaint) error {
-	namespace := k.Namespace
-	namespace = cmp.Or(namespace, metav1.NamespaceDefault)
+	namespace := cmp.Or(k.Namespace, metav1.NamespaceDefault)
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%s", k.gvk, c.object.GetUID(), c.text)
 	name := fmt.Sprintf("%s.%x", k.Name, h.Sum64())
