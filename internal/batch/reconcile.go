@@ -160,7 +160,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	changed := r.generation != job.Generation
 	r.job, r.generation, r.ranges = job, job.Generation, tag
 	r.unsupported, r.holding = unsupported.In(&job.Spec, notSupported)
-	r.dependent = dependent(job)
+	r.dependent = anyTask(depends)(&job.Spec)
 	c.compile(r, ranges)
 	if fresh {
 		for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(job.UID)) {
@@ -305,15 +305,10 @@ func (c *Controller) nodeExists(node string) bool {
 // rejected reports whether a pod failed for a reason that is not the user's: the kubelet refused it
 // before it started, or it was disrupted from outside.
 func rejected(p *corev1.Pod) bool {
-	if p.Status.Phase != corev1.PodFailed {
-		return false
-	}
-	for _, cond := range p.Status.Conditions {
-		if cond.Type == corev1.DisruptionTarget && cond.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return cluster.RefusedByNode(p)
+	return p.Status.Phase == corev1.PodFailed && (cluster.RefusedByNode(p) ||
+		slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+		}))
 }
 
 // deleteSurplus deletes the pods above each task's number of replicas.
