@@ -17,8 +17,8 @@ import "time"
 //
 // Refused and broken connections belong to no breaker: see W.outage.
 type breakers struct {
-	all    map[breakerKey]*breaker
-	parked int // writes that wait in breakers
+	all     map[breakerKey]*breaker
+	waiting int // writes that wait in breakers
 }
 
 // breakerKey identifies a breaker: the zero value is everything, and a key without verb and
@@ -98,7 +98,7 @@ func (s *breakers) admit(x *write, now time.Time) bool {
 		return true
 	}
 	if open.probe != nil || now.Before(open.until) {
-		s.park(open, x)
+		s.enqueue(open, x)
 		return false
 	}
 	open.probe = x
@@ -149,9 +149,9 @@ func (s *breakers) expire(now time.Time) {
 	}
 }
 
-// park appends x to the writes that wait in a breaker. If only some writes of a breaker fail, each
+// enqueue appends x to the writes that wait in a breaker. If only some writes of a breaker fail, each
 // write has its turn as the probe.
-func (s *breakers) park(at *breaker, x *write) {
+func (s *breakers) enqueue(at *breaker, x *write) {
 	x.next, x.failing = nil, true
 	if at.last == nil {
 		at.first = x
@@ -159,11 +159,11 @@ func (s *breakers) park(at *breaker, x *write) {
 		at.last.next = x
 	}
 	at.last = x
-	s.parked++
+	s.waiting++
 }
 
-// unpark removes and returns the first write that waits in a breaker, or nil.
-func (s *breakers) unpark(at *breaker) *write {
+// dequeue removes and returns the first write that waits in a breaker, or nil.
+func (s *breakers) dequeue(at *breaker) *write {
 	x := at.first
 	if x == nil {
 		return nil
@@ -172,7 +172,7 @@ func (s *breakers) unpark(at *breaker) *write {
 		at.last = nil
 	}
 	x.next = nil
-	s.parked--
+	s.waiting--
 	return x
 }
 
@@ -277,8 +277,8 @@ func (s *breakers) fails(wider *breaker) bool {
 func (s *breakers) gather(wider *breaker) {
 	for _, at := range s.all {
 		if at != wider && at.within(wider) {
-			for x := s.unpark(at); x != nil; x = s.unpark(at) {
-				s.park(wider, x)
+			for x := s.dequeue(at); x != nil; x = s.dequeue(at) {
+				s.enqueue(wider, x)
 			}
 		}
 	}

@@ -188,7 +188,7 @@ func TestFailuresOfOneNamespaceHoldUpNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFront(t)
 			b := newBench(t, func(c *Config) { f.before(t, c.REST) })
-			if b.calls == nil {
+			if b.sender.calls == nil {
 				t.Fatal("nothing goes through package http2client")
 			}
 			faulty := b.namespace()
@@ -229,8 +229,8 @@ func TestFailuresOfOneNamespaceHoldUpNoOther(t *testing.T) {
 			o.allOnce(t, n)
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if b.breakers.parked != 0 || b.breakers.openCount() != 0 {
-				t.Errorf("%d writes wait, %d scopes are down", b.breakers.parked, b.breakers.openCount())
+			if b.breakers.waiting != 0 || b.breakers.openCount() != 0 {
+				t.Errorf("%d writes wait, %d scopes are down", b.breakers.waiting, b.breakers.openCount())
 			}
 		})
 	}

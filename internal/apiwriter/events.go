@@ -1,6 +1,7 @@
 package apiwriter
 
 import (
+	"cmp"
 	"container/list"
 	"encoding/json"
 	"errors"
@@ -51,15 +52,12 @@ type eventEntry struct {
 
 // Event implements Writer.
 func (w *W) Event(about Object, eventType, reason, message string) {
-	w.event(boundTerm{}, about, eventType, reason, message)
-}
-
-func (w *W) event(u boundTerm, about Object, eventType, reason, message string) {
 	now := time.Now()
 	message = clip.Text(message, eventMessageMax)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopped {
+	term, err := w.term("event/" + about.GetNamespace() + "/" + about.GetName())
+	if err != nil || w.stopped {
 		return
 	}
 	log := &w.events
@@ -67,7 +65,7 @@ func (w *W) event(u boundTerm, about Object, eventType, reason, message string) 
 	if el, ok := log.byKey[key]; ok {
 		log.recent.MoveToFront(el)
 		e := el.Value.(*eventEntry)
-		e.boundTerm = u
+		e.boundTerm = term
 		e.count++
 		e.last = now
 		w.metrics.coalesced.Inc()
@@ -86,7 +84,7 @@ func (w *W) event(u boundTerm, about Object, eventType, reason, message string) 
 		w.log.Warn("Event about an unknown kind of object", "err", err)
 		return
 	}
-	e := &eventEntry{boundTerm: u, key: key, count: 1, last: now, event: newEvent(ref, key, w.cfg.Component, now)}
+	e := &eventEntry{boundTerm: term, key: key, count: 1, last: now, event: newEvent(ref, key, w.cfg.Component, now)}
 	if log.byKey == nil {
 		log.byKey = make(map[eventKey]*list.Element)
 	}
@@ -99,15 +97,11 @@ func (w *W) event(u boundTerm, about Object, eventType, reason, message string) 
 }
 
 func newEvent(ref *corev1.ObjectReference, key eventKey, component string, now time.Time) *corev1.Event {
-	ns := ref.Namespace
-	if ns == "" {
-		ns = metav1.NamespaceDefault
-	}
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%s", key.about, key.kind, key.reason, key.message)
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: ns,
+			Namespace: cmp.Or(ref.Namespace, metav1.NamespaceDefault),
 			// The time makes the name unique among equal events of successive manager processes.
 			Name:        fmt.Sprintf("%s.%x%08x", ref.Name, h.Sum64(), uint32(now.Unix())),
 			Annotations: map[string]string{CreatorAnnotation: component},
@@ -122,7 +116,7 @@ func newEvent(ref *corev1.ObjectReference, key eventKey, component string, now t
 
 // writeEvent writes the current count of e: the first write creates the event, later writes patch
 // its count. The caller holds mu.
-func (w *W) writeEvent(e *eventEntry) {
+func (w *core) writeEvent(e *eventEntry) {
 	e.busy = true
 	count := e.count
 	x := &write{
@@ -157,12 +151,12 @@ func (w *W) writeEvent(e *eventEntry) {
 		if w.stopped {
 			return
 		}
-		w.after(eventInterval, &timer{due: func() {
+		w.after(eventInterval, func() {
 			e.busy = false
 			if e.count > e.stored && e.stored > 0 {
 				w.writeEvent(e)
 			}
-		}})
+		})
 	}
 	w.add(x)
 }

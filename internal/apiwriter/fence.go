@@ -1,12 +1,9 @@
 package apiwriter
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"lockstep.dev/lockstep/internal/fence"
 	"lockstep.dev/lockstep/internal/http2client"
@@ -37,53 +34,7 @@ const termRetry = 100 * time.Millisecond
 // before each attempt, and when the bytes are handed to the kernel. While a term has lapsed but may
 // still be extended, its writes wait. When the term has ended, or f returns no term for the owner
 // any more, they end with ErrFenced.
-func (w *W) Fenced(f Fence) Writer { return &fenced{w, f} }
-
-// fenced is a W whose writes have a fence.
-type fenced struct {
-	w     *W
-	fence Fence
-}
-
-func (f *fenced) Create(m Meta, obj Object, done func(Object, error)) {
-	m.fence = f.fence
-	f.w.Create(m, obj, done)
-}
-
-func (f *fenced) Bind(m Meta, b Binding, done func(error)) {
-	m.fence = f.fence
-	f.w.Bind(m, b, done)
-}
-
-func (f *fenced) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
-	m.fence = f.fence
-	f.w.Status(m, obj, urgent, done)
-}
-
-func (f *fenced) Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error)) {
-	m.fence = f.fence
-	f.w.Patch(m, obj, kind, data, done)
-}
-
-func (f *fenced) PatchVersion(m Meta, obj Object, urgent bool, data []byte, done func(Object, error)) {
-	m.fence = f.fence
-	f.w.PatchVersion(m, obj, urgent, data, done)
-}
-
-func (f *fenced) Delete(m Meta, obj Object, opts DeleteOptions, done func(error)) {
-	m.fence = f.fence
-	f.w.Delete(m, obj, opts, done)
-}
-
-func (f *fenced) Event(about Object, eventType, reason, message string) {
-	m := Meta{Owner: "event/" + about.GetNamespace() + "/" + about.GetName(), fence: f.fence}
-	if u, ok := m.begin(); ok {
-		f.w.event(u, about, eventType, reason, message)
-	}
-}
-
-func (f *fenced) Latency() time.Duration          { return f.w.Latency() }
-func (f *fenced) Flush(ctx context.Context) error { return f.w.Flush(ctx) }
+func (w *W) Fenced(f Fence) Writer { return &W{w.core, f} }
 
 // boundTerm is the fence of a write, and the term at the time when the write was made. A write
 // without a fence may always be sent.
@@ -93,14 +44,17 @@ type boundTerm struct {
 	term  *fence.Term
 }
 
-// begin returns the fence and term of a write that is made now, or false if the write must not be
-// made.
-func (m *Meta) begin() (boundTerm, bool) {
-	if m.fence == nil {
-		return boundTerm{}, true
+// term returns the fence and term of a write of owner that is made now, or ErrFenced if the write
+// must not be made.
+func (w *W) term(owner string) (boundTerm, error) {
+	if w.fence == nil {
+		return boundTerm{}, nil
 	}
-	u := boundTerm{m.fence, m.Owner, m.fence.Term(m.Owner)}
-	return u, u.term != nil
+	u := boundTerm{w.fence, owner, w.fence.Term(owner)}
+	if u.term == nil {
+		return u, ErrFenced
+	}
+	return u, nil
 }
 
 // check returns ErrFenced or errTermLapsed if the write must not be sent now, else nil.

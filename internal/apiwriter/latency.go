@@ -29,7 +29,7 @@ func (l *latency) ended(now time.Time, took time.Duration) {
 }
 
 // Latency implements Writer.
-func (w *W) Latency() time.Duration {
+func (w *core) Latency() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Duration(w.latency.now(time.Now()) * float64(time.Second))

@@ -98,74 +98,6 @@ type probeResults struct {
 	sinceProbe int
 }
 
-// window is one measurement of the rate at one limit.
-type window struct {
-	start time.Time
-	ended int
-	// batchStart and the fields below give the error of the rate: the durations of batches of
-	// requests.
-	batchStart    time.Time
-	batches       int
-	sums, squares float64 // of the batch durations, in seconds
-}
-
-// windowBatch is the number of requests per batch.
-const windowBatch = 8
-
-// add counts a request that ended at now.
-func (w *window) add(now time.Time) {
-	if w.ended == 0 {
-		w.batchStart = w.start
-	}
-	if w.ended++; w.ended%windowBatch == 0 {
-		d := now.Sub(w.batchStart).Seconds()
-		w.batches, w.sums, w.squares, w.batchStart = w.batches+1, w.sums+d, w.squares+d*d, now
-	}
-}
-
-// err returns the standard error of the window's rate, relative to the rate, from the variation
-// among batches. It returns 1 if the window has too few batches to tell.
-func (w *window) err() float64 {
-	n := float64(w.batches)
-	if n < 2 || w.sums == 0 {
-		return 1
-	}
-	mean := w.sums / n
-	variance := math.Max(w.squares/n-mean*mean, 0) * n / (n - 1)
-	return math.Min(math.Sqrt(variance/n)/mean, 1)
-}
-
-// rateSamples holds the measurements of one limit, from one or more windows.
-type rateSamples struct{ windows, sum, squares float64 }
-
-// add records the logarithm of a window's rate, and the relative standard error of the rate.
-func (g *rateSamples) add(rate, relative float64) {
-	g.windows, g.sum, g.squares = g.windows+1, g.sum+rate, g.squares+relative*relative
-}
-
-func (g *rateSamples) rate() float64     { return g.sum / g.windows } // mean logarithm of the rate
-func (g *rateSamples) variance() float64 { return g.squares / g.windows }
-
-// variance is the variance of log(rate) from window to window under an unchanged limit. It is
-// larger than the variance inside a window.
-type variance struct{ sum, n float64 }
-
-func (v *variance) add(squared float64) {
-	if v.n < noiseMemory {
-		v.n++
-	} else {
-		v.sum *= 1 - 1.0/noiseMemory
-	}
-	v.sum += squared
-}
-
-func (v *variance) mean() float64 {
-	if v.n == 0 {
-		return 0
-	}
-	return v.sum / v.n
-}
-
 // transition is the period after a change of the limit until requests of the old limit no longer
 // count.
 type transition struct {
@@ -197,19 +129,6 @@ const (
 
 	grownTrips = 0.85 // round trips after a step up during which requests are still delayed by it
 
-	// Thresholds of the ramp. A gain or loss is the log of the ratio of two rates, and an error is
-	// the standard error of that log.
-	rampGain    = 0.03 // minimum gain of a step that counts as an improvement
-	rampSlack   = 0.10 // minimum loss that ends the ramp: the next step would lose more
-	rampLevel   = 0.8  // a step that loses fewer errors than this is level with the best
-	rampDoubt   = 1.5  // a step up that loses more errors than this is measured again
-	rampLost    = 1.0  // a step up that loses this much is not measured again
-	rampWindows = 2    // maximum number of windows in which a step up is measured
-	rampSure    = 2.5  // a step up that loses more errors than this in its last window has failed
-	rampFell    = 2    // a step down that loses more errors than this has failed
-	rampClear   = 3    // a step that gains more errors than this is a clear gain
-	rampFlat    = 2    // this many steps down in a row without a gain also end the ramp
-
 	pause = time.Second // after this long without waiting writes, measurements are out of date
 
 	gainUp   = 0.01 // minimum gain (log) of a higher limit
@@ -222,7 +141,7 @@ const (
 	watchEndQueue = MostInFlight * 3 / 2
 
 	everyMax  = 32
-	probeLate = 8    // base windows per probe in a direction that arrive defers
+	probeLate = 8    // base windows per probe in a direction that endRamp defers
 	noisy     = 0.04 // with a variance above this, a few probes show nothing
 	expensive = 0.3  // a probe that loses this much (log) is expensive
 )
@@ -377,7 +296,7 @@ func (l *limiter) measured(now time.Time, rate, relative float64) {
 	case rampFirst:
 		l.rampRate, l.rampError, l.rampStart, l.level = rate, relative, l.base, l.base
 		l.phase = rampUp
-		l.climb(now, math.Max(l.now*rampStep, l.now+1))
+		l.nextStep(now, math.Max(l.now*rampStep, l.now+1))
 	case rampUp:
 		l.judgeUp(now, rate, relative)
 	case rampDown:
@@ -385,100 +304,6 @@ func (l *limiter) measured(now time.Time, rate, relative float64) {
 	case steady:
 		l.steady(now, math.Log(rate))
 	}
-}
-
-// judgeUp evaluates the rate of a step up of the ramp, and continues or ends the ramp up. A rate
-// that may have fallen is measured again.
-func (l *limiter) judgeUp(now time.Time, rate, relative float64) {
-	g, noise := &l.samples, l.noise.mean()
-	g.add(math.Log(rate), relative)
-	gain := g.rate() - math.Log(l.rampRate)
-	err := math.Sqrt(math.Max(g.variance(), noise)/g.windows + math.Max(l.rampError*l.rampError, noise))
-	switch {
-	case gain > rampGain:
-		l.better(math.Exp(g.rate()), relative)
-		l.gained = gain > rampClear*err
-	case gain < -math.Max(rampSlack, rampDoubt*err) && gain > -rampLost && g.windows < rampWindows:
-		return
-	case gain < -math.Max(rampSlack, rampSure*err):
-		l.turn(now)
-		return
-	case gain > -rampLevel*err:
-		l.level = l.now
-	}
-	*g = rateSamples{}
-	l.climb(now, math.Max(l.now*rampStep, l.now+1))
-}
-
-// judgeDown evaluates the rate of a step down of the ramp, and continues or ends the ramp down.
-func (l *limiter) judgeDown(now time.Time, rate, relative float64) {
-	gain, err := math.Log(rate/l.rampRate), math.Hypot(relative, l.rampError)
-	switch {
-	case gain > rampGain:
-		l.better(rate, relative)
-		l.flat = 0
-	case gain < -math.Max(rampSlack, rampFell*err):
-		l.turn(now)
-		return
-	default:
-		if gain+err < rampGain {
-			l.flat++
-		}
-		if l.flat == rampFlat {
-			l.turn(now)
-			return
-		}
-	}
-	l.climb(now, math.Min(l.now/rampDrop, l.now-1))
-}
-
-// better makes the limit in force the best limit of the ramp.
-func (l *limiter) better(rate, relative float64) {
-	l.base, l.rampRate, l.rampError, l.level = l.now, rate, relative, l.now
-}
-
-// climb takes the next step of the ramp, to limit, or ends the ramp if limit is outside the range.
-func (l *limiter) climb(now time.Time, limit float64) {
-	if !l.step(now, limit) {
-		l.turn(now)
-	}
-}
-
-// turn ends the ramp in the current direction. If the first ramp up brought no gain, a ramp down
-// follows.
-func (l *limiter) turn(now time.Time) {
-	l.flat = 0
-	if l.level > l.base {
-		l.base, l.gained = l.level, false
-	}
-	if l.phase == rampUp && l.base == l.rampStart && !l.learned {
-		l.phase, l.lately = rampDown, [2]float64{}
-		if l.step(now, l.base/rampDrop) {
-			return
-		}
-	}
-	l.arrive(now)
-}
-
-// ramp begins a ramp at base.
-func (l *limiter) ramp(now time.Time) {
-	l.phase, l.flat, l.lately = rampFirst, 0, [2]float64{}
-	l.forget()
-	l.step(now, l.base)
-}
-
-// arrive ends the ramp at base.
-func (l *limiter) arrive(now time.Time) {
-	below := l.phase == rampDown && l.base < l.rampStart
-	l.phase, l.learned = steady, true
-	l.forget()
-	if below {
-		l.up.every = probeLate // the ramp has just come from above
-	}
-	if l.gained || l.noise.mean() > noisy {
-		l.down.every, l.gained = probeLate, false // known from the ramp, or too noisy to probe
-	}
-	l.step(now, l.base)
 }
 
 func (l *limiter) steady(now time.Time, rate float64) {

@@ -193,7 +193,7 @@ func TestLimiterStaysUpThroughLulls(t *testing.T) {
 		for seed := range uint64(seeds) {
 			l := newLimiter(0, 0)
 			l.base, l.now, l.grown, l.busy, l.rtt = limitMax, limitMax, limitMax, time.Unix(0, 0), 1.4
-			l.arrive(l.busy)
+			l.endRamp(l.busy)
 			if _, limit := simulate(s, l, 20_000, seed); limit < limitMax/2 {
 				fell++
 			}
@@ -231,7 +231,7 @@ func TestLimiterClimbsAgainAfterAPause(t *testing.T) {
 func TestLimiterStaysThroughASlowStart(t *testing.T) {
 	l := newLimiter(0, 0)
 	l.base, l.now, l.grown, l.busy = limitMax, limitMax, limitMax, time.Unix(0, 0)
-	l.arrive(l.busy)
+	l.endRamp(l.busy)
 	learned := l.limit(l.busy)
 	start := time.Unix(3600, 0)
 	for at, lowest := time.Duration(0), learned; at < 5*time.Second; {
@@ -272,7 +272,7 @@ func TestLimiterIsPoliteWhenWatchesEnd(t *testing.T) {
 	l := newLimiter(0, 0)
 	now := time.Unix(0, 0)
 	l.base, l.now, l.grown, l.busy = 500, 500, 500, now
-	l.arrive(now)
+	l.endRamp(now)
 	check := func(why string, want int) {
 		t.Helper()
 		if got := l.limit(now); got != want {

@@ -45,7 +45,7 @@ var classNames = [numClasses]string{ClassPods: "pods", ClassDelete: "delete", Cl
 // latencyBuckets range from 2 ms, an unloaded nearby server, to 33 s.
 var latencyBuckets = prometheus.ExponentialBuckets(0.002, 2, 15)
 
-func newMetrics(registry prometheus.Registerer, w *W) (*metrics, error) {
+func newMetrics(registry prometheus.Registerer, w *core) (*metrics, error) {
 	const ns, sub = "lockstep", "apiwriter"
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -93,7 +93,7 @@ func newMetrics(registry prometheus.Registerer, w *W) (*metrics, error) {
 	gauge("scopes_down", "Sets of writes, by resource, verb and namespace, that the server does not carry out at present.",
 		nil,
 		func() int { return w.breakers.openCount() })
-	gauge("parked", "Writes that wait because their set is down.", nil, func() int { return w.breakers.parked })
+	gauge("parked", "Writes that wait because their set is down.", nil, func() int { return w.breakers.waiting })
 	for class, name := range classNames {
 		m.wait[class] = wait.WithLabelValues(name)
 		gauge("queued", "Writes that wait for their turn.", prometheus.Labels{"class": name},
@@ -137,14 +137,14 @@ func (m *metrics) retried(o outcome) {
 }
 
 // Counts returns the number of requests of each kind.
-func (w *W) Counts() map[Count]int {
+func (w *core) Counts() map[Count]int {
 	w.metrics.mu.Lock()
 	defer w.metrics.mu.Unlock()
 	return maps.Clone(w.metrics.counts)
 }
 
 // Limit returns the current maximum number of requests in flight.
-func (w *W) Limit() int {
+func (w *core) Limit() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.limiter.limit(time.Now())

@@ -5,7 +5,7 @@ import "time"
 // observe updates the outage and the breakers after a request for x. started is the time when the
 // request was sent. general reports whether the result also counts for the limiter, and so for the
 // rate of all writes. The caller holds mu.
-func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (general bool) {
+func (w *core) observe(x *write, started, now time.Time, o outcome, err error) (general bool) {
 	w.breakers.probeEnded(x)
 	if w.stopped {
 		return false // requests end because the writer ends them
@@ -25,7 +25,7 @@ func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (gen
 	for _, back := range w.breakers.answered(x, now) {
 		w.log.Info("API server carries out these writes again",
 			back.attrs("away", now.Sub(back.opened).Round(time.Millisecond))...)
-		for waiting := w.breakers.unpark(back); waiting != nil; waiting = w.breakers.unpark(back) {
+		for waiting := w.breakers.dequeue(back); waiting != nil; waiting = w.breakers.dequeue(back) {
 			w.queue.push(waiting)
 		}
 	}
@@ -33,7 +33,7 @@ func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (gen
 }
 
 // unreachable records a request without a response. The caller holds mu.
-func (w *W) unreachable(now time.Time, o outcome, err error) {
+func (w *core) unreachable(now time.Time, o outcome, err error) {
 	c := &w.outage
 	switch {
 	case c.open && now.Before(c.until):
@@ -47,11 +47,11 @@ func (w *W) unreachable(now time.Time, o outcome, err error) {
 		c.trip(0, now)
 		w.log.Warn("API server does not answer; writes wait", "err", err, "waiting", w.queue.len)
 	}
-	w.after(c.until.Sub(now), &timer{due: func() {}})
+	w.after(c.until.Sub(now), func() {})
 }
 
 // reached records that the server has responded. The caller holds mu.
-func (w *W) reached(now time.Time) {
+func (w *core) reached(now time.Time) {
 	w.answered = true
 	if w.outage.answered(now) {
 		w.log.Info("API server answers again", "away", now.Sub(w.outage.opened).Round(time.Millisecond), "waiting",
@@ -62,7 +62,7 @@ func (w *W) reached(now time.Time) {
 // breakerFailed records a failure of a write's breaker. general reports whether the failure also
 // counts for the limiter. Only a timeout does, and only if no write of any breaker was answered
 // since the request was sent, or a write of the same breaker was. The caller holds mu.
-func (w *W) breakerFailed(x *write, started, now time.Time, o outcome, err error) (general bool) {
+func (w *core) breakerFailed(x *write, started, now time.Time, o outcome, err error) (general bool) {
 	if o.verdict == timedOut {
 		_, _, leaf := w.breakers.path(x)
 		general = w.lastAnswer.Before(started) || leaf != nil && leaf.lastAnswer.After(started)
@@ -83,18 +83,18 @@ func (w *W) breakerFailed(x *write, started, now time.Time, o outcome, err error
 // that breaker and none of them is a probe. scheduleProbe is called whenever a write of the breaker
 // ends or begins to wait, because the write chosen as the probe may have ended without being sent.
 // The caller holds mu.
-func (w *W) scheduleProbe(x *write) {
+func (w *core) scheduleProbe(x *write) {
 	if s := w.breakers.widestOpen(x); s != nil && s.first != nil && s.probe == nil && !s.timed {
 		s.timed = true
-		w.after(max(0, time.Until(s.until)), &timer{due: func() {
+		w.after(max(0, time.Until(s.until)), func() {
 			s.timed = false
 			w.sendProbe(s)
-		}})
+		})
 	}
 }
 
 // sendProbe queues one of the writes that wait in a breaker, as a probe. The caller holds mu.
-func (w *W) sendProbe(s *breaker) {
+func (w *core) sendProbe(s *breaker) {
 	if s.probe != nil {
 		return // scheduleProbe is called when that probe ends
 	}
@@ -102,9 +102,9 @@ func (w *W) sendProbe(s *breaker) {
 		w.scheduleProbe(s.first) // another write has probed meanwhile
 		return
 	}
-	x := w.breakers.unpark(s)
+	x := w.breakers.dequeue(s)
 	for x != nil && x.status != nil && x.status.write != x { // void
-		x = w.breakers.unpark(s)
+		x = w.breakers.dequeue(s)
 	}
 	if x != nil {
 		w.queue.pushFront(x)
@@ -112,13 +112,13 @@ func (w *W) sendProbe(s *breaker) {
 }
 
 // expireBreakers removes idle breakers periodically while any breakers exist. The caller holds mu.
-func (w *W) expireBreakers() {
-	w.after(breakerIdle, &timer{due: func() {
+func (w *core) expireBreakers() {
+	w.after(breakerIdle, func() {
 		w.breakers.expire(time.Now())
 		if w.expiring = len(w.breakers.all) > 0; w.expiring {
 			w.expireBreakers()
 		}
-	}})
+	})
 }
 
 // attrs returns log attributes that describe a breaker.

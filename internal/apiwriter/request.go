@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -50,7 +48,7 @@ func (k kind) label(v verb) string {
 }
 
 // kindOf looks up the kind of obj. The caller holds mu.
-func (w *W) kindOf(m Meta, obj Object) (kind, error) {
+func (w *core) kindOf(m Meta, obj Object) (kind, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		gvk := u.GroupVersionKind()
 		if m.Resource != "" {
@@ -74,29 +72,27 @@ func (w *W) kindOf(m Meta, obj Object) (kind, error) {
 
 // attempt sends x once. If the response does not tell which object it is about, attempt also reads
 // the object.
-func (w *W) attempt(x *write) (Object, error) {
-	ctx, cancel := context.WithTimeout(w.requests, w.cfg.RequestTimeout)
-	defer cancel()
+func (s *sender) attempt(ctx context.Context, x *write) (Object, error) {
 	switch x.verb {
 	case verbCreate:
 		if x.seen.Load() != nil {
 			return nil, errSeen
 		}
-		return w.create(ctx, x)
+		return s.create(ctx, x)
 	case verbBind:
-		return w.bind(ctx, x)
+		return s.bind(ctx, x)
 	case verbStatus:
-		return w.putStatus(ctx, x)
+		return s.putStatus(ctx, x)
 	case verbPatch:
-		return w.doPatch(ctx, x)
+		return s.doPatch(ctx, x)
 	default:
-		return nil, w.doDelete(ctx, x)
+		return nil, s.doDelete(ctx, x)
 	}
 }
 
-func (w *W) create(ctx context.Context, x *write) (Object, error) {
+func (s *sender) create(ctx context.Context, x *write) (Object, error) {
 	if x.readFirst {
-		there, err := w.read(ctx, x)
+		there, err := s.read(ctx, x)
 		switch {
 		case err == nil && ours(x.obj, there) && there.GetDeletionTimestamp() == nil:
 			return there, nil
@@ -107,12 +103,12 @@ func (w *W) create(ctx context.Context, x *write) (Object, error) {
 	}
 	if x.body == nil {
 		var err error
-		if x.body, err = w.encode(x); err != nil {
+		if x.body, err = s.encode(x); err != nil {
 			return nil, err
 		}
 	}
 	r := request{verb: "create", method: http.MethodPost, contentType: x.contentType(), accept: x.accept(), body: x.body}
-	obj, err := w.sendAsWanted(ctx, x, r)
+	obj, err := s.sendAsWanted(ctx, x, r)
 	if err == nil {
 		return obj, nil
 	}
@@ -123,7 +119,7 @@ func (w *W) create(ctx context.Context, x *write) (Object, error) {
 	// Admission runs before the name is checked: after a lost answer, a quota may be used up by
 	// this very object.
 	if apierrors.IsAlreadyExists(err) || x.applied && classify(err, false).verdict == refused {
-		there, readErr := w.read(ctx, x)
+		there, readErr := s.read(ctx, x)
 		switch {
 		case apierrors.IsNotFound(readErr) && apierrors.IsAlreadyExists(err):
 			return nil, tryAgain(x, err) // deleted since
@@ -150,13 +146,13 @@ func ours(want, there Object) bool {
 		there.GetAnnotations()[CreatorAnnotation] == creator
 }
 
-func (w *W) encode(x *write) ([]byte, error) {
+func (s *sender) encode(x *write) ([]byte, error) {
 	if u, ok := x.obj.(*unstructured.Unstructured); ok {
 		return u.MarshalJSON()
 	}
 	media := x.contentType()
-	info, _ := runtime.SerializerInfoForMediaType(w.codecs.SupportedMediaTypes(), media)
-	codec := w.codecs.EncoderForVersion(info.Serializer, x.kind.GroupVersion())
+	info, _ := runtime.SerializerInfoForMediaType(s.codecs.SupportedMediaTypes(), media)
+	codec := s.codecs.EncoderForVersion(info.Serializer, x.kind.GroupVersion())
 	body, err := runtime.Encode(codec, x.obj)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
@@ -164,7 +160,7 @@ func (w *W) encode(x *write) ([]byte, error) {
 	return body, nil
 }
 
-func (w *W) bind(ctx context.Context, x *write) (Object, error) {
+func (s *sender) bind(ctx context.Context, x *write) (Object, error) {
 	if x.body == nil {
 		binding := &corev1.Binding{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
@@ -173,20 +169,20 @@ func (w *W) bind(ctx context.Context, x *write) (Object, error) {
 				Annotations: x.binding.Annotations},
 			Target: corev1.ObjectReference{Kind: "Node", Name: x.binding.Node},
 		}
-		info, _ := runtime.SerializerInfoForMediaType(w.codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+		info, _ := runtime.SerializerInfoForMediaType(s.codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 		var err error
 		if x.body, err = runtime.Encode(info.Serializer, binding); err != nil {
 			return nil, fmt.Errorf("binding of %s %w: %w", x.name, errLocal, err)
 		}
 	}
-	_, err := w.send(ctx, x, request{
+	_, err := s.send(ctx, x, request{
 		verb: "create", method: http.MethodPost, named: true, sub: "binding",
 		contentType: runtime.ContentTypeProtobuf, accept: acceptProtobuf, body: x.body,
 	})
 	if !apierrors.IsConflict(err) {
 		return nil, err
 	}
-	there, readErr := w.read(ctx, x)
+	there, readErr := s.read(ctx, x)
 	if readErr != nil {
 		return nil, readErr
 	}
@@ -208,19 +204,19 @@ func (w *W) bind(ctx context.Context, x *write) (Object, error) {
 // patch (measured with a job of two tasks with 20 variables each). For built-in types, whose status
 // PUT also changes labels, and for a status without a resource version, it sends a patch with UID
 // and resource version as preconditions.
-func (w *W) putStatus(ctx context.Context, x *write) (Object, error) {
+func (s *sender) putStatus(ctx context.Context, x *write) (Object, error) {
 	status, err := statusOf(x.obj)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
-	obj, err := w.sendStatus(ctx, x, status)
+	obj, err := s.sendStatus(ctx, x, status)
 	if apierrors.IsConflict(err) && x.unanswered != nil {
-		obj, err = w.afterLostAnswer(ctx, x, status, err)
+		obj, err = s.afterLostAnswer(ctx, x, status, err)
 	}
 	if err != nil && classify(err, false).applied {
 		x.rememberUnanswered(status)
 	}
-	return obj, w.checkConflict(ctx, x, x.version, err)
+	return obj, s.checkConflict(ctx, x, err)
 }
 
 // unansweredMax bounds how many statuses without an answer are remembered.
@@ -244,11 +240,11 @@ func (x *write) rememberUnanswered(status json.RawMessage) {
 // object still has that version, checkConflict returns an error that is retried: a caller that gets
 // a Conflict waits until its watch shows another version, which would never come. Other errors are
 // returned unchanged.
-func (w *W) checkConflict(ctx context.Context, x *write, version string, err error) error {
-	if version == "" || !apierrors.IsConflict(err) {
+func (s *sender) checkConflict(ctx context.Context, x *write, err error) error {
+	if x.version == "" || !apierrors.IsConflict(err) {
 		return err
 	}
-	a, _, readErr := w.exchange(ctx, x, request{method: http.MethodGet, named: true, accept: acceptMeta})
+	a, _, readErr := s.exchange(ctx, x, request{method: http.MethodGet, named: true, accept: acceptMeta})
 	var there metav1.ObjectMeta
 	if readErr == nil {
 		readErr = identify(a.body, &there)
@@ -258,7 +254,7 @@ func (w *W) checkConflict(ctx context.Context, x *write, version string, err err
 		return err
 	case readErr != nil:
 		return readErr
-	case there.UID == x.uid && there.ResourceVersion == version:
+	case there.UID == x.uid && there.ResourceVersion == x.version:
 		return tryAgain(x, err)
 	}
 	return err
@@ -266,8 +262,8 @@ func (w *W) checkConflict(ctx context.Context, x *write, version string, err err
 
 // afterLostAnswer finds out whether a status write conflicts with an earlier attempt of itself
 // whose answer was lost.
-func (w *W) afterLostAnswer(ctx context.Context, x *write, status json.RawMessage, conflict error) (Object, error) {
-	there, err := w.read(ctx, x)
+func (s *sender) afterLostAnswer(ctx context.Context, x *write, status json.RawMessage, conflict error) (Object, error) {
+	there, err := s.read(ctx, x)
 	if err != nil {
 		return nil, err
 	}
@@ -279,12 +275,12 @@ func (w *W) afterLostAnswer(ctx context.Context, x *write, status json.RawMessag
 		return there, nil
 	case slices.Contains(x.unanswered, sha256.Sum256(now)): // the entry has a newer status since then
 		x.version = there.GetResourceVersion()
-		return w.sendStatus(ctx, x, status)
+		return s.sendStatus(ctx, x, status)
 	}
 	return nil, conflict
 }
 
-func (w *W) sendStatus(ctx context.Context, x *write, status json.RawMessage) (Object, error) {
+func (s *sender) sendStatus(ctx context.Context, x *write, status json.RawMessage) (Object, error) {
 	r := request{named: true, sub: "status", accept: x.accept()}
 	var err error
 	if x.version != "" && kubeclient.ContentType(x.kind.GroupVersion()) == runtime.ContentTypeJSON {
@@ -308,17 +304,14 @@ func (w *W) sendStatus(ctx context.Context, x *write, status json.RawMessage) (O
 	if err != nil {
 		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
-	send := w.sendObject
+	send := s.sendObject
 	if x.metadataOnly {
-		send = w.sendForMetadata
+		send = s.sendForMetadata
 	}
 	obj, err := send(ctx, x, r)
-	switch {
-	case x.version == "":
-		err = w.uidConflict(ctx, x, err)
-	// The failed test of the UID is reported as Invalid.
-	case apierrors.IsInvalid(err) && r.method == http.MethodPatch:
-		err = w.uidConflict(ctx, x, err)
+	// A failed test of the UID is reported as Invalid.
+	if x.version == "" || apierrors.IsInvalid(err) && r.method == http.MethodPatch {
+		err = s.uidConflict(ctx, x, err)
 	}
 	return obj, err
 }
@@ -332,82 +325,22 @@ func statusOf(obj Object) (json.RawMessage, error) {
 	return json.Marshal(field.Interface())
 }
 
-// PatchOp is an operation of a JSON patch.
-type PatchOp struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
-func onlyWithUID(uid types.UID, ops []PatchOp) []PatchOp {
-	if uid == "" {
-		return ops
-	}
-	return append([]PatchOp{{"test", "/metadata/uid", uid}}, ops...)
-}
-
-func (w *W) doPatch(ctx context.Context, x *write) (Object, error) {
-	if x.version != "" {
-		return w.patchVersion(ctx, x)
-	}
+func (s *sender) doPatch(ctx context.Context, x *write) (Object, error) {
 	if x.body == nil {
-		body, err := patchWithUID(x.patch, x.uid)
-		if err != nil {
-			return nil, fmt.Errorf("patch of %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
-		}
-		x.body = body
-	}
-	r := request{verb: "patch", method: http.MethodPatch, named: true, contentType: string(x.patch.kind),
-		accept: x.accept(), body: x.body}
-	obj, err := w.sendAsWanted(ctx, x, r)
-	return obj, w.uidConflict(ctx, x, err)
-}
-
-func (w *W) patchVersion(ctx context.Context, x *write) (Object, error) {
-	if x.body == nil {
-		body, err := x.patch.onVersion(x.uid, x.version)
+		body, err := x.patch.on(x.uid, x.version)
 		if err != nil {
 			return nil, fmt.Errorf("patch of %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 		}
 		x.body, x.patch.data = body, nil
 	}
-	obj, err := w.sendForMetadata(ctx, x, request{
-		verb: "patch", method: http.MethodPatch, named: true, sub: x.sub, contentType: string(x.patch.kind), body: x.body,
-	})
-	return obj, w.checkConflict(ctx, x, x.version, err)
-}
-
-// onVersion returns the patch with UID and resource version as preconditions: the server refuses a
-// patch that sets either to another value than the object has, as a conflict.
-func (p patch) onVersion(uid types.UID, version string) ([]byte, error) {
-	data := bytes.TrimSpace(p.data)
-	if p.kind == types.MergePatchType {
-		return mergeMetadata(data, map[string]any{"uid": uid, "resourceVersion": version})
+	r := request{verb: "patch", method: http.MethodPatch, named: true, sub: x.sub, contentType: string(x.patch.kind),
+		accept: x.accept(), body: x.body}
+	if x.version != "" {
+		obj, err := s.sendForMetadata(ctx, x, r)
+		return obj, s.checkConflict(ctx, x, err)
 	}
-	ops, found := bytes.CutPrefix(data, []byte("["))
-	if !found {
-		return nil, errors.New("it is no list")
-	}
-	body, err := json.Marshal([]PatchOp{{"add", "/metadata/uid", uid}, {"add", "/metadata/resourceVersion", version}})
-	if err != nil || bytes.HasPrefix(bytes.TrimSpace(ops), []byte("]")) {
-		return body, err
-	}
-	return append(append(body[:len(body)-1], ','), ops...), nil
-}
-
-// mergeMetadata adds fields to the metadata of a merge patch.
-func mergeMetadata(data []byte, add map[string]any) ([]byte, error) {
-	var doc map[string]any
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return nil, err
-	}
-	m, _ := doc["metadata"].(map[string]any)
-	if m == nil {
-		m = map[string]any{}
-		doc["metadata"] = m
-	}
-	maps.Copy(m, add)
-	return json.Marshal(doc)
+	obj, err := s.sendAsWanted(ctx, x, r)
+	return obj, s.uidConflict(ctx, x, err)
 }
 
 // identify finds UID and resource version in a JSON object. It decodes nothing else, because most
@@ -429,35 +362,15 @@ func identify(data []byte, m *metav1.ObjectMeta) error {
 	return nil
 }
 
-// patchWithUID adds the precondition that the object has uid.
-func patchWithUID(p patch, uid types.UID) ([]byte, error) {
-	if uid == "" {
-		return p.data, nil
-	}
-	if p.kind == types.JSONPatchType {
-		test, err := json.Marshal(onlyWithUID(uid, nil))
-		if err != nil {
-			return nil, err
-		}
-		ops := bytes.TrimPrefix(bytes.TrimSpace(p.data), []byte("["))
-		sep := ","
-		if bytes.Equal(bytes.TrimSpace(ops), []byte("]")) {
-			sep = ""
-		}
-		return append(append(bytes.TrimSuffix(test, []byte("]")), sep...), ops...), nil
-	}
-	return mergeMetadata(p.data, map[string]any{"uid": uid})
-}
-
 // uidConflict turns the refusal of a patch into a Conflict if the object has another UID. The
 // server reports such a refusal as Invalid, which it also does for a patch that does not fit for
 // other reasons. If the object has x.uid and the error is a Conflict, uidConflict returns an error
 // that is retried.
-func (w *W) uidConflict(ctx context.Context, x *write, err error) error {
+func (s *sender) uidConflict(ctx context.Context, x *write, err error) error {
 	if x.uid == "" || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 		return err
 	}
-	there, readErr := w.read(ctx, x)
+	there, readErr := s.read(ctx, x)
 	if readErr != nil {
 		return readErr
 	}
@@ -472,7 +385,7 @@ func (w *W) uidConflict(ctx context.Context, x *write, err error) error {
 	return err
 }
 
-func (w *W) doDelete(ctx context.Context, x *write) error {
+func (s *sender) doDelete(ctx context.Context, x *write) error {
 	opts := &metav1.DeleteOptions{
 		TypeMeta:           metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
 		GracePeriodSeconds: x.GracePeriodSeconds,
@@ -491,7 +404,7 @@ func (w *W) doDelete(ctx context.Context, x *write) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errLocal, err)
 	}
-	_, err = w.send(ctx, x, request{
+	_, err = s.send(ctx, x, request{
 		verb: "delete", method: http.MethodDelete, named: true, contentType: runtime.ContentTypeJSON, accept: acceptMeta,
 		body: body,
 	})
@@ -499,7 +412,7 @@ func (w *W) doDelete(ctx context.Context, x *write) error {
 		return nil
 	}
 	if apierrors.IsConflict(err) && (x.uid != "" || x.Version != "") {
-		there, readErr := w.read(ctx, x)
+		there, readErr := s.read(ctx, x)
 		switch {
 		case apierrors.IsNotFound(readErr):
 			return nil

@@ -10,7 +10,7 @@ import (
 // Seen tells the writer about a pod that is new to the caller's watch. If a create of the pod is in
 // progress, the pod is its outcome, whatever happens to the response: if the pod has ended and was
 // deleted meanwhile, a further attempt would create it again and run its containers twice.
-func (w *W) Seen(pod *corev1.Pod) {
+func (w *core) Seen(pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if x := w.creating[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]; x != nil && ours(x.obj, pod) {
@@ -22,7 +22,7 @@ func (w *W) Seen(pod *corev1.Pod) {
 var errSeen = errors.New("not sent, because what it creates is there")
 
 // created tracks the creates of pods from the call to the end. The caller holds mu.
-func (w *W) created(x *write, ended bool) {
+func (w *core) created(x *write, ended bool) {
 	switch {
 	case x.verb != verbCreate || x.kind != podKind:
 	case !ended:

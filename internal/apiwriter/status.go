@@ -1,6 +1,7 @@
 package apiwriter
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -54,34 +55,22 @@ const (
 func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopped {
-		w.reject(done, ErrStopped)
-		return
-	}
-	k, err := w.kindOf(m, obj)
-	if err != nil {
+	term, err := w.term(m.Owner)
+	k, kindErr := w.kindOf(m, obj)
+	key := statusKey{k, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
+	e := w.statuses[key]
+	if err = cmp.Or(err, kindErr, w.accepts()); err != nil && (e == nil || !errors.Is(err, ErrQueueFull)) {
 		w.reject(done, err)
 		return
 	}
-	u, ok := m.begin()
-	if !ok {
-		w.reject(done, ErrFenced)
-		return
-	}
-	key := statusKey{k, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
-	e := w.statuses[key]
 	if e == nil {
-		if w.queue.len+w.breakers.parked >= w.cfg.MaxQueued {
-			w.reject(done, ErrQueueFull)
-			return
-		}
 		e = &statusEntry{key: key}
 		w.statuses[key] = e
 	}
 	if e.latest != nil {
 		w.metrics.coalesced.Inc()
 	}
-	e.meta, e.boundTerm = m, u
+	e.meta, e.boundTerm = m, term
 	e.latest = obj
 	e.urgent = e.urgent || urgent
 	e.calls = append(e.calls, statusCall{w.opened(), done})
@@ -100,7 +89,7 @@ const versionKept = 15 * time.Second
 
 // scheduleStatus queues the entry's latest status, now or when StatusInterval has passed. The
 // caller holds mu.
-func (w *W) scheduleStatus(e *statusEntry) {
+func (w *core) scheduleStatus(e *statusEntry) {
 	wait := time.Until(e.ended.Add(w.cfg.StatusInterval))
 	if e.urgent || e.ended.IsZero() || wait <= 0 {
 		w.queueStatus(e)
@@ -110,14 +99,14 @@ func (w *W) scheduleStatus(e *statusEntry) {
 		return // its timer is set
 	}
 	e.state = statusDelayed
-	w.after(wait, &timer{due: func() {
+	w.after(wait, func() {
 		if e.state == statusDelayed {
 			w.queueStatus(e)
 		}
-	}})
+	})
 }
 
-func (w *W) queueStatus(e *statusEntry) {
+func (w *core) queueStatus(e *statusEntry) {
 	e.state = statusQueued
 	class := ClassStatus
 	if e.urgent {
@@ -148,7 +137,7 @@ func (e *statusEntry) begin(x *write) {
 }
 
 // statusEnded ends the write of a status. The caller holds mu.
-func (w *W) statusEnded(x *write, obj Object, err error) []func() {
+func (w *core) statusEnded(x *write, obj Object, err error) []func() {
 	e := x.status
 	sent := e.sent
 	e.sent = nil
@@ -164,11 +153,11 @@ func (w *W) statusEnded(x *write, obj Object, err error) []func() {
 		w.scheduleStatus(e)
 	} else {
 		kept := max(w.cfg.StatusInterval, versionKept)
-		w.after(kept, &timer{due: func() {
+		w.after(kept, func() {
 			if e.state == statusResting && !time.Now().Before(e.ended.Add(kept)) {
 				delete(w.statuses, e.key)
 			}
-		}})
+		})
 	}
 	return w.endStatus(sent, obj, err)
 }
@@ -180,7 +169,7 @@ func (e *statusEntry) take() []statusCall {
 	return calls
 }
 
-func (w *W) endStatus(calls []statusCall, obj Object, err error) []func() {
+func (w *core) endStatus(calls []statusCall, obj Object, err error) []func() {
 	var ends []func()
 	for _, c := range calls {
 		ends = append(ends, w.end(c.seq, c.done, obj, err))

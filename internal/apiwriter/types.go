@@ -60,8 +60,6 @@ type Meta struct {
 	// As is the user to impersonate; nil writes with the writer's own rights. The writer must be
 	// allowed to impersonate.
 	As *Identity
-
-	fence Fence // set by the Writer that Fenced returns
 }
 
 // Identity is a user of the API server.

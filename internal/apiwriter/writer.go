@@ -2,13 +2,12 @@ package apiwriter
 
 import (
 	"bytes"
-	"container/heap"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,12 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-
-	"lockstep.dev/lockstep/internal/http2client"
-	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // Config says where and how a writer writes. Only REST and Scheme are required.
@@ -72,41 +67,31 @@ func (c *Config) complete() error {
 	if c.Fixed < 0 {
 		return fmt.Errorf("apiwriter: Fixed is %d; it must not be negative", c.Fixed)
 	}
-	def(&c.Component, "lockstep")
-	def(&c.MaxInFlight, limitMax)
-	def(&c.Connections, 16)
-	def(&c.StatusInterval, time.Second)
-	def(&c.RequestTimeout, 30*time.Second)
-	def(&c.StopTimeout, 5*time.Second)
-	def(&c.MaxQueued, 1_000_000)
-	def(&c.MaxEvents, 1000)
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Component = cmp.Or(c.Component, "lockstep")
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, limitMax)
+	c.Connections = cmp.Or(c.Connections, 16)
+	c.StatusInterval = cmp.Or(c.StatusInterval, time.Second)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 5*time.Second)
+	c.MaxQueued = cmp.Or(c.MaxQueued, 1_000_000)
+	c.MaxEvents = cmp.Or(c.MaxEvents, 1000)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return nil
 }
 
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+// W is a Writer for a cluster. It accepts writes as soon as it exists, and sends them while Run
+// runs. Several Ws may share one core: see Fenced.
+type W struct {
+	*core
+	fence Fence // of the writes made through this W; nil if they may always be sent
 }
 
-// W is the Writer of a cluster. It accepts writes as soon as it exists, and sends them while Run
-// runs.
-type W struct {
+// core is the state that all Ws of a cluster share.
+type core struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
-	base    *url.URL
-	calls   *http2client.Client     // nil: conns carry all requests
-	conns   []kubeclient.Connection // for requests that calls does not carry
-	codecs  serializer.CodecFactory
-	noHTTP2 atomic.Bool // the server or proxy does not suit calls
-	// decoders maps schema.GroupVersion to a decoder function.
-	decoders sync.Map
-	dirty    chan struct{} // tells Run that the earliest timer has changed
+	sender  *sender
 
 	mu       sync.Mutex
 	running  bool
@@ -120,16 +105,19 @@ type W struct {
 	open     int    // calls whose done has not been called
 	seq      uint64 // sequence number of the last call
 	flushes  []*flush
-	timers   timers
-	statuses map[statusKey]*statusEntry
-	creating map[types.NamespacedName]*write // pods whose create has not ended
-	events   eventLog
-	kinds    map[schema.GroupVersionKind]kind
-	nextConn int      // round robin among connections
-	answered bool     // the server has answered a request
-	outage   circuit  // open while the server refuses or breaks connections
-	breakers breakers // circuit breakers of writes that fail with server errors
-	expiring bool     // a timer for expireBreakers is set
+	// rejected has the calls of done for writes that were not queued; rejecting means that
+	// endRejected runs.
+	rejected  []func()
+	rejecting bool
+	retries   map[*write]struct{} // writes that wait for their backoff
+	statuses  map[statusKey]*statusEntry
+	creating  map[types.NamespacedName]*write // pods whose create has not ended
+	events    eventLog
+	kinds     map[schema.GroupVersionKind]kind
+	answered  bool     // the server has answered a request
+	outage    circuit  // open while the server refuses or breaks connections
+	breakers  breakers // circuit breakers of writes that fail with server errors
+	expiring  bool     // a timer for expireBreakers is set
 	// lastAnswer is when a write was last carried out or refused.
 	lastAnswer  time.Time
 	workers     sync.WaitGroup
@@ -146,35 +134,25 @@ func New(cfg Config) (*W, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	conns, err := kubeclient.CheckedConnections(cfg.REST, cfg.Connections)
+	sender, err := newSender(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	base, err := kubeclient.Base(cfg.REST)
-	if err != nil {
-		return nil, err
-	}
-	calls, err := kubeclient.Calls(cfg.REST, cfg.Connections)
-	if err != nil {
-		return nil, err
-	}
-	w := &W{
+	c := &core{
 		cfg:        cfg,
-		base:       base,
-		calls:      calls,
 		log:        cfg.Logger,
-		conns:      conns,
-		codecs:     serializer.NewCodecFactory(cfg.Scheme),
-		dirty:      make(chan struct{}, 1),
+		sender:     sender,
 		idleWorker: make(chan *write),
 		stopping:   make(chan struct{}),
 		limiter:    newLimiter(cfg.Fixed, cfg.MaxInFlight),
+		retries:    make(map[*write]struct{}),
 		statuses:   make(map[statusKey]*statusEntry),
 		creating:   make(map[types.NamespacedName]*write),
 		kinds:      make(map[schema.GroupVersionKind]kind),
 	}
-	w.metrics, err = newMetrics(cfg.Registry, w)
-	return w, err
+	c.metrics, err = newMetrics(cfg.Registry, c)
+	sender.metrics = c.metrics
+	return &W{core: c}, err
 }
 
 // verb is the kind of a write.
@@ -225,11 +203,6 @@ type write struct {
 	done       func(Object, error)
 }
 
-type patch struct {
-	kind types.PatchType
-	data []byte
-}
-
 // Create implements Writer.
 func (w *W) Create(m Meta, obj Object, done func(Object, error)) {
 	w.submit(m, obj, done, func(x *write) {
@@ -244,13 +217,13 @@ func (w *W) Create(m Meta, obj Object, done func(Object, error)) {
 func (w *W) Bind(m Meta, b Binding, done func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	u, ok := m.begin()
-	if !ok {
-		w.reject(ignoreObject(done), ErrFenced)
+	term, err := w.term(m.Owner)
+	if err != nil {
+		w.reject(ignoreObject(done), err)
 		return
 	}
 	w.add(&write{
-		boundTerm: u, verb: verbBind, class: ClassPods, owner: m.Owner, reason: m.Reason,
+		boundTerm: term, verb: verbBind, class: ClassPods, owner: m.Owner, reason: m.Reason,
 		kind: podKind, name: b.Pod, uid: b.UID, binding: &b, done: ignoreObject(done),
 	})
 }
@@ -302,27 +275,21 @@ func (w *W) submit(m Meta, obj Object, done func(Object, error), fill func(*writ
 		name: types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()},
 	}
 	fill(x)
-	var ok bool
-	if x.boundTerm, ok = m.begin(); !ok {
-		w.reject(done, ErrFenced)
-		return
-	}
 	var err error
-	if x.kind, err = w.kindOf(m, obj); err != nil {
+	if x.boundTerm, err = w.term(m.Owner); err == nil {
+		x.kind, err = w.kindOf(m, obj)
+	}
+	if err != nil {
 		w.reject(done, err)
 		return
 	}
 	w.add(x)
 }
 
-// add numbers a write and queues it, or ends it if the queue is full.
-func (w *W) add(x *write) {
-	switch {
-	case w.stopped:
-		w.reject(x.done, ErrStopped)
-		return
-	case w.queue.len+w.breakers.parked >= w.cfg.MaxQueued:
-		w.reject(x.done, ErrQueueFull)
+// add numbers a write and queues it, or ends it if no write can be queued.
+func (w *core) add(x *write) {
+	if err := w.accepts(); err != nil {
+		w.reject(x.done, err)
 		return
 	}
 	x.seq = w.opened()
@@ -330,24 +297,55 @@ func (w *W) add(x *write) {
 	w.enqueue(x)
 }
 
-func (w *W) enqueue(x *write) {
+// accepts returns why no further write can be queued, or nil. The caller holds mu.
+func (w *core) accepts() error {
+	switch {
+	case w.stopped:
+		return ErrStopped
+	case w.queue.len+w.breakers.waiting >= w.cfg.MaxQueued:
+		return ErrQueueFull
+	}
+	return nil
+}
+
+func (w *core) enqueue(x *write) {
 	x.queued = time.Now()
 	w.queue.push(x)
 	w.dispatch()
 }
 
-// reject ends a call that was not queued. It calls done from another goroutine, because the caller
-// may hold locks that done takes.
-func (w *W) reject(done func(Object, error), err error) {
+// reject ends a call that was not queued. It calls done from another goroutine, one for all
+// rejected calls, because the caller may hold locks that done takes. The caller holds mu.
+func (w *core) reject(done func(Object, error), err error) {
 	if done == nil {
 		return
 	}
-	go done(nil, err)
+	w.rejected = append(w.rejected, func() { done(nil, err) })
+	if !w.rejecting {
+		w.rejecting = true
+		go w.endRejected()
+	}
+}
+
+// endRejected ends rejected calls until there are none.
+func (w *core) endRejected() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.rejected) > 0 {
+		ends := w.rejected
+		w.rejected = nil
+		w.mu.Unlock()
+		for _, end := range ends {
+			end()
+		}
+		w.mu.Lock()
+	}
+	w.rejecting = false
 }
 
 // Run sends writes until ctx is done. It then lets requests in flight continue for
 // Config.StopTimeout, ends everything else with ErrStopped, and returns nil. A writer runs once.
-func (w *W) Run(ctx context.Context) error {
+func (w *core) Run(ctx context.Context) error {
 	requests, endRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer endRequests()
 	w.mu.Lock()
@@ -359,18 +357,7 @@ func (w *W) Run(ctx context.Context) error {
 	w.requests = requests
 	w.dispatch()
 	w.mu.Unlock()
-
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-w.dirty:
-			timer.Reset(w.fire())
-		case <-timer.C:
-			timer.Reset(w.fire())
-		}
-	}
+	<-ctx.Done()
 	w.stop()
 	late := time.AfterFunc(w.cfg.StopTimeout, endRequests)
 	defer late.Stop()
@@ -378,24 +365,20 @@ func (w *W) Run(ctx context.Context) error {
 	return nil
 }
 
-// fire runs the timers that are due and returns the time until the next.
-func (w *W) fire() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := time.Now()
-	for len(w.timers) > 0 && !w.timers[0].at.After(now) {
-		heap.Pop(&w.timers).(*timer).due()
-	}
-	w.dispatch()
-	wait := time.Hour
-	if len(w.timers) > 0 {
-		wait = time.Until(w.timers[0].at)
-	}
-	return max(wait, 0)
+// after calls do with the lock held when d has passed, unless the writer has stopped by then.
+func (w *core) after(d time.Duration, do func()) {
+	time.AfterFunc(d, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.stopped {
+			do()
+			w.dispatch()
+		}
+	})
 }
 
 // stop ends every write that is not in flight.
-func (w *W) stop() {
+func (w *core) stop() {
 	w.mu.Lock()
 	w.stopped = true
 	close(w.stopping)
@@ -403,14 +386,11 @@ func (w *W) stop() {
 	for x := w.pop(ClassEvent); x != nil; x = w.pop(ClassEvent) {
 		ends = append(ends, w.ended(x, nil, ErrStopped)...)
 	}
-	for _, t := range w.timers {
-		if t.stopped != nil {
-			ends = append(ends, t.stopped()...)
-		}
+	for x := range w.retries {
+		ends = append(ends, w.ended(x, nil, ErrStopped)...)
 	}
-	w.timers = nil
 	for _, s := range w.breakers.all {
-		for x := w.breakers.unpark(s); x != nil; x = w.breakers.unpark(s) {
+		for x := w.breakers.dequeue(s); x != nil; x = w.breakers.dequeue(s) {
 			if x.status == nil || x.status.write == x {
 				ends = append(ends, w.ended(x, nil, ErrStopped)...)
 			}
@@ -427,235 +407,14 @@ func (w *W) stop() {
 
 // WatchEnded tells the writer that the server has ended a watch early, which it does when it is
 // busy.
-func (w *W) WatchEnded() {
+func (w *core) WatchEnded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.limiter.watchEnded(time.Now())
 }
 
-// dispatch starts as many requests as the limit allows. The caller holds mu.
-func (w *W) dispatch() {
-	for {
-		x := w.nextWrite()
-		if x == nil {
-			return
-		}
-		w.inFlight++
-		select {
-		case w.idleWorker <- x:
-		default:
-			w.workers.Go(func() { w.work(x) })
-		}
-	}
-}
-
-// idleWorkersMax is the maximum number of idle workers kept: a new goroutine must first grow its
-// stack.
-const idleWorkersMax = 16
-
-// await returns the next write for an idle worker, or nil if there are enough idle workers or the
-// writer stops.
-func (w *W) await() *write {
-	w.mu.Lock()
-	if w.stopped || w.idleWorkers >= idleWorkersMax {
-		w.mu.Unlock()
-		return nil
-	}
-	w.idleWorkers++
-	w.mu.Unlock()
-	var x *write
-	select {
-	case x = <-w.idleWorker:
-	case <-w.stopping:
-	}
-	w.mu.Lock()
-	w.idleWorkers--
-	w.mu.Unlock()
-	return x
-}
-
-// nextWrite returns the write whose turn it is, or nil if none waits or no more may be in flight.
-// The caller holds mu.
-func (w *W) nextWrite() *write {
-	w.limiter.waits(w.queue.len - w.queue.classes[ClassStatus].len - w.queue.classes[ClassEvent].len)
-	if !w.running || w.stopped || w.queue.len == 0 {
-		return nil
-	}
-	now := time.Now()
-	limit := w.limiter.limit(now)
-	if !w.answered {
-		// Go's HTTP/2 opens a connection per request if none is open: the first request opens one
-		// for all
-		limit = 1
-	}
-	if w.outage.open {
-		if now.Before(w.outage.until) {
-			return nil
-		}
-		limit = 1 // probe whether the server is back
-	}
-	if w.inFlight >= limit {
-		return nil
-	}
-	x := w.pop(w.throttle.last(now, limit))
-	for x != nil && !w.breakers.admit(x, now) {
-		w.scheduleProbe(x)
-		x = w.pop(w.throttle.last(now, limit))
-	}
-	if x == nil {
-		w.dispatchLater()
-		return nil
-	}
-	w.throttle.started(x, now)
-	w.metrics.waited(x.class, now.Sub(x.queued))
-	if x.status != nil {
-		x.status.begin(x)
-	}
-	return x
-}
-
-// pop removes and returns the next write of the classes up to last. The caller holds mu.
-func (w *W) pop(last Class) *write {
-	for {
-		x := w.queue.pop(last)
-		if x == nil || x.status == nil || x.status.write == x {
-			return x
-		}
-		w.scheduleProbe(x) // a void status may have been the probe of its breaker
-	}
-}
-
-// dispatchLater sets a timer so that writes that give way to pods are considered again. The caller
-// holds mu.
-func (w *W) dispatchLater() {
-	if w.throttle.timer {
-		return
-	}
-	w.throttle.timer = true
-	w.after(throttleTime, &timer{due: func() { w.throttle.timer = false }})
-}
-
-// throttleTime is the time after the start of a pod's write in which further pods are expected.
-const throttleTime = 500 * time.Millisecond
-
-// lowMax is the maximum number of low-priority writes in flight. If all writes that waited for the
-// pods, such as the statuses of hundreds of jobs, were sent at once, they would delay the next pods
-// by a second.
-const lowMax = 128
-
-// lowPriorityThrottle makes low-priority writes give way to pods. The order of the queue is not
-// enough: a fast manager has no queue, and each other request beside the creates of pods makes a
-// busy server slower for them. So while pods are being written, only a few statuses and events are
-// in flight, and the others coalesce until there is room.
-type lowPriorityThrottle struct {
-	pods  time.Time // when the last write of a pod began
-	low   int       // low-priority writes in flight
-	timer bool      // the timer of dispatchLater is set
-}
-
-// last returns the last class that may be written now.
-func (y *lowPriorityThrottle) last(now time.Time, limit int) Class {
-	if y.low >= lowMax || y.low >= max(1, limit/32) && now.Sub(y.pods) < throttleTime {
-		return ClassStart
-	}
-	return ClassEvent
-}
-
-func (y *lowPriorityThrottle) started(x *write, now time.Time) {
-	if x.class == ClassPods {
-		y.pods = now
-	}
-	if x.class > ClassStart {
-		y.low++
-	}
-}
-
-func (y *lowPriorityThrottle) ended(x *write) {
-	if x.class > ClassStart {
-		y.low--
-	}
-}
-
-// work carries out x and then the next writes, until the limit is reached or there are enough idle
-// workers.
-func (w *W) work(x *write) {
-	for x != nil {
-		started := time.Now()
-		obj, err := w.attempt(x)
-		ended := time.Now()
-
-		w.mu.Lock()
-		w.inFlight--
-		w.throttle.ended(x)
-		o := classify(err, w.outage.recovering(ended) || w.breakers.recovering(x, ended) || x.deniedForNow(err, ended))
-		if o.verdict == termLapsed || errors.Is(err, ErrFenced) || errors.Is(err, errSeen) {
-			w.breakers.probeEnded(x) // the result says nothing about the server
-		} else {
-			if w.observe(x, started, ended, o, err) {
-				w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
-			}
-			if x.class < ClassStart && !x.failing {
-				w.latency.ended(ended, ended.Sub(x.queued))
-			}
-		}
-		ends := w.settle(x, obj, err, o)
-		w.scheduleProbe(x)
-		if x = w.nextWrite(); x != nil {
-			w.inFlight++
-			w.dispatch() // the limit may have grown
-		}
-		w.mu.Unlock()
-		for _, end := range ends {
-			end()
-		}
-		if x == nil {
-			x = w.await()
-		}
-	}
-}
-
-// settle ends x, or schedules another attempt. It returns functions to call without the lock.
-func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
-	x.applied = x.applied || o.applied
-	if seen := x.seen.Load(); err != nil && seen != nil {
-		return w.ended(x, seen, nil)
-	}
-	if o.verdict == succeeded || o.verdict == refused {
-		return w.ended(x, obj, err)
-	}
-	if w.stopped {
-		return w.ended(x, nil, ErrStopped)
-	}
-	w.metrics.retried(o)
-	if o.verdict == termLapsed {
-		w.retry(x, termRetry)
-		return nil
-	}
-	if w.outage.open {
-		// All writes wait for the server; none needs a backoff of its own.
-		w.queue.pushFront(x)
-		return nil
-	}
-	if gate := w.breakers.widestOpen(x); gate != nil {
-		w.breakers.park(gate, x)
-		return nil
-	}
-	wait := backoff(x.attempts, o.after)
-	x.attempts++
-	w.retry(x, wait)
-	return nil
-}
-
-// retry queues x again after wait. The caller holds mu.
-func (w *W) retry(x *write, wait time.Duration) {
-	w.after(wait, &timer{
-		due:     func() { w.queue.pushFront(x) },
-		stopped: func() []func() { return w.ended(x, nil, ErrStopped) },
-	})
-}
-
 // ended records the end of x and returns functions to call without the lock.
-func (w *W) ended(x *write, obj Object, err error) []func() {
+func (w *core) ended(x *write, obj Object, err error) []func() {
 	if x.status != nil {
 		return w.statusEnded(x, obj, err)
 	}
@@ -665,7 +424,7 @@ func (w *W) ended(x *write, obj Object, err error) []func() {
 
 // end returns a function that ends a call: it calls done, and only then closes the call, so that
 // Flush does not return before done. The function must be called without the lock.
-func (w *W) end(seq uint64, done func(Object, error), obj Object, err error) func() {
+func (w *core) end(seq uint64, done func(Object, error), obj Object, err error) func() {
 	return func() {
 		if done != nil {
 			done(obj, err)
@@ -676,48 +435,15 @@ func (w *W) end(seq uint64, done func(Object, error), obj Object, err error) fun
 	}
 }
 
-// timer is a function to run at a time. Both functions are called with the lock held.
-type timer struct {
-	at      time.Time
-	due     func()
-	stopped func() []func() // called instead of due when the writer stops; may be nil
-}
-
-type timers []*timer
-
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
-func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
-func (t *timers) Push(x any)        { *t = append(*t, x.(*timer)) }
-func (t *timers) Pop() any {
-	old := *t
-	x := old[len(old)-1]
-	old[len(old)-1] = nil
-	*t = old[:len(old)-1]
-	return x
-}
-
-// after sets t to fire after d. The caller holds mu.
-func (w *W) after(d time.Duration, t *timer) {
-	t.at = time.Now().Add(d)
-	heap.Push(&w.timers, t)
-	if w.timers[0] == t {
-		select {
-		case w.dirty <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // opened counts a new call and returns its sequence number. The caller holds mu.
-func (w *W) opened() uint64 {
+func (w *core) opened() uint64 {
 	w.open++
 	w.seq++
 	return w.seq
 }
 
 // closed records that the done of a call has been called. The caller holds mu.
-func (w *W) closed(seq uint64) {
+func (w *core) closed(seq uint64) {
 	w.open--
 	kept := w.flushes[:0]
 	for _, f := range w.flushes {
@@ -741,7 +467,7 @@ type flush struct {
 }
 
 // Flush implements Writer. Delayed status writes are queued at once.
-func (w *W) Flush(ctx context.Context) error {
+func (w *core) Flush(ctx context.Context) error {
 	w.mu.Lock()
 	if w.open == 0 {
 		w.mu.Unlock()

@@ -272,7 +272,7 @@ func TestCreate(t *testing.T) {
 // Go's client with the same result.
 func TestLongOnesAreWritten(t *testing.T) {
 	b := newBench(t, nil).run()
-	if b.calls == nil {
+	if b.sender.calls == nil {
 		t.Fatal("nothing goes through package http2client")
 	}
 	long := b.pod("long", "uid-1")

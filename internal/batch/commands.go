@@ -62,9 +62,7 @@ func NewCommands(i *informer.Set, jobs *Controller, queues *Queues, w apiwriter.
 	if i == nil || jobs == nil || queues == nil || w == nil {
 		return nil, errors.New("batch: Commands needs Informers, jobs, queues and a Writer")
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	c := &Commands{jobs: jobs, queues: queues, writer: w, log: log, clock: jobs.Clock, commands: i.Commands}
 	c.loop = controlloop.New[informer.CommandTarget, commandQueue](controlloop.Config[informer.CommandTarget]{
 		Name: "commands", Workers: 1, Turn: c.turn, Clock: jobs.Clock, Guard: jobs.Guard,

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -58,18 +59,10 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Informers == nil || cfg.Scheduler == nil || cfg.Model == nil || cfg.Writer == nil {
 		return nil, errors.New("batch: Informers, Scheduler, Model and Writer are required")
 	}
-	if cfg.Workers <= 0 {
-		cfg.Workers = 4
-	}
-	if cfg.Window <= 0 {
-		cfg.Window = 2 * apiwriter.MostInFlight
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Workers = cmp.Or(max(cfg.Workers, 0), 4)
+	cfg.Window = cmp.Or(max(cfg.Window, 0), 2*apiwriter.MostInFlight)
+	cfg.Clock = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{})
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	c := &Controller{Config: cfg, plans: plan.NewCache(), began: cfg.Clock.Now()}
 	c.loop = controlloop.New[types.NamespacedName, record](controlloop.Config[types.NamespacedName]{
 		Name: "jobs", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
@@ -123,7 +116,7 @@ func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 // changed. Its pods and other objects stay.
 func (c *Controller) panicked(key types.NamespacedName, p *panics.Panic) {
 	if r := c.loop.Get(key); r != nil {
-		c.Guard.Try("jobs", key, func() { r.pods.GiveBackRoom() })
+		c.Guard.Try("jobs", key, func() { r.pods.ReleaseReservations() })
 		c.Guard.Try("jobs", key, func() { c.abandon(r) })
 	}
 	if job, exists := c.Informers.Jobs.Get(key.Namespace, key.Name); exists {

@@ -1,6 +1,8 @@
 package batch
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
@@ -11,12 +13,8 @@ import (
 // has a pod does not wait, so that its lost pods are replaced whatever the state of the other
 // tasks.
 func (r *record) heldBack(ti int) bool {
-	d := r.job.Spec.Tasks[ti].DependsOn
-	if d == nil || len(d.Name) == 0 {
-		return false
-	}
-	t := r.tasks[ti]
-	return t.Counts[podset.Absent] == t.Replicas && !r.arrived(d)
+	spec, t := &r.job.Spec.Tasks[ti], r.tasks[ti]
+	return depends(spec) && t.Counts[podset.Absent] == t.Replicas && !r.arrived(spec.DependsOn)
 }
 
 // arrived reports whether the tasks in d are ready: all of them, or any with IterationAny.
@@ -53,48 +51,34 @@ func (c *Controller) countReady(r *record) {
 // ready reports whether a running pod is ready. The cache drops the condition Ready while it is
 // true.
 func ready(p *corev1.Pod) bool {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue
+	})
 }
 
-func dependent(job *api.Job) bool {
-	for i := range job.Spec.Tasks {
-		if d := job.Spec.Tasks[i].DependsOn; d != nil && len(d.Name) > 0 {
-			return true
-		}
-	}
-	return false
-}
+// depends reports whether a task waits for other tasks.
+func depends(t *api.TaskSpec) bool { return t.DependsOn != nil && len(t.DependsOn.Name) > 0 }
 
 // least returns the number of pods that the gang needs now: tasks that are held back are not part
 // of the gang yet.
 func (r *record) least() int32 {
-	n := r.minAvailable()
 	if !r.dependent {
-		return n
+		return r.minAvailable()
 	}
-	there := int32(0)
-	for ti, t := range r.tasks {
-		if r.heldBack(ti) {
-			n -= t.pods.Min
-		} else {
-			there += t.Replicas
-		}
-	}
-	return min(max(n, 1), there)
+	return r.leastWithout(r.heldBack)
 }
 
 // leastFirst returns what least returns while all tasks with dependencies are held back. A gang of
 // the other tasks, once complete, is not rolled back for lack of room for the dependent ones.
 func (r *record) leastFirst() int32 {
-	n := r.minAvailable()
-	there := int32(0)
+	return r.leastWithout(func(ti int) bool { return depends(&r.job.Spec.Tasks[ti]) })
+}
+
+// leastWithout returns the number of pods that the gang needs without some of its tasks.
+func (r *record) leastWithout(task func(int) bool) int32 {
+	n, there := r.minAvailable(), int32(0)
 	for ti, t := range r.tasks {
-		if d := r.job.Spec.Tasks[ti].DependsOn; d != nil && len(d.Name) > 0 {
+		if task(ti) {
 			n -= t.pods.Min
 		} else {
 			there += t.Replicas

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -121,7 +122,7 @@ func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 		}
 		c.loop.WakeAfter(r.key, p.look.Sub(now))
 	}
-	p.keep(func(d *delayedPolicy) bool { return r.persists(d.jobEvent) })
+	p.deferred = slices.DeleteFunc(p.deferred, func(d delayedPolicy) bool { return !r.persists(d.jobEvent) })
 	for _, o := range all {
 		policy := r.policyOn(o)
 		switch {
@@ -157,22 +158,9 @@ func (c *Controller) act(r *record, o jobEvent, policy *api.LifecyclePolicy) (bu
 }
 
 func (p *policies) postpone(d delayedPolicy) {
-	for _, have := range p.deferred {
-		if have.jobEvent == d.jobEvent {
-			return
-		}
+	if !slices.ContainsFunc(p.deferred, func(have delayedPolicy) bool { return have.jobEvent == d.jobEvent }) {
+		p.deferred = append(p.deferred, d)
 	}
-	p.deferred = append(p.deferred, d)
-}
-
-func (p *policies) keep(wanted func(*delayedPolicy) bool) {
-	kept := p.deferred[:0]
-	for i := range p.deferred {
-		if wanted(&p.deferred[i]) {
-			kept = append(kept, p.deferred[i])
-		}
-	}
-	p.deferred = kept
 }
 
 func (r *record) policyOn(o jobEvent) *api.LifecyclePolicy {

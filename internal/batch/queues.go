@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/panics"
+	"lockstep.dev/lockstep/internal/unsupported"
 )
 
 // QueueUse provides the resources that queues use, from the cluster model.
@@ -92,15 +94,9 @@ func NewQueues(cfg QueuesConfig) (*Queues, error) {
 	if cfg.Informers == nil || cfg.Use == nil || cfg.Writer == nil {
 		return nil, errors.New("batch: Queues needs Informers, Use and Writer")
 	}
-	if cfg.Interval <= 0 {
-		cfg.Interval = 15 * time.Second
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Interval = cmp.Or(max(cfg.Interval, 0), 15*time.Second)
+	cfg.Clock = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{})
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	q := &Queues{QueuesConfig: cfg, left: map[string]string{}}
 	q.loop = controlloop.New[types.NamespacedName, queueRecord](controlloop.Config[types.NamespacedName]{
 		Name: "queues", Workers: 1, Turn: q.turn, Guard: cfg.Guard, Panicked: q.panicked, Clock: cfg.Clock,
@@ -276,10 +272,15 @@ func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *qu
 		next.State = scheduling.QueueOpen
 	}
 	next.State = q.settled(queue.Name, next.State)
-	// The queue was malformed and is valid now.
-	if meta.FindStatusCondition(next.Conditions, scheduling.ConditionValid) != nil {
-		next.Conditions = slices.Clone(next.Conditions)
-		meta.RemoveStatusCondition(&next.Conditions, scheduling.ConditionValid)
+	next.Conditions = slices.Clone(next.Conditions)
+	meta.RemoveStatusCondition(&next.Conditions, scheduling.ConditionValid) // it can be decoded
+	if message, _ := unsupported.In(queue, queueNotSupported); message == "" {
+		meta.RemoveStatusCondition(&next.Conditions, scheduling.QueueSupported)
+	} else {
+		meta.SetStatusCondition(&next.Conditions, metav1.Condition{
+			Type: scheduling.QueueSupported, Status: metav1.ConditionFalse, Reason: unsupported.Reason, Message: message,
+			LastTransitionTime: metav1.NewTime(q.Clock.Now().Truncate(time.Second)),
+		})
 	}
 	if r.used != nil {
 		next.Allocated, r.used = *r.used, nil
@@ -414,15 +415,9 @@ func (q *Queues) used(name string, levels int) bool {
 			}
 		}
 	}
-	for _, j := range q.Informers.Jobs.List() {
-		if j.QueueName() == name && !j.Status.State.Phase.Finished() && j.Status.State.Phase != api.Aborted {
-			return true
-		}
-	}
-	for _, g := range q.Informers.PodGroups.List() {
-		if g.QueueName() == name && g.Status.Phase != scheduling.PodGroupCompleted {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(q.Informers.Jobs.List(), func(j *api.Job) bool {
+		return j.QueueName() == name && !j.Status.State.Phase.Finished() && j.Status.State.Phase != api.Aborted
+	}) || slices.ContainsFunc(q.Informers.PodGroups.List(), func(g *scheduling.PodGroup) bool {
+		return g.QueueName() == name && g.Status.Phase != scheduling.PodGroupCompleted
+	})
 }

@@ -19,6 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/podset/plan"
+	"lockstep.dev/lockstep/internal/unsupported"
 )
 
 // reconcile runs one turn of one job: it applies events, decides, acts on pods and reports the
@@ -158,8 +159,8 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	}
 	changed := r.generation != job.Generation
 	r.job, r.generation, r.ranges = job, job.Generation, tag
-	r.unsupported, r.holding = unsupportedFields(&job.Spec)
-	r.dependent = dependent(job)
+	r.unsupported, r.holding = unsupported.In(&job.Spec, notSupported)
+	r.dependent = anyTask(depends)(&job.Spec)
 	c.compile(r, ranges)
 	if fresh {
 		for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(job.UID)) {
@@ -252,7 +253,7 @@ func (c *Controller) takePod(r *record, p *corev1.Pod) {
 	t.Extend(i)
 	slot := t.Slot(i)
 	was, known := slot.State(), slot.UID() == p.UID
-	change := r.pods.See(t.ref(int(i)), p)
+	change := r.pods.Observe(t.ref(int(i)), p)
 	if change == podset.Nothing {
 		return
 	}
@@ -273,7 +274,7 @@ func (c *Controller) takePodGone(r *record, p *corev1.Pod) {
 		return
 	}
 	was := r.tasks[ti].Slot(i).State()
-	if !r.pods.Gone(r.tasks[ti].ref(int(i)), p.UID) {
+	if !r.pods.ObserveDeleted(r.tasks[ti].ref(int(i)), p.UID) {
 		return
 	}
 	if was.HasPod() && !was.Ended() {
@@ -291,7 +292,7 @@ func (c *Controller) takeUnseen(r *record) {
 		if x.Pod != nil {
 			c.takePod(r, x.Pod)
 		} else {
-			r.pods.Gone(x.Ref, x.Slot(x.Index).UID())
+			r.pods.ObserveDeleted(x.Ref, x.Slot(x.Index).UID())
 		}
 	}
 }
@@ -304,15 +305,10 @@ func (c *Controller) nodeExists(node string) bool {
 // rejected reports whether a pod failed for a reason that is not the user's: the kubelet refused it
 // before it started, or it was disrupted from outside.
 func rejected(p *corev1.Pod) bool {
-	if p.Status.Phase != corev1.PodFailed {
-		return false
-	}
-	for _, cond := range p.Status.Conditions {
-		if cond.Type == corev1.DisruptionTarget && cond.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return cluster.RefusedByNode(p)
+	return p.Status.Phase == corev1.PodFailed && (cluster.RefusedByNode(p) ||
+		slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+		}))
 }
 
 // deleteSurplus deletes the pods above each task's number of replicas.

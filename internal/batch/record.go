@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -129,12 +130,9 @@ func (r *record) everRan() bool {
 		return false
 	}
 	// A job that is resumed may pass through Restarting too quickly for that phase to be recorded.
-	for _, end := range []api.JobPhase{api.Restarting, api.Aborting, api.Aborted} {
-		if !ran.After(r.lastPhase(end)) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]api.JobPhase{api.Restarting, api.Aborting, api.Aborted}, func(end api.JobPhase) bool {
+		return !ran.After(r.lastPhase(end))
+	})
 }
 
 func (r *record) lastPhase(p api.JobPhase) time.Time {

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -171,15 +172,11 @@ func (r *record) countInto(s *api.JobStatus) {
 		s.Failed += n.Failed
 		s.Terminating += n.Terminating
 		s.Unknown += n.Unknown
-		phases := map[corev1.PodPhase]int32{}
-		for phase, n := range map[corev1.PodPhase]int32{
+		phases := map[corev1.PodPhase]int32{
 			corev1.PodPending: n.Pending, corev1.PodRunning: n.Running, corev1.PodSucceeded: n.Succeeded,
 			corev1.PodFailed: n.Failed, corev1.PodUnknown: n.Unknown,
-		} {
-			if n > 0 {
-				phases[phase] = n
-			}
 		}
+		maps.DeleteFunc(phases, func(_ corev1.PodPhase, n int32) bool { return n <= 0 })
 		if len(phases) > 0 {
 			s.TaskStatusCount[t.pods.Name] = api.TaskState{Phase: phases}
 		}
@@ -281,13 +278,13 @@ func (r *record) worthWriting(next *api.JobStatus, now time.Time, settle time.Du
 		return 0, true
 	case !sameConditions(last.Conditions, next.Conditions, quiet) ||
 		next.State.Message != last.State.Message || next.State.Reason != last.State.Reason:
-		r.statusSince = first(r.statusSince, now)
+		r.statusSince = cmp.Or(r.statusSince, now)
 		due = r.statusSince.Add(patience)
 	case quiet && next.Pending > 0:
-		r.statusSince = first(r.statusSince, now)
+		r.statusSince = cmp.Or(r.statusSince, now)
 		due = r.statusSince.Add(quietSettles * settle)
 	case r.lost, !quiet && countsOf(last) != countsOf(next):
-		r.statusSince = first(r.statusSince, now)
+		r.statusSince = cmp.Or(r.statusSince, now)
 		still := settle
 		if next.Pending > 0 {
 			still = settleMax
@@ -297,13 +294,6 @@ func (r *record) worthWriting(next *api.JobStatus, now time.Time, settle time.Du
 		return 0, false
 	}
 	return due.Sub(now), true
-}
-
-func first(t, otherwise time.Time) time.Time {
-	if t.IsZero() {
-		return otherwise
-	}
-	return t
 }
 
 func earlier(a, b time.Time) time.Time {

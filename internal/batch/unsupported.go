@@ -2,70 +2,53 @@ package batch
 
 import (
 	"slices"
-	"strings"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/unsupported"
 )
 
-// notSupported lists the fields that the API has and this controller ignores. The condition
-// Supported of every job that uses such a field names it. holds means that pods without the field
-// would do something else than requested, so the job is not started.
-var notSupported = []struct {
-	holds bool
-	field string
-	used  func(*api.JobSpec) bool
-}{
-	{false, "spec.tasks[].topologyPolicy", anyTask(func(t *api.TaskSpec) bool {
+// notSupported lists the fields that the API has and this controller ignores. A job with a field
+// that holds it is not started, because its pods would do something else than requested.
+var notSupported = []unsupported.Field[*api.JobSpec]{
+	{Path: "spec.tasks[].topologyPolicy", Used: anyTask(func(t *api.TaskSpec) bool {
 		return t.TopologyPolicy != "" && t.TopologyPolicy != api.NumaNone
 	})},
 	// If all partitions are required, they are simply the task's pods, with a label.
-	{true, "spec.tasks[].partitionPolicy.minPartitions", anyTask(func(t *api.TaskSpec) bool {
+	{Path: "spec.tasks[].partitionPolicy.minPartitions", Used: anyTask(func(t *api.TaskSpec) bool {
 		p := t.PartitionPolicy
 		return p != nil && p.MinPartitions > 0 && p.MinPartitions < p.TotalPartitions
-	})},
-	{true, "spec.tasks[].partitionPolicy.networkTopology", anyTask(func(t *api.TaskSpec) bool {
+	}), Holds: true},
+	{Path: "spec.tasks[].partitionPolicy.networkTopology", Used: anyTask(func(t *api.TaskSpec) bool {
 		return t.PartitionPolicy != nil && hard(t.PartitionPolicy.NetworkTopology)
-	})},
-	{false, "spec.tasks[].partitionPolicy.networkTopology", anyTask(func(t *api.TaskSpec) bool {
+	}), Holds: true},
+	{Path: "spec.tasks[].partitionPolicy.networkTopology", Used: anyTask(func(t *api.TaskSpec) bool {
 		p := t.PartitionPolicy
 		return p != nil && p.NetworkTopology != nil && !hard(p.NetworkTopology)
 	})},
 	// Policies apply only to jobs that are not suspended.
-	{false, "spec.policies[].action ResumeJob", func(s *api.JobSpec) bool { return resumes(s.Policies) }},
-	{false, "spec.tasks[].policies[].action ResumeJob", anyTask(func(t *api.TaskSpec) bool { return resumes(t.Policies) })},
-	{true, "spec.networkTopology", func(s *api.JobSpec) bool { return hard(s.NetworkTopology) }},
-	{false, "spec.networkTopology", func(s *api.JobSpec) bool { return s.NetworkTopology != nil && !hard(s.NetworkTopology) }},
+	{Path: "spec.policies[].action ResumeJob", Used: func(s *api.JobSpec) bool { return resumes(s.Policies) }},
+	{Path: "spec.tasks[].policies[].action ResumeJob", Used: anyTask(func(t *api.TaskSpec) bool { return resumes(t.Policies) })},
+	{Path: "spec.networkTopology", Used: func(s *api.JobSpec) bool { return hard(s.NetworkTopology) }, Holds: true},
+	{Path: "spec.networkTopology", Used: func(s *api.JobSpec) bool {
+		return s.NetworkTopology != nil && !hard(s.NetworkTopology)
+	}},
 }
 
-// unsupportedFields returns the ignored fields that the spec uses (all), and the ones among them
-// that prevent the job from starting (holding). Both are empty for most jobs.
-func unsupportedFields(s *api.JobSpec) (all, holding string) {
-	var names, holders []string
-	for _, f := range notSupported {
-		if !f.used(s) {
-			continue
-		}
-		names = append(names, f.field)
-		if f.holds {
-			holders = append(holders, f.field)
-		}
-	}
-	if len(names) == 0 {
-		return "", ""
-	}
-	return "not acted on: " + strings.Join(names, ", "), strings.Join(holders, ", ")
-}
+// queueNotSupported is notSupported for queues. Reclaimable is true by default: nothing is
+// reclaimed whatever it is, so only a value that an author chose is named.
+var queueNotSupported = append([]unsupported.Field[*scheduling.Queue]{
+	{Path: "spec.deserved", Used: func(q *scheduling.Queue) bool { return len(q.Spec.Deserved) > 0 }},
+	{Path: "spec.guarantee", Used: func(q *scheduling.Queue) bool { return len(q.Spec.Guarantee.Resource) > 0 }},
+	{Path: "spec.reclaimable", Used: func(q *scheduling.Queue) bool { return q.Spec.Reclaimable != nil && !*q.Spec.Reclaimable }},
+	{Path: "spec.affinity", Used: func(q *scheduling.Queue) bool { return q.Spec.Affinity != nil }},
+	{Path: "spec.extendClusters", Used: func(q *scheduling.Queue) bool { return len(q.Spec.ExtendClusters) > 0 }},
+}, unsupported.Annotations[*scheduling.Queue](scheduling.HierarchyAnnotation, scheduling.HierarchyWeightsAnnotation)...)
 
 func anyTask(used func(*api.TaskSpec) bool) func(*api.JobSpec) bool {
 	return func(s *api.JobSpec) bool {
-		for i := range s.Tasks {
-			if used(&s.Tasks[i]) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(s.Tasks, func(t api.TaskSpec) bool { return used(&t) })
 	}
 }
 

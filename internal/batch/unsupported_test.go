@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+	"lockstep.dev/lockstep/internal/unsupported"
 )
 
 func TestFieldsThatAreNotActedOnAreNamed(t *testing.T) {
@@ -21,7 +22,7 @@ func TestFieldsThatAreNotActedOnAreNamed(t *testing.T) {
 		if err := yaml.UnmarshalStrict([]byte(spec), &s); err != nil {
 			t.Fatalf("%s: %v", spec, err)
 		}
-		if got, _ := unsupportedFields(&s); got != want {
+		if got, _ := unsupported.In(&s, notSupported); got != want {
 			t.Errorf("%s: %q, want %q", spec, got, want)
 		}
 	}

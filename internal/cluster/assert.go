@@ -19,7 +19,7 @@ func (c *Cluster) assertConsistent() error {
 	used, nonZero := map[string]place.Vector{}, map[string]place.Vector{}
 	byQueue := map[string]place.Vector{}
 	ports := map[string]int{}
-	unwritten, keepAway, pinned := 0, 0, map[string]int{}
+	keepAway, pinned := 0, map[string]int{}
 	for name, p := range c.pods {
 		want := c.reservationOf(p)
 		if !p.reserved.same(&want) {
@@ -30,9 +30,6 @@ func (c *Cluster) assertConsistent() error {
 		}
 		if _, listed := c.assumed[p]; listed != (p.assume != nil) {
 			bad("pod %s: listed as assumed: %v", name, listed)
-		}
-		if p.assume != nil && p.assume.version == "" {
-			unwritten++
 		}
 		h := p.reserved
 		if h.node == "" {
@@ -54,8 +51,8 @@ func (c *Cluster) assertConsistent() error {
 			byQueue[h.queue] = byQueue[h.queue].Plus(h.request, 1)
 		}
 	}
-	if unwritten != c.unwritten || keepAway != c.antiAffine {
-		bad("unwritten %d, should %d; keeping away %d, should %d", c.unwritten, unwritten, c.antiAffine, keepAway)
+	if keepAway != c.antiAffine {
+		bad("keeping away %d, should %d", c.antiAffine, keepAway)
 	}
 	var total place.Vector
 	gone := 0

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"container/list"
 	"maps"
 	"slices"
@@ -53,18 +54,16 @@ type Cluster struct {
 	recent     *list.List // of *node, most recently changed first
 	// gone is the number of entries of recent without a node object. They are kept so that views
 	// learn of the removal.
-	gone      int
-	purged    int64 // removals up to this generation are no longer in recent
-	total     place.Vector
-	pods      map[types.NamespacedName]*pod
-	assumed   map[*pod]struct{} // pods that have an assumption
-	unwritten int               // assumptions whose write has not been confirmed
+	gone    int
+	purged  int64 // removals up to this generation are no longer in recent
+	total   place.Vector
+	pods    map[types.NamespacedName]*pod
+	assumed map[*pod]struct{} // pods that have an assumption
 	// assumptions is the number of assumptions made so far.
 	assumptions Assumption
 	antiAffine  int // pods on nodes that have a required anti-affinity
 	queues      map[string]*queue
-	groupQueue  map[types.NamespacedName]string
-	groupPods   map[types.NamespacedName]map[*pod]struct{}
+	groups      podGroups
 	priorities  priorities
 	machines    machines
 	pins        bool // a machine, or a pod that was assigned CPUs, has been seen
@@ -96,7 +95,7 @@ type pod struct {
 	object   *corev1.Pod
 	assume   *assumption
 	moving   *CPUs                // CPUs of AssumeMoved that the watch has not shown; nil for none
-	group    types.NamespacedName // the pod's key in groupPods, if any
+	group    types.NamespacedName // the pod's PodGroup in podGroups, if any
 	reserved reservation
 }
 
@@ -145,9 +144,7 @@ type queue struct {
 
 // New returns an empty model.
 func New(cfg Config) *Cluster {
-	if cfg.Dims == nil {
-		cfg.Dims = place.NewDims()
-	}
+	cfg.Dims = cmp.Or(cfg.Dims, place.NewDims())
 	if cfg.Ours == nil {
 		cfg.Ours = func(*corev1.Pod) bool { return false }
 	}
@@ -159,8 +156,7 @@ func New(cfg Config) *Cluster {
 		pods:       map[types.NamespacedName]*pod{},
 		assumed:    map[*pod]struct{}{},
 		queues:     map[string]*queue{},
-		groupQueue: map[types.NamespacedName]string{},
-		groupPods:  map[types.NamespacedName]map[*pod]struct{}{},
+		groups:     podGroups{queue: map[types.NamespacedName]string{}, pods: map[types.NamespacedName]map[*pod]struct{}{}},
 		priorities: priorities{value: map[string]int32{}},
 		machines:   newMachines(),
 		listenRoom: true,
@@ -179,13 +175,9 @@ type Assumption uint64
 
 // Assume assigns a pod to a node before the API server knows. If a pod of that name exists without
 // a node, Assume is about that pod, which is to be bound; otherwise a pod is to be created. A later
-// Assume of the same name replaces an earlier one.
-func (c *Cluster) Assume(name types.NamespacedName, node, queue string, class *place.Class) Assumption {
-	return c.AssumePinned(name, node, queue, class, nil)
-}
-
-// AssumePinned is Assume for a pod that is assigned CPUs together with the node.
-func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, class *place.Class, cpus *CPUs) Assumption {
+// Assume of the same name replaces an earlier one. cpus is nil unless the pod is assigned CPUs
+// together with the node.
+func (c *Cluster) Assume(name types.NamespacedName, node, queue string, class *place.Class, cpus *CPUs) Assumption {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pod(name)
@@ -203,7 +195,6 @@ func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, cl
 	}
 	p.assume = a
 	c.assumed[p] = struct{}{}
-	c.unwritten++
 	c.settle(p)
 	return a.id
 }
@@ -218,9 +209,6 @@ func (c *Cluster) Confirm(name types.NamespacedName, which Assumption, uid types
 	if !p.assumedBy(which) || (p.assume.uid != "" && p.assume.uid != uid) {
 		return
 	}
-	if p.assume.version == "" {
-		c.unwritten--
-	}
 	p.assume.uid, p.assume.version = uid, resourceVersion
 }
 
@@ -233,13 +221,6 @@ func (c *Cluster) Forget(name types.NamespacedName, which Assumption) {
 		c.dropAssumption(p)
 		c.settle(p)
 	}
-}
-
-// Unwritten returns the number of assumptions whose write has been neither confirmed nor observed.
-func (c *Cluster) Unwritten() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unwritten
 }
 
 // UpsertPod stores the API server's state of a pod.
@@ -260,7 +241,7 @@ func (c *Cluster) UpsertPod(object *corev1.Pod) {
 	if a := p.assume; a != nil && object.UID != a.replaces && (object.Spec.NodeName != "" || ended(object)) {
 		c.dropAssumption(p)
 	}
-	c.joinGroup(p)
+	c.groups.join(p)
 	c.settle(p)
 	if old == nil || old.Spec.NodeName != object.Spec.NodeName || !maps.Equal(old.Labels, object.Labels) {
 		c.changed(func(ch *Changes) { ch.Pods = true })
@@ -279,7 +260,7 @@ func (c *Cluster) DeletePod(object *corev1.Pod) {
 	if a := p.assume; a != nil && a.uid == object.UID {
 		c.dropAssumption(p)
 	}
-	c.joinGroup(p)
+	c.groups.join(p)
 	c.settle(p)
 	c.changed(func(ch *Changes) { ch.Pods = true })
 }
@@ -333,9 +314,7 @@ func (c *Cluster) PodsOn(name string) []*corev1.Pod {
 // imagine returns the assumed pod as it will be once written. object is the existing pod without a
 // node, or nil.
 func imagine(p *pod, object *corev1.Pod) *corev1.Pod {
-	if object == nil {
-		object = p.assume.class.Template
-	}
+	object = cmp.Or(object, p.assume.class.Template)
 	o := *object
 	o.Namespace, o.Name, o.UID = p.name.Namespace, p.name.Name, p.assume.uid
 	if o.UID == "" {
@@ -356,9 +335,6 @@ func (c *Cluster) pod(name types.NamespacedName) *pod {
 }
 
 func (c *Cluster) dropAssumption(p *pod) {
-	if p.assume.version == "" {
-		c.unwritten--
-	}
 	p.assume = nil
 	delete(c.assumed, p)
 }
@@ -373,7 +349,7 @@ func (c *Cluster) settle(p *pod) {
 		c.charge(p, 1)
 	}
 	if p.assume == nil && (p.object == nil || ended(p.object)) {
-		c.leaveGroup(p)
+		c.groups.leave(p)
 		delete(c.pods, p.name)
 	}
 }
@@ -426,8 +402,8 @@ func (c *Cluster) queueOf(p *pod) string {
 	if q := QueueOf(p.object); q != "" && c.ours(p.object) {
 		return q
 	}
-	if g, ok := schedulingv1beta1.GroupOf(p.object); ok && c.groupQueue[g] != "" {
-		return c.groupQueue[g]
+	if g, ok := schedulingv1beta1.GroupOf(p.object); ok && c.groups.queue[g] != "" {
+		return c.groups.queue[g]
 	}
 	if p.reserved.queue != "" {
 		return p.reserved.queue
@@ -480,36 +456,6 @@ func (c *Cluster) charge(p *pod, sign int64) {
 		})
 		c.dropNodeIfUnused(n)
 	}
-}
-
-func (c *Cluster) joinGroup(p *pod) {
-	var g types.NamespacedName
-	if p.object != nil {
-		g, _ = schedulingv1beta1.GroupOf(p.object)
-	}
-	if g == p.group {
-		return
-	}
-	c.leaveGroup(p)
-	if g.Name == "" {
-		return
-	}
-	p.group = g
-	if c.groupPods[g] == nil {
-		c.groupPods[g] = map[*pod]struct{}{}
-	}
-	c.groupPods[g][p] = struct{}{}
-}
-
-func (c *Cluster) leaveGroup(p *pod) {
-	if p.group.Name == "" {
-		return
-	}
-	delete(c.groupPods[p.group], p)
-	if len(c.groupPods[p.group]) == 0 {
-		delete(c.groupPods, p.group)
-	}
-	p.group = types.NamespacedName{}
 }
 
 func keepsAway(o *corev1.Pod) bool {

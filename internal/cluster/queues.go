@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
@@ -57,26 +55,6 @@ func (c *Cluster) Queues() []Queue {
 	return out
 }
 
-// UpsertPodGroup sets the queue that a PodGroup's pods count against.
-func (c *Cluster) UpsertPodGroup(name types.NamespacedName, queue string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.groupQueue[name] == queue {
-		return
-	}
-	c.groupQueue[name] = queue
-	for p := range c.groupPods[name] {
-		c.settle(p)
-	}
-}
-
-// DeletePodGroup forgets a PodGroup; its pods keep their queue.
-func (c *Cluster) DeletePodGroup(name types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.groupQueue, name)
-}
-
 // QueueOf returns the queue that the pod's own annotations name, or an empty name.
 func QueueOf(pod *corev1.Pod) string {
 	if q := pod.Annotations[schedulingv1beta1.QueueNameAnnotation]; q != "" {
@@ -99,45 +77,4 @@ func (c *Cluster) dropQueueIfUnused(name string) {
 	if q.object == nil && !slices.ContainsFunc(q.used, func(amount int64) bool { return amount != 0 }) {
 		delete(c.queues, name)
 	}
-}
-
-// priorities holds the priority classes.
-type priorities struct {
-	value    map[string]int32
-	fallback string // the class of pods that name none; empty if there is no such class
-}
-
-// UpsertPriorityClass stores the API server's state of a priority class.
-func (c *Cluster) UpsertPriorityClass(object *schedulingv1.PriorityClass) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.priorities.value[object.Name] = object.Value
-	switch {
-	case object.GlobalDefault:
-		c.priorities.fallback = object.Name
-	case c.priorities.fallback == object.Name:
-		c.priorities.fallback = ""
-	}
-}
-
-// DeletePriorityClass removes a priority class.
-func (c *Cluster) DeletePriorityClass(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.priorities.value, name)
-	if c.priorities.fallback == name {
-		c.priorities.fallback = ""
-	}
-}
-
-// Priority returns the value of a priority class. The empty name stands for the default class, or 0
-// if there is none. Priority returns false if the class does not exist.
-func (c *Cluster) Priority(class string) (int32, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if class == "" {
-		return c.priorities.value[c.priorities.fallback], true
-	}
-	v, ok := c.priorities.value[class]
-	return v, ok
 }

@@ -1,6 +1,7 @@
 package controlloop
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -40,9 +41,8 @@ type Config[K comparable] struct {
 // called at any time and from any goroutine, unless they say otherwise.
 type Loop[K comparable, R any] struct {
 	cfg     Config[K]
-	queue   workqueue.TypedInterface[K]
+	queue   workqueue.TypedDelayingInterface[K]
 	workers workerPool[K]
-	later   *delayQueue[K]
 	ctx     context.Context // the context of Run
 
 	mu      sync.RWMutex
@@ -68,16 +68,13 @@ type message[R any] struct {
 
 // New prepares a loop. Keys can be woken at once; their turns begin with Run.
 func New[K comparable, R any](cfg Config[K]) *Loop[K, R] {
-	if cfg.Workers <= 0 {
-		cfg.Workers = 4
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
+	cfg.Workers = cmp.Or(max(cfg.Workers, 0), 4)
+	cfg.Clock = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{})
 	l := &Loop[K, R]{
-		cfg:     cfg,
-		queue:   workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: cfg.Name, Clock: cfg.Clock}),
-		later:   newDelayQueue[K](cfg.Clock),
+		cfg: cfg,
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+			Name: cfg.Name, Clock: cfg.Clock,
+		}),
 		entries: map[K]*entry[R]{},
 		failed:  map[K]*Backoff{},
 		ctx:     context.Background(),
@@ -95,7 +92,6 @@ func (l *Loop[K, R]) Run(ctx context.Context) {
 	l.ctx = ctx
 	var workers sync.WaitGroup
 	workers.Go(l.workers.run)
-	workers.Go(func() { l.later.run(ctx, l.queue.Add) })
 	l.sweep(ctx)
 	l.queue.ShutDown()
 	workers.Wait()
@@ -157,13 +153,7 @@ func (l *Loop[K, R]) Wake(key K) { l.queue.Add(key) }
 
 // WakeAfter queues the key for a turn after d, or at once if d is not positive. Only the earliest
 // of several calls counts, so a turn that comes too early for its purpose calls WakeAfter again.
-func (l *Loop[K, R]) WakeAfter(key K, d time.Duration) {
-	if d <= 0 {
-		l.queue.Add(key)
-		return
-	}
-	l.later.add(key, d)
-}
+func (l *Loop[K, R]) WakeAfter(key K, d time.Duration) { l.queue.AddAfter(key, d) }
 
 // Retry queues the key for a turn after a failure, when the next delay of the key's backoff is
 // over. The turn comes sooner if the key is woken for another reason.

@@ -1,6 +1,7 @@
 package http2client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -95,9 +96,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Header == nil {
 		cfg.Header = func() ([]Field, error) { return nil, nil }
 	}
-	if cfg.Authority == "" {
-		cfg.Authority = cfg.Address
-	}
+	cfg.Authority = cmp.Or(cfg.Authority, cfg.Address)
 	return &Client{cfg: cfg, slots: make([]slot, cfg.Connections)}, nil
 }
 

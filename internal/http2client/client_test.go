@@ -325,7 +325,7 @@ func TestLooks(t *testing.T) {
 	ask(t, c, "/", "x")
 	idle := c.slots[0].conn
 	for range idleMax + 1 {
-		idle.look()
+		idle.checkHealth()
 	}
 	if idle.open() {
 		t.Error("one without requests stays")
@@ -335,7 +335,7 @@ func TestLooks(t *testing.T) {
 	old.mu.Lock()
 	old.made = old.made.Add(-2 * ageMax)
 	old.mu.Unlock()
-	old.look()
+	old.checkHealth()
 	if old.open() {
 		t.Error("an old one takes requests")
 	}
@@ -348,10 +348,10 @@ func TestLooks(t *testing.T) {
 	go func() { _, _ = io.Copy(io.Discard, theirs) }()
 	silent := &conn{net: ours, check: &TermCheck{}, calls: map[uint32]*call{1: {done: make(chan struct{})}}, settled: make(chan struct{}), made: time.Now()}
 	silent.writer = http2.NewFramer((*outBuffer)(silent), nil)
-	silent.looks = time.AfterFunc(time.Hour, func() {})
+	silent.healthTimer = time.AfterFunc(time.Hour, func() {})
 	waiting := silent.calls[1]
-	silent.look()
-	silent.look()
+	silent.checkHealth()
+	silent.checkHealth()
 	select {
 	case <-waiting.done:
 		if !errors.Is(waiting.err, errDead) {

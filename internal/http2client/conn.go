@@ -38,9 +38,9 @@ const (
 	keptMax = 256 << 10
 	// writeMax is how long a write may block.
 	writeMax = 15 * time.Second
-	// lookEvery is the interval between checks of a connection. If nothing arrived since the last
+	// healthInterval is the interval between checks of a connection. If nothing arrived since the last
 	// check, the check sends a ping; the next check closes the connection if still nothing arrived.
-	lookEvery = 20 * time.Second
+	healthInterval = 20 * time.Second
 	// idleMax is the number of checks without requests after which a connection is closed.
 	idleMax = 5
 	// ageMax is how long a connection takes requests.
@@ -51,12 +51,12 @@ const (
 
 // conn is a connection to the server.
 type conn struct {
-	net    net.Conn
-	check  *TermCheck    // checks what net writes to its socket
-	frames *http2.Framer // for reading
-	heard  atomic.Uint64 // number of frames from the server
-	made   time.Time
-	looks  *time.Timer
+	net         net.Conn
+	check       *TermCheck    // checks what net writes to its socket
+	frames      *http2.Framer // for reading
+	heard       atomic.Uint64 // number of frames from the server
+	made        time.Time
+	healthTimer *time.Timer
 
 	// Fields of the reading goroutine.
 	header   *hpack.Decoder
@@ -129,7 +129,7 @@ func newConn(ctx context.Context, raw net.Conn, check *TermCheck) (*conn, error)
 		http2.Setting{ID: http2.SettingMaxFrameSize, Val: frameMax},
 	))
 	c.put(c.writer.WriteWindowUpdate(0, windowAll))
-	c.looks = time.AfterFunc(lookEvery, c.look)
+	c.healthTimer = time.AfterFunc(healthInterval, c.checkHealth)
 	c.flush()
 	go c.read()
 	select {
@@ -315,14 +315,14 @@ func (c *conn) ended(id uint32, x *call, err error) {
 	x.err = err
 	delete(c.calls, id)
 	close(x.done)
-	c.room()
+	c.wakeCallers()
 	if c.retired && len(c.calls) == 0 {
 		c.failed(errUnsent)
 	}
 }
 
-// room wakes callers that wait for a free stream or for the window. The caller holds mu.
-func (c *conn) room() {
+// wakeCallers wakes callers that wait for a free stream or for the window. The caller holds mu.
+func (c *conn) wakeCallers() {
 	if c.changed != nil {
 		close(c.changed)
 		c.changed = nil
@@ -341,11 +341,11 @@ func (c *conn) failed(err error) {
 		return
 	}
 	c.err = err
-	c.looks.Stop()
+	c.healthTimer.Stop()
 	for id, x := range c.calls {
 		c.ended(id, x, fmt.Errorf("the connection was lost: %w", err))
 	}
-	c.room()
+	c.wakeCallers()
 	c.settle()
 	go func() { _ = c.net.Close() }() // Close waits for a write in progress
 }
@@ -368,7 +368,7 @@ func (c *conn) retire() {
 // retires is retire for a caller that holds mu.
 func (c *conn) retires() {
 	c.retired = true
-	c.room()
+	c.wakeCallers()
 	if len(c.calls) == 0 {
 		c.failed(errUnsent)
 	}
@@ -376,8 +376,8 @@ func (c *conn) retires() {
 
 var errDead = errors.New("no sign of life from the server")
 
-// look ends a connection that is dead, idle or old, and pings one that is silent.
-func (c *conn) look() {
+// checkHealth ends a connection that is dead, idle or old, and pings one that is silent.
+func (c *conn) checkHealth() {
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
@@ -401,6 +401,6 @@ func (c *conn) look() {
 	if c.idle >= idleMax || time.Since(c.made) > ageMax {
 		c.retires()
 	}
-	c.looks.Reset(lookEvery)
+	c.healthTimer.Reset(healthInterval)
 	c.flush()
 }

@@ -43,7 +43,7 @@ func (c *conn) take(f http2.Frame) error {
 		defer c.mu.Unlock()
 		if f.StreamID == 0 { // bodies are sent as a whole, so calls need no window updates
 			c.window += int64(f.Increment)
-			c.room()
+			c.wakeCallers()
 		}
 	case *http2.PingFrame:
 		if !f.IsAck() {
@@ -217,7 +217,7 @@ func (c *conn) takeSettings(f *http2.SettingsFrame) error {
 		return nil
 	})
 	c.settle()
-	c.room()
+	c.wakeCallers()
 	c.mu.Unlock()
 	if err == nil {
 		c.reply(c.writer.WriteSettingsAck)

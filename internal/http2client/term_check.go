@@ -55,12 +55,7 @@ func (g *TermCheck) allHold() bool {
 	g.mu.Lock()
 	terms := g.terms
 	g.mu.Unlock()
-	for _, t := range terms {
-		if !t.Holds() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(terms, func(t Term) bool { return !t.Holds() })
 }
 
 // Wrap returns a connection whose writes pass through the check. A write that finds a term lapsed

@@ -244,9 +244,5 @@ func (a *malformedStore[T]) replace(list []any, fingerprint func(T) string) (oth
 func (a *malformedStore[T]) list() []T {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	out := make([]T, 0, len(a.byKey))
-	for _, t := range a.byKey {
-		out = append(out, t)
-	}
-	return out
+	return slices.Collect(maps.Values(a.byKey))
 }

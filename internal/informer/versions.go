@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,9 +45,7 @@ func (i *Informer[T]) Versions(ctx context.Context, selector string) (Versions, 
 		if err := json.Unmarshal(data, &page); err != nil {
 			return Versions{}, fmt.Errorf("versions of %s: %w", i.resource, err)
 		}
-		if out.At == "" {
-			out.At = page.Metadata.ResourceVersion
-		}
+		out.At = cmp.Or(out.At, page.Metadata.ResourceVersion)
 		for _, item := range page.Items {
 			out.Of[item.Metadata.UID] = item.Metadata.ResourceVersion
 		}

@@ -11,8 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/pager"
 )
 
 // Finding is an object of another party that Install would replace, or that acts on Lockstep's
@@ -222,33 +224,29 @@ var controllerImages = map[string]bool{
 // controllers finds Deployments that run controllerImages.
 func (w *installer) controllers(ctx context.Context) ([]Finding, error) {
 	var out []Finding
-	next := ""
-	for {
-		list, err := w.client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).
-			List(ctx, metav1.ListOptions{Limit: 500, Continue: next})
-		if err != nil {
-			return nil, fmt.Errorf("deployments: %w", err)
+	deployments := w.client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"})
+	list := func(o metav1.ListOptions) (runtime.Object, error) { return deployments.List(ctx, o) }
+	err := pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
+		o := item.(*unstructured.Unstructured)
+		if replicas, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); found && replicas == 0 {
+			return nil
 		}
-		for i := range list.Items {
-			o := &list.Items[i]
-			if replicas, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); found && replicas == 0 {
-				continue
-			}
-			containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-			for _, c := range containers {
-				c, _ := c.(map[string]any)
-				image, _ := c["image"].(string)
-				name, _, _ := strings.Cut(path.Base(image), "@")
-				name, _, _ = strings.Cut(name, ":")
-				if controllerImages[name] {
-					out = append(out, Finding{nameOf(o), fmt.Sprintf("runs %s, which acts on the same objects as Lockstep: run one controller for each kind", image)})
-				}
+		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		for _, c := range containers {
+			c, _ := c.(map[string]any)
+			image, _ := c["image"].(string)
+			name, _, _ := strings.Cut(path.Base(image), "@")
+			name, _, _ = strings.Cut(name, ":")
+			if controllerImages[name] {
+				out = append(out, Finding{nameOf(o), fmt.Sprintf("runs %s, which acts on the same objects as Lockstep: run one controller for each kind", image)})
 			}
 		}
-		if next = list.GetContinue(); next == "" {
-			return out, nil
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deployments: %w", err)
 	}
+	return out, nil
 }
 
 // nameOf returns KIND.GROUP/NAME, or KIND.GROUP/NAMESPACE/NAME for a namespaced object.

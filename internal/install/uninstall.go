@@ -11,11 +11,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -266,28 +268,22 @@ func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
-	options := metav1.ListOptions{Limit: objectsPerPage}
-	for {
-		list, err := u.client.Resource(served).List(ctx, options)
-		if err != nil {
-			if apierrors.IsNotFound(err) {
-				return nil // no longer served
-			}
-			return err
+	resource := u.client.Resource(served)
+	list := func(o metav1.ListOptions) (runtime.Object, error) {
+		list, err := resource.List(ctx, o)
+		if apierrors.IsNotFound(err) {
+			return &unstructured.UnstructuredList{}, nil // no longer served
 		}
-		for i := range list.Items {
-			if err := u.free(ctx, u.client.Resource(served), &list.Items[i]); err != nil {
-				return fmt.Errorf("%s: %w", nameOf(&list.Items[i]), err)
-			}
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return nil
-		}
+		return list, err
 	}
+	return pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		object := o.(*unstructured.Unstructured)
+		if err := u.free(ctx, resource, object); err != nil {
+			return fmt.Errorf("%s: %w", nameOf(object), err)
+		}
+		return nil
+	})
 }
-
-// objectsPerPage is the number of objects that one request lists.
-const objectsPerPage = 500
 
 // free removes the manager's finalizers from an object.
 func (u *uninstaller) free(ctx context.Context, resource dynamic.NamespaceableResourceInterface,

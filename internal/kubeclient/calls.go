@@ -1,6 +1,7 @@
 package kubeclient
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -57,9 +58,7 @@ func Calls(cfg *rest.Config, n int) (*http2client.Client, error) {
 		t = t.Clone()
 		t.NextProtos = []string{"h2"}
 		t.ClientSessionCache = sessions
-		if t.ServerName == "" {
-			t.ServerName = host.Hostname()
-		}
+		t.ServerName = cmp.Or(t.ServerName, host.Hostname())
 		return t, nil
 	}
 	if _, err := connect(); err != nil {

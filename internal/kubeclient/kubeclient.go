@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -68,12 +69,8 @@ func Load(kubeconfigPath, context string) (*rest.Config, error) {
 	}
 	if context != "" {
 		if _, ok := raw.Contexts[context]; !ok {
-			names := make([]string, 0, len(raw.Contexts))
-			for name := range raw.Contexts {
-				names = append(names, name)
-			}
-			slices.Sort(names)
-			return nil, fmt.Errorf("context %q not found in %s; it has: %s", context, from, strings.Join(names, ", "))
+			return nil, fmt.Errorf("context %q not found in %s; it has: %s", context, from,
+				strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", "))
 		}
 	} else if raw.CurrentContext == "" {
 		return nil, fmt.Errorf("kubeconfig %s has no current-context; give --context", from)

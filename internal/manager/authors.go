@@ -49,7 +49,7 @@ var errNotLooked = errors.New("it cannot be seen whether the API server records 
 func (m *Manager) newAuthors(ctx context.Context) (*authors, error) {
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	w := &authors{client: client}
 	w.state.Store(&verdict{author.ErrNotKnown})

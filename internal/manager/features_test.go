@@ -15,8 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
@@ -384,6 +387,78 @@ func TestWhatIsNotActedOnIsNamed(t *testing.T) {
 	e.create(newJob("plain", 1, "100m"))
 	if j := e.until("plain", inPhase(batch.Running)); j.Status.Condition(batch.JobSupported) != nil {
 		t.Errorf("a plain job has a condition: %s", asJSON(j.Status))
+	}
+}
+
+// TestWhatQueuesAndPodGroupsAskForInVainIsNamed checks the condition Supported of queues and
+// PodGroups: it names each field that Lockstep does not act on, and goes with the last of them.
+func TestWhatQueuesAndPodGroupsAskForInVainIsNamed(t *testing.T) {
+	e := start(t)
+	for _, c := range []struct {
+		resource     schema.GroupVersionResource
+		yaml, fields string
+	}{
+		{queues, `
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {annotations: {volcano.sh/hierarchy: root/a, volcano.sh/hierarchy-weights: 1/2}}
+spec:
+  deserved: {cpu: 2}
+  guarantee: {resource: {cpu: 1}}
+  reclaimable: false
+  affinity: {nodeGroupAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [a]}}
+  extendClusters: [{name: far}]
+`, "spec.deserved, spec.guarantee, spec.reclaimable, spec.affinity, spec.extendClusters, " +
+			"metadata.annotations[volcano.sh/hierarchy], metadata.annotations[volcano.sh/hierarchy-weights]"},
+		{podGroupResource, `
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {annotations: {volcano.sh/sla-waiting-time: 1h}}
+spec:
+  minMember: 1
+  minResources: {cpu: 1}
+`, "spec.minResources, metadata.annotations[volcano.sh/sla-waiting-time]"},
+	} {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(c.yaml), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		client := dynamic.ResourceInterface(e.dyn.Resource(c.resource))
+		if c.resource == podGroupResource {
+			client = e.dyn.Resource(c.resource).Namespace(e.ns)
+		}
+		name := e.ns + "-vain"
+		u.SetName(name)
+		if _, err := client.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+		supported := func(want string) {
+			e.eventually("the condition of the "+u.GetKind(), func() error {
+				now, err := client.Get(t.Context(), name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				conditions, _, _ := unstructured.NestedSlice(now.Object, "status", "conditions")
+				got := ""
+				for _, c := range conditions {
+					if c := c.(map[string]any); c["type"] == "Supported" {
+						got = fmt.Sprint(c["status"], " ", c["reason"], " ", c["message"])
+					}
+				}
+				if got != want {
+					return fmt.Errorf("%q, want %q", got, want)
+				}
+				return nil
+			})
+		}
+		supported("False NotImplemented not acted on: " + c.fields)
+		plain := []byte(`{"metadata":{"annotations":null},"spec":{"deserved":null,"guarantee":null,"reclaimable":null,"affinity":null,` +
+			`"extendClusters":null,"minResources":null}}`)
+		if _, err := client.Patch(t.Context(), name, types.MergePatchType, plain, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		supported("")
 	}
 }
 

@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,13 +35,13 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-var errLostLease = errors.New("manager: lost the lease: another manager leads now")
+var errLostLease = errors.New("lost the lease: another manager leads now")
 
 // leadInTurn follows until this manager holds the lease, and then leads while it holds the lease.
 func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
-		return fmt.Errorf("manager: %w", err)
+		return err
 	}
 	if err := m.prepareLease(ctx, client, writer); err != nil {
 		m.log.Warn("looking at the lease failed", "error", err) // the election tries again
@@ -110,7 +109,7 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("manager: %w", err)
+		return err
 	}
 	stop := context.AfterFunc(ctx, func() {
 		if !started.Load() {

@@ -1,11 +1,14 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -114,18 +117,10 @@ func (c *Config) complete() error {
 		return fmt.Errorf("manager: labels of the workflows to archive: %w", err)
 	}
 	c.Executor.SchedulerName = c.SchedulerNames[0]
-	if c.LeaseNamespace == "" {
-		c.LeaseNamespace = "lockstep-system"
-	}
-	if c.AuthorsInterval <= 0 {
-		c.AuthorsInterval = 30 * time.Second
-	}
-	if c.StopTimeout <= 0 {
-		c.StopTimeout = 5 * time.Second
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.LeaseNamespace = cmp.Or(c.LeaseNamespace, "lockstep-system")
+	c.AuthorsInterval = cmp.Or(max(c.AuthorsInterval, 0), 30*time.Second)
+	c.StopTimeout = cmp.Or(max(c.StopTimeout, 0), 5*time.Second)
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return nil
 }
 
@@ -142,7 +137,9 @@ type Manager struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 	requests *egress.Guard
-	ready    readiness
+	// ready is true while the manager leads and has read the cluster. A standby is healthy but not
+	// ready.
+	ready atomic.Bool
 	// evaluators runs programs of users in child processes.
 	evaluators *sandbox.Pool
 	guard      *panics.Guard
@@ -163,11 +160,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{cfg: cfg, log: cfg.Log, registry: prometheus.NewRegistry(), requests: requests, identity: newIdentity()}
 	m.cfg.REST = rest.CopyConfig(cfg.REST)
-	agent := cfg.REST.UserAgent
-	if agent == "" {
-		agent = rest.DefaultKubernetesUserAgent()
-	}
-	m.cfg.REST.UserAgent = agent + " " + m.identity
+	m.cfg.REST.UserAgent = cmp.Or(cfg.REST.UserAgent, rest.DefaultKubernetesUserAgent()) + " " + m.identity
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if m.evaluators, err = sandbox.New(sandbox.Config{Log: m.log, Metrics: m.registry}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
@@ -182,6 +175,13 @@ func New(cfg Config) (*Manager, error) {
 // error. When Run returns, the writes passed to the writer have been made, unless StopTimeout ended
 // them, and the lease is free.
 func (m *Manager) Run(ctx context.Context) error {
+	if err := m.run(ctx); err != nil {
+		return fmt.Errorf("manager: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) run(ctx context.Context) error {
 	stopServing, err := m.serve()
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		Registry: m.registry, Logger: m.log,
 	})
 	if err != nil {
-		return fmt.Errorf("manager: %w", err)
+		return err
 	}
 	// The writer outlives all controllers, so that their last writes are made.
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
@@ -234,7 +234,7 @@ func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership)
 		if ctx.Err() != nil {
 			return nil // asked to stop before it was ready
 		}
-		return fmt.Errorf("manager: %w", err)
+		return err
 	}
 	//  2. Continue unfinished work.
 	parts.jobs.Resume()
@@ -245,9 +245,9 @@ func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership)
 		running.Go(func() { run(ctx) })
 	}
 	m.log.Info("managing", "server", m.cfg.REST.Host, "read", time.Since(started).Round(time.Millisecond))
-	m.ready.set(true)
+	m.ready.Store(true)
 	<-ctx.Done()
-	m.ready.set(false)
+	m.ready.Store(false)
 	running.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, errLostLease) {
 		return cause // another manager writes now
@@ -275,7 +275,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	writer, shards := by.writer(w), by.members()
 	informers, err := informer.NewSet(m.cfg.REST)
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	informers.OnCutShort(w.WatchEnded)
 	informers.Pods.Handle(informer.Handler[*corev1.Pod]{Added: w.Seen, Updated: func(old, pod *corev1.Pod) {
@@ -285,7 +285,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}})
 	told, err := report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: writer, Log: m.log})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	informers.OnMalformed(told.Tell)
 	informers.Guard(m.guard)
@@ -293,11 +293,11 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	model.Feed(informers)
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	rare, err := upstream.New(ctx, upstream.Config{Client: client, Informers: informers, Cluster: model, Log: m.log})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	sched, err := scheduler.New(scheduler.Config{
 		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy(), Rare: rare}, Refresh: rare.Refresh,
@@ -305,37 +305,37 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		Guard:        m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	groups, err := podgroup.New(podgroup.Config{
 		Informers: informers, Cluster: model, Scheduler: sched, Writer: writer, SchedulerNames: m.cfg.SchedulerNames,
 		Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	jobs, err := batch.New(batch.Config{
 		Informers: informers, Scheduler: sched, Model: model, Writer: writer, SchedulerNames: m.cfg.SchedulerNames,
 		Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model}, Writer: writer,
 		Guard: m.guard, Log: m.log})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	commands, err := batch.NewCommands(informers, jobs, queues, writer, m.log)
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	topologies, err := nodecontroller.New(nodecontroller.Config{
 		REST: m.cfg.REST, Informers: informers, Model: model, Mover: sched, Writer: writer, Ours: m.ours, Policy: m.cfg.Repack,
 		Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	run := []func(context.Context){
 		told.Run, topologies.Run,
@@ -346,7 +346,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if m.cfg.Archive != "" {
 		keeper, run1, err := m.archive(ctx, informers, writer)
 		if err != nil {
-			return nil, fmt.Errorf("manager: %w", err)
+			return nil, err
 		}
 		keep, run = keeper.Wants, append(run, run1)
 	}
@@ -358,21 +358,21 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		Malformed: told.Tell, Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	shards.works(workflows)
 	collector, err := artifactgc.New(artifactgc.Config{
 		REST: m.cfg.REST, Informers: informers, Writer: writer, Pods: m.cfg.Executor, Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	if shards == nil {
 		crons, err := cron.New(cron.Config{
 			REST: m.cfg.REST, Writer: writer, Evaluators: m.evaluators, Guard: m.guard, Malformed: told.Tell, Log: m.log,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("manager: %w", err)
+			return nil, err
 		}
 		run = append(run, crons.Run)
 	}
@@ -398,7 +398,7 @@ func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry pro
 		Guard: m.guard,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	shards.deploys(apps)
 	return apps, nil
@@ -450,12 +450,7 @@ func (m *Manager) archive(ctx context.Context, informers *informer.Set, writer a
 
 // ours reports whether this manager schedules a pod.
 func (m *Manager) ours(p *corev1.Pod) bool {
-	for _, name := range m.cfg.SchedulerNames {
-		if p.Spec.SchedulerName == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(m.cfg.SchedulerNames, p.Spec.SchedulerName)
 }
 
 // queueUse reads the use of queues from the model.

@@ -2,21 +2,13 @@ package manager
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/pprof"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"lockstep.dev/lockstep/internal/serve"
 )
-
-// readiness is true while the manager leads and has read the cluster. A standby is healthy but not
-// ready.
-type readiness struct{ atomic.Bool }
-
-func (r *readiness) set(ready bool) { r.Store(ready) }
 
 // serve starts the HTTP servers for metrics and health; stop closes them.
 func (m *Manager) serve() (stop func(), err error) {
@@ -37,8 +29,5 @@ func (m *Manager) serve() (stop func(), err error) {
 		}
 		return nil
 	})
-	if stop, err = paths.Start(m.log); err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
-	}
-	return stop, nil
+	return paths.Start(m.log)
 }

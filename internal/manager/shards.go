@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,19 +54,19 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	// its own.
 	writer, err := apiwriter.New(apiwriter.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Fixed: 2, Logger: m.log})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	s := &shards{}
 	// Only this manager knows on which objects it panicked.
 	if s.told, err = report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: s.writer(crons),
 		Log: m.log}); err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: s.writer(crons), Evaluators: m.evaluators, Guard: m.guard, Malformed: s.told.Tell, Log: m.log, Owns: func(namespace, name string) bool {
 		return s.member.Owns(namespace + "/" + name)
 	}})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	s.member, err = shard.New(shard.Config{
 		Name: m.identity, Namespace: m.cfg.LeaseNamespace,
@@ -97,7 +96,7 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 		Log: m.log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	// Work on keys ends before the lease does.
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -165,11 +164,11 @@ func (s *shards) deploys(c *applications.Controller) {
 func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shards) error {
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
-		return fmt.Errorf("manager: %w", err)
+		return err
 	}
 	informers, err := informer.NewWorkflowSet(m.cfg.REST)
 	if err != nil {
-		return fmt.Errorf("manager: %w", err)
+		return err
 	}
 	informers.Guard(m.guard)
 	informers.OnMalformed(func(o runtime.Object, why *malformed.Error) {
@@ -185,7 +184,7 @@ func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shard
 		Pods: m.cfg.Executor, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})
 	if err != nil {
-		return fmt.Errorf("manager: %w", err)
+		return err
 	}
 	// The controllers are set before anything is read, because they must learn of keys that move to
 	// or from this manager meanwhile.

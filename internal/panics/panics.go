@@ -23,7 +23,7 @@ var shared = []string{
 	"internal/cluster.(*Cluster)", "internal/informer.(*malformedStore[", "internal/informer.(*specs)",
 	"internal/informer.(*Informer[...]).put", "internal/informer.(*Informer[...]).replace",
 	"internal/informer.(*Informer[...]).setApart",
-	"internal/controlloop.(*delayQueue[", "internal/controlloop.(*entry[",
+	"internal/controlloop.(*entry[",
 	"internal/controlloop.(*Loop[...]).post", "internal/controlloop.(*Loop[...]).Put",
 	// Gangs that wait for resources, and the use of queues.
 	"internal/scheduler.(*Scheduler).Submit", "internal/scheduler.(*Scheduler).Withdraw",

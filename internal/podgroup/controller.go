@@ -1,6 +1,7 @@
 package podgroup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,15 +121,9 @@ func New(cfg Config) (*Controller, error) {
 	if len(cfg.SchedulerNames) == 0 {
 		cfg.SchedulerNames = DefaultSchedulerNames
 	}
-	if cfg.ReportAfter == 0 {
-		cfg.ReportAfter = time.Second
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.ReportAfter = cmp.Or(cfg.ReportAfter, time.Second)
+	cfg.Clock = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{})
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	c := &Controller{
 		cfg:       cfg,
 		binding:   map[types.NamespacedName]types.UID{},

@@ -2,6 +2,7 @@ package podgroup
 
 import (
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,12 +90,9 @@ func (c *Controller) statusWritten(k key, u *groupState, sent *schedulingv1beta1
 
 // told reports whether the PodGroup's condition already gives this reason.
 func told(pg *schedulingv1beta1.PodGroup, w *waitReason) bool {
-	for _, old := range pg.Status.Conditions {
-		if old.Type == schedulingv1beta1.PodGroupUnschedulable {
-			return old.Reason == w.reason && old.Message == w.message
-		}
-	}
-	return false
+	return slices.ContainsFunc(pg.Status.Conditions, func(c schedulingv1beta1.PodGroupCondition) bool {
+		return c.Type == schedulingv1beta1.PodGroupUnschedulable && c.Reason == w.reason && c.Message == w.message
+	})
 }
 
 // reportPod writes the reason why a pod waits into its PodScheduled condition, where people and

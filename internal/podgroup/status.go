@@ -2,7 +2,6 @@ package podgroup
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/unsupported"
 )
 
 // waitReason says why a group or a pod waits.
@@ -72,10 +72,10 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now meta
 	}
 	// The PodGroup was malformed and is valid now.
 	s.Conditions = without(s.Conditions, schedulingv1beta1.ConditionValid)
-	if fields := unsupported(&pg.Spec); len(fields) > 0 {
+	if message, _ := unsupported.In(pg, notSupported); message != "" {
 		s.Conditions = with(s.Conditions, schedulingv1beta1.PodGroupCondition{
-			Type: schedulingv1beta1.PodGroupSupported, Status: corev1.ConditionFalse, Reason: "NotImplemented",
-			Message: "not acted on: " + strings.Join(fields, ", "),
+			Type: schedulingv1beta1.PodGroupSupported, Status: corev1.ConditionFalse, Reason: unsupported.Reason,
+			Message: message,
 		}, now)
 	} else {
 		s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupSupported)
@@ -83,17 +83,17 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now meta
 	return s
 }
 
-// unsupported lists the fields that are set and ignored.
-func unsupported(s *schedulingv1beta1.PodGroupSpec) []string {
-	var fields []string
-	if s.NetworkTopology != nil {
-		fields = append(fields, "spec.networkTopology")
-	}
-	if len(s.SubGroupPolicy) > 0 {
-		fields = append(fields, "spec.subGroupPolicy")
-	}
-	return fields
-}
+// notSupported lists the fields of PodGroups that the API has and this package ignores.
+var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
+	{Path: "spec.minResources", Used: func(pg *schedulingv1beta1.PodGroup) bool {
+		return pg.Spec.MinResources != nil && len(*pg.Spec.MinResources) > 0
+	}},
+	{Path: "spec.networkTopology", Used: func(pg *schedulingv1beta1.PodGroup) bool { return pg.Spec.NetworkTopology != nil }},
+	{Path: "spec.subGroupPolicy", Used: func(pg *schedulingv1beta1.PodGroup) bool { return len(pg.Spec.SubGroupPolicy) > 0 }},
+}, unsupported.Annotations[*schedulingv1beta1.PodGroup](
+	schedulingv1beta1.PreemptableAnnotation, schedulingv1beta1.CooldownTimeAnnotation,
+	schedulingv1beta1.RevocableZoneAnnotation, schedulingv1beta1.JDBMinAvailableAnnotation,
+	schedulingv1beta1.JDBMaxUnavailableAnnotation, schedulingv1beta1.SLAWaitingTimeAnnotation)...)
 
 // with sets a condition. Its transition time changes only if its content does.
 func with(in []schedulingv1beta1.PodGroupCondition, c schedulingv1beta1.PodGroupCondition, now metav1.Time) []schedulingv1beta1.PodGroupCondition {

@@ -17,7 +17,7 @@
 //	bound by creation:    Absent ──Submit──▶ Queued ──Commit──▶ Placing ──written──▶ Created
 //	bound afterwards:     Absent ──Create──▶ Creating ──written──▶ Unbound ──Submit──▶ Queued ──▶ as above
 //	shown by the watch:   any ──▶ Unbound | Pending | Running | Succeeded | Failed | Unknown | Leaving
-//	deleted:              any with a pod ──Delete, or shown as terminating──▶ Leaving ──Gone──▶ Absent
+//	deleted:              any with a pod ──Delete, or shown as terminating──▶ Leaving ──gone──▶ Absent
 //
 // # Invariants
 //

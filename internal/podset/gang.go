@@ -189,10 +189,10 @@ func (s *Set) RollBack() {
 	}
 }
 
-// GiveBackRoom withdraws all requests and forgets the reservations that the scheduler may have
+// ReleaseReservations withdraws all requests and forgets the reservations that the scheduler may have
 // assumed for their slots. It is called after a panic in the owner's turn, which may have lost a
 // posted placement.
-func (s *Set) GiveBackRoom() {
+func (s *Set) ReleaseReservations() {
 	for key := range s.requests {
 		s.cfg.Scheduler.Withdraw(key)
 	}

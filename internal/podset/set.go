@@ -230,8 +230,8 @@ func (c *Config) StateOf(p *corev1.Pod) State {
 	return Pending
 }
 
-// See updates a slot with its pod as the watch shows it. It returns Nothing, Changed or Replacing.
-func (s *Set) See(r Ref, p *corev1.Pod) EventKind {
+// Observe updates a slot with its pod as the watch shows it. It returns Nothing, Changed or Replacing.
+func (s *Set) Observe(r Ref, p *corev1.Pod) EventKind {
 	slot := r.slot()
 	s.seen(slot)
 	if slot.uid == p.UID && (slot.state == Leaving || slot.state.Ended() && p.DeletionTimestamp == nil) {
@@ -253,19 +253,19 @@ func (s *Set) See(r Ref, p *corev1.Pod) EventKind {
 	return Replacing
 }
 
-// Expect records that a slot's pod exists, although the watch has not shown it yet.
-func (s *Set) Expect(r Ref, p *corev1.Pod) {
+// SetCreated records that a slot's pod exists, although the watch has not shown it yet.
+func (s *Set) SetCreated(r Ref, p *corev1.Pod) {
 	s.expect(r, p)
 	s.move(r, Created)
 }
 
-// Await records that a slot may have a pod. The caller looks the pod up at the server.
-func (s *Set) Await(r Ref) { s.move(r, Unknown) }
+// SetUnknown records that a slot may have a pod. The caller looks the pod up at the server.
+func (s *Set) SetUnknown(r Ref) { s.move(r, Unknown) }
 
-// Gone records that the pod of a slot no longer exists, and reports whether the slot is absent now.
+// ObserveDeleted records that the pod of a slot no longer exists, and reports whether the slot is absent now.
 // A slot whose pod succeeded stays Succeeded, because the pod has done its work.
-func (s *Set) Gone(r Ref, uid types.UID) bool {
-	s.PodGone(uid)
+func (s *Set) ObserveDeleted(r Ref, uid types.UID) bool {
+	s.PodDeleted(uid)
 	slot := r.slot()
 	if slot.uid != uid || slot.state == Succeeded {
 		return false

@@ -85,9 +85,9 @@ func (g *gang) show(p *corev1.Pod, gone bool) {
 		g.Fail("pod %s: %v", p.Name, err)
 	}
 	if gone {
-		g.set.Gone(g.ref(i), p.UID)
+		g.set.ObserveDeleted(g.ref(i), p.UID)
 	} else {
-		g.set.See(g.ref(i), p)
+		g.set.Observe(g.ref(i), p)
 	}
 }
 
@@ -179,7 +179,7 @@ func (g *gang) settle() {
 		g.clock.SetTime(g.clock.Now().Add(10 * time.Minute))
 		for _, x := range g.set.Unseen() {
 			if x.Pod == nil {
-				g.set.Gone(x.Ref, x.Slot(x.Index).UID())
+				g.set.ObserveDeleted(x.Ref, x.Slot(x.Index).UID())
 			} else {
 				g.show(x.Pod, false)
 			}

@@ -246,7 +246,7 @@ func (s *Set) DeletePod(d Deletion) {
 			cfg.Log.Warn("deleting a pod failed", "owner", key, "pod", d.Name, "error", err)
 			cfg.Post(key, uid, func(s *Set) Event { s.notDeleted(d); return Event{} })
 		case !found || p.UID != d.UID: // otherwise the watch shows the deletion
-			cfg.Post(key, uid, func(s *Set) Event { s.PodGone(d.UID); return Event{} })
+			cfg.Post(key, uid, func(s *Set) Event { s.PodDeleted(d.UID); return Event{} })
 		}
 	})
 }
@@ -288,5 +288,5 @@ func (s *Set) Deleting(uid types.UID) bool { return s.deleting[uid] }
 // Deletions returns the number of pods whose deletion was requested and that still exist.
 func (s *Set) Deletions() int { return len(s.deleting) }
 
-// PodGone records that a pod, which may belong to no slot, no longer exists.
-func (s *Set) PodGone(uid types.UID) { delete(s.deleting, uid) }
+// PodDeleted records that a pod, which may belong to no slot, no longer exists.
+func (s *Set) PodDeleted(uid types.UID) { delete(s.deleting, uid) }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -109,9 +110,7 @@ func start(limits *Limits) (c *child, missing string, err error) {
 // kill ends the process at once. Only the first cause counts.
 func (c *child) kill(cause error) {
 	c.mu.Lock()
-	if c.cause == nil {
-		c.cause = cause
-	}
+	c.cause = cmp.Or(c.cause, cause)
 	c.mu.Unlock()
 	_ = c.cmd.Process.Kill()
 }

@@ -21,15 +21,15 @@ type crowd struct {
 
 // turn runs one turn of a namespace, in place of Pool.do.
 func (c *crowd) turn(ctx context.Context, name string, took time.Duration, began func()) error {
-	r, err := c.pool.acquireSlot(ctx, name)
+	r, err := c.pool.slots.acquire(ctx, name)
 	if err != nil {
 		return err
 	}
 	began()
-	defer c.pool.releaseSlot(r)
+	defer c.pool.slots.release(r)
 	if took > slowAfter {
 		time.Sleep(slowAfter)
-		c.pool.slowed(r)
+		c.pool.slots.slowed(r)
 		took -= slowAfter
 	}
 	time.Sleep(took)
@@ -162,8 +162,8 @@ func TestASlowSlotThatIsFreeTakesAnotherSlowRequest(t *testing.T) {
 			t.Error(err)
 		}
 		running.Wait()
-		if pool.running != 0 || pool.slow != 0 {
-			t.Errorf("%d running, %d slow", pool.running, pool.slow)
+		if pool.slots.running != 0 || pool.slots.slow != 0 {
+			t.Errorf("%d running, %d slow", pool.slots.running, pool.slots.slow)
 		}
 	})
 }

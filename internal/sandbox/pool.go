@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -22,13 +23,6 @@ const (
 	// value) that it then gets.
 	slowAfter = 100 * time.Millisecond
 	slowNice  = 10
-	// slowPerTenantMax limits the slow requests of a tenant: a tenant with more slow requests
-	// starts no request, and a tenant with any runs at most one other.
-	slowPerTenantMax = 1
-	// queuedPerTenantMax is the maximum number of waiting requests of a tenant, and queuedMax the
-	// maximum time that a request waits.
-	queuedPerTenantMax = 1024
-	queuedMax          = time.Minute
 	// idleMaxDefault is how long a child is idle before it is ended.
 	idleMaxDefault = time.Minute
 )
@@ -84,47 +78,13 @@ type Pool struct {
 	idleMax      time.Duration
 	metrics      *poolMetrics
 	limitsLogged sync.Once // for the log message about missing limits
+	slots        slots
 
 	mu       sync.Mutex
 	closed   bool
 	children map[*child]bool
-	idle     []*child          // longest idle first
-	reaper   *time.Timer       // set while there are idle children
-	running  int               // requests in slots
-	slow     int               // requests in slow slots
-	stuck    []*runningRequest // slow requests in slots, because no slow slot is free
-	tenants  map[string]*tenant
-	active   map[*tenant]bool // tenants with running or waiting requests
-	arrived  uint64           // number of requests that have waited
-	// floor is the used time with which tenants become active: the least used time among the active
-	// tenants. It never falls.
-	floor time.Duration
-}
-
-// tenant is the pool's state of a tenant that has requests, or had some.
-type tenant struct {
-	name    string
-	running []*runningRequest
-	slow    int // number of slow requests in running
-	waiting []*waiter
-	used    time.Duration // time used by ended requests, on the scale of floor
-	// usual is a moving average of the duration of the tenant's requests, at most Limits.CPU;
-	// before the first request, it is Limits.CPU.
-	usual time.Duration
-}
-
-type waiter struct {
-	arrival uint64
-	ready   chan error
-	turn    *runningRequest // set when ready
-}
-
-// runningRequest is a running request. The pool's mu guards its fields.
-type runningRequest struct {
-	tenant     *tenant
-	begin      time.Time
-	slow       bool
-	inSlowSlot bool
+	idle     []*child    // longest idle first
+	reaper   *time.Timer // set while there are idle children
 }
 
 // New returns a pool. It starts no process. It fails if the program has not called Main.
@@ -136,15 +96,12 @@ func New(cfg Config) (*Pool, error) {
 	if cfg.Slots <= 0 {
 		cfg.Slots = min(max(2, runtime.GOMAXPROCS(0)), 4)
 	}
-	if cfg.SlowSlots == 0 {
-		cfg.SlowSlots = 1
-	}
+	cfg.SlowSlots = cmp.Or(cfg.SlowSlots, 1)
 	cfg.SlowSlots = max(0, cfg.SlowSlots)
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	p := &Pool{cfg: cfg, idleMax: idleMaxDefault, children: map[*child]bool{}, tenants: map[string]*tenant{},
-		active: map[*tenant]bool{}}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	p := &Pool{cfg: cfg, idleMax: idleMaxDefault, children: map[*child]bool{}, slots: slots{
+		normal: cfg.Slots, beside: cfg.SlowSlots, cpu: cfg.Limits.CPU, tenants: map[string]*tenant{}, active: map[*tenant]bool{},
+	}}
 	p.metrics = newMetrics(p)
 	if cfg.Metrics != nil {
 		if err := cfg.Metrics.Register(p.metrics); err != nil {
@@ -158,22 +115,14 @@ func New(cfg Config) (*Pool, error) {
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
-	var all []*child
-	for c := range p.children {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Keys(p.children))
 	idle := p.idle
 	p.idle = nil
 	if p.reaper != nil {
 		p.reaper.Stop()
 	}
-	for _, t := range p.tenants {
-		for _, w := range t.waiting {
-			w.ready <- ErrClosed
-		}
-		t.waiting = nil
-	}
 	p.mu.Unlock()
+	p.slots.close()
 	for _, c := range all {
 		c.kill(ErrClosed)
 	}
@@ -227,11 +176,11 @@ func (p *Pool) do(ctx context.Context, tenantName, evaluator string, request []b
 		return nil, 0, &Exceeded{Request, bytesText(limit)}
 	}
 	// 1. Wait for a turn.
-	r, err := p.acquireSlot(ctx, tenantName)
+	r, err := p.slots.acquire(ctx, tenantName)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer p.releaseSlot(r)
+	defer p.slots.release(r)
 	for {
 		// 2. Take a child, or start one.
 		c, err := p.takeChild()
@@ -254,7 +203,7 @@ func (p *Pool) do(ctx context.Context, tenantName, evaluator string, request []b
 func (p *Pool) evaluate(ctx context.Context, c *child, r *runningRequest, evaluator string,
 	request []byte) (response []byte, cpu time.Duration, err error) {
 	began := time.Now()
-	stopWatch := c.watch(func() { p.slowed(r) })
+	stopWatch := c.watch(func() { p.slots.slowed(r) })
 	stopContext := context.AfterFunc(ctx, func() { c.kill(context.Cause(ctx)) })
 	response, alive, err := c.call(evaluator, request)
 	stopWatch()
@@ -280,208 +229,6 @@ func ofMemory(err error) bool {
 	var exceeded *Exceeded
 	var crashed *Crashed
 	return errors.As(err, &crashed) || errors.As(err, &exceeded) && exceeded.Limit == Memory
-}
-
-// acquireSlot waits until a request of a tenant may run.
-func (p *Pool) acquireSlot(ctx context.Context, name string) (*runningRequest, error) {
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return nil, ErrClosed
-	}
-	t := p.activate(name)
-	if len(t.waiting) == 0 && p.running < p.cfg.Slots && t.mayRun() {
-		r := p.begin(t)
-		p.mu.Unlock()
-		return r, nil
-	}
-	if len(t.waiting) >= queuedPerTenantMax {
-		p.mu.Unlock()
-		return nil, fmt.Errorf("namespace %s: %w", name, ErrBusy)
-	}
-	p.arrived++
-	w := &waiter{arrival: p.arrived, ready: make(chan error, 1)}
-	t.waiting = append(t.waiting, w)
-	p.mu.Unlock()
-
-	timer := time.NewTimer(queuedMax)
-	defer timer.Stop()
-	var err error
-	select {
-	case err := <-w.ready:
-		return w.turn, err
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-timer.C:
-		err = fmt.Errorf("namespace %s: %w", name, ErrBusy)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range t.waiting {
-		if t.waiting[i] == w {
-			t.waiting = append(t.waiting[:i:i], t.waiting[i+1:]...)
-			p.deactivate(t)
-			return nil, err
-		}
-	}
-	err = <-w.ready // its turn has come meanwhile
-	return w.turn, err
-}
-
-// activate returns the tenant of that name, and makes it active.
-func (p *Pool) activate(name string) *tenant {
-	t := p.tenants[name]
-	if t == nil {
-		t = &tenant{name: name, usual: p.cfg.Limits.CPU}
-		p.tenants[name] = t
-	}
-	if p.active[t] {
-		return t
-	}
-	now, first := time.Now(), true
-	var least time.Duration
-	for other := range p.active {
-		if used := other.usedBy(now); first || used < least {
-			first, least = false, used
-		}
-	}
-	p.floor = max(p.floor, least)
-	// A tenant loses the share that it did not use while it had no requests, and use above floor
-	// plus one evaluation is forgiven.
-	t.used = min(max(t.used, p.floor), p.floor+p.cfg.Limits.CPU)
-	p.active[t] = true
-	return t
-}
-
-// deactivate makes a tenant inactive if it has no requests left.
-func (p *Pool) deactivate(t *tenant) {
-	if len(t.running) > 0 || len(t.waiting) > 0 {
-		return
-	}
-	delete(p.active, t)
-	if len(p.active) == 0 {
-		p.floor = max(p.floor, t.used)
-	}
-	p.forget()
-}
-
-// mayRun reports whether one more request of the tenant may run.
-func (t *tenant) mayRun() bool {
-	if t.slow > slowPerTenantMax {
-		return false
-	}
-	return t.slow == 0 || len(t.running)-t.slow < 1
-}
-
-// begin takes a slot for a request of t.
-func (p *Pool) begin(t *tenant) *runningRequest {
-	p.running++
-	r := &runningRequest{tenant: t, begin: time.Now()}
-	t.running = append(t.running, r)
-	return r
-}
-
-// slowed records that a request is slow, and moves it out of its slot if a slow slot is free.
-func (p *Pool) slowed(r *runningRequest) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r.slow {
-		return
-	}
-	r.slow = true
-	r.tenant.slow++
-	p.stuck = append(p.stuck, r)
-	p.moveAside()
-	p.dispatch()
-}
-
-// moveAside moves slow requests from slots to free slow slots.
-func (p *Pool) moveAside() {
-	for p.slow < p.cfg.SlowSlots && len(p.stuck) > 0 {
-		r := p.stuck[0]
-		p.stuck = p.stuck[1:]
-		r.inSlowSlot = true
-		p.slow++
-		p.running--
-	}
-}
-
-// releaseSlot releases a slot.
-func (p *Pool) releaseSlot(r *runningRequest) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := r.tenant
-	t.running = slices.DeleteFunc(t.running, func(other *runningRequest) bool { return other == r })
-	if r.slow {
-		t.slow--
-	}
-	if r.inSlowSlot {
-		p.slow--
-		p.moveAside()
-	} else {
-		p.running--
-		p.stuck = slices.DeleteFunc(p.stuck, func(other *runningRequest) bool { return other == r })
-	}
-	took := time.Since(r.begin)
-	t.used += took
-	t.usual = (t.usual + min(took, p.cfg.Limits.CPU)) / 2
-	p.dispatch()
-	p.deactivate(t)
-}
-
-// usedBy returns the time that t has used by now.
-func (t *tenant) usedBy(now time.Time) time.Duration {
-	used := t.used
-	for _, r := range t.running {
-		used += now.Sub(r.begin)
-	}
-	return used
-}
-
-// rank returns the time that t will have used at the end of another request, if this one and the
-// running ones take as long as its requests usually do.
-func (t *tenant) rank(now time.Time) time.Duration {
-	return t.usedBy(now) + t.usual*time.Duration(len(t.running)+1)
-}
-
-// dispatch starts waiting requests while slots are free. It takes the tenant with the lowest rank
-// first, and among equal ranks the tenant whose first request has waited longest.
-func (p *Pool) dispatch() {
-	now := time.Now()
-	for p.running < p.cfg.Slots {
-		var next *tenant
-		for t := range p.active {
-			if len(t.waiting) == 0 || !t.mayRun() {
-				continue
-			}
-			if next == nil || cmp.Or(cmp.Compare(t.rank(now), next.rank(now)),
-				cmp.Compare(t.waiting[0].arrival, next.waiting[0].arrival)) < 0 {
-				next = t
-			}
-		}
-		if next == nil {
-			return
-		}
-		w := next.waiting[0]
-		next.waiting = next.waiting[1:]
-		w.turn = p.begin(next)
-		w.ready <- nil
-	}
-}
-
-// tenantsMax is the number of known tenants at which the pool forgets inactive tenants that have
-// used no more than floor.
-const tenantsMax = 1024
-
-func (p *Pool) forget() {
-	if len(p.tenants) < tenantsMax {
-		return
-	}
-	for name, t := range p.tenants {
-		if !p.active[t] && t.used <= p.floor {
-			delete(p.tenants, name)
-		}
-	}
 }
 
 // takeChild returns a child for the caller's exclusive use, until the caller returns or buries it.

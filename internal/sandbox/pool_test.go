@@ -292,15 +292,15 @@ func TestATenantsSlowRequestsLeaveRoom(t *testing.T) {
 	}
 	stop()
 	slow.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, t1 := range p.tenants {
+	p.slots.mu.Lock()
+	defer p.slots.mu.Unlock()
+	for name, t1 := range p.slots.tenants {
 		if len(t1.running) != 0 || t1.slow != 0 || len(t1.waiting) != 0 {
 			t.Errorf("%s: %+v", name, *t1)
 		}
 	}
-	if p.running != 0 || p.slow != 0 {
-		t.Errorf("%d running, %d slow", p.running, p.slow)
+	if p.slots.running != 0 || p.slots.slow != 0 {
+		t.Errorf("%d running, %d slow", p.slots.running, p.slots.slow)
 	}
 }
 

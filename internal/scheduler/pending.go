@@ -40,6 +40,7 @@ type pendingGang struct {
 	submitted   time.Time // for the wait-time metric
 	partial     bool      // the gang's minimum has been placed
 	reportedKey string    // key of the last reason reported to the owner
+	ranked      share.Gang
 	queue       *shapeQueue
 	at          int // position in the shape queue
 }
@@ -47,7 +48,7 @@ type pendingGang struct {
 // shapeQueue holds the gangs of one shape in one queue, as a heap with the next gang first.
 type shapeQueue struct {
 	key         shapeKey
-	gangs       gangHeap
+	gangs       share.Heap[*pendingGang]
 	blocked     *blockReason // nil when open
 	reportedKey string       // key of the reason that all gangs except those in unreported were told
 	unreported  []*pendingGang
@@ -75,12 +76,13 @@ func (r *pendingGangs) add(e *pendingGang) {
 	e.queue = l
 	r.gangs[e.gang.Key] = e
 	r.rare += e.rare()
-	heap.Push(&l.gangs, e)
-	l.addUnreported(e)
-	r.ledger.Submit(share.Gang{
+	e.ranked = share.Gang{
 		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
 		Request: e.request(),
-	})
+	}
+	heap.Push(&l.gangs, e)
+	l.addUnreported(e)
+	r.ledger.Submit(e.ranked)
 	switch {
 	case l.blocked != nil:
 		r.ledger.Park(e.gang.Key)
@@ -242,36 +244,8 @@ func (e *pendingGang) remainder(now time.Time) *pendingGang {
 	}
 }
 
-func (e *pendingGang) before(o *pendingGang) bool {
-	a, b := e.gang, o.gang
-	switch {
-	case a.Resume != b.Resume:
-		return a.Resume
-	case a.Priority != b.Priority:
-		return a.Priority > b.Priority
-	case !a.Created.Equal(b.Created):
-		return a.Created.Before(b.Created)
-	}
-	return a.Key < b.Key
-}
+// Before implements share.Element.
+func (e *pendingGang) Before(o *pendingGang) bool { return e.ranked.Before(&o.ranked) }
 
-// gangHeap implements heap.Interface.
-type gangHeap []*pendingGang
-
-func (h gangHeap) Len() int           { return len(h) }
-func (h gangHeap) Less(i, j int) bool { return h[i].before(h[j]) }
-func (h gangHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
-
-func (h *gangHeap) Push(x any) {
-	e := x.(*pendingGang)
-	e.at = len(*h)
-	*h = append(*h, e)
-}
-
-func (h *gangHeap) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return e
-}
+// Position implements share.Element.
+func (e *pendingGang) Position() *int { return &e.at }

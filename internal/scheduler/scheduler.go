@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/panics"
@@ -87,21 +87,13 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Cluster == nil {
 		return nil, fmt.Errorf("scheduler: no cluster")
 	}
-	if cfg.RetryEvery == 0 {
-		cfg.RetryEvery = 30 * time.Second
-	}
+	cfg.RetryEvery = cmp.Or(cfg.RetryEvery, 30*time.Second)
 	if cfg.RetryEvery < time.Second {
 		return nil, fmt.Errorf("scheduler: retrying every %v is a busy loop; the least is 1s", cfg.RetryEvery)
 	}
-	if cfg.CyclePods <= 0 {
-		cfg.CyclePods = 2000
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.CyclePods = cmp.Or(max(cfg.CyclePods, 0), 2000)
+	cfg.Clock = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{})
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &Scheduler{
 		cfg:     cfg,
 		cluster: cfg.Cluster,
@@ -285,7 +277,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		a := &placed[i]
 		class := e.classes[a.Demand]
 		held = held.Plus(class.Request, 1)
-		a.Assumption = s.cluster.AssumePinned(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, class, a.cpus)
+		a.Assumption = s.cluster.Assume(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, class, a.cpus)
 	}
 	s.held[e.gang.Queue] = s.held[e.gang.Queue].Plus(held, 1)
 	s.ledger.Charge(e.gang.Queue, held)
@@ -315,45 +307,6 @@ func (s *Scheduler) grant(e *pendingGang, placed []Assignment, pins [][]place.Pi
 	}
 }
 
-// moves are the moves requested by one call of Move.
-type moves struct {
-	node  string
-	moves []pin.Move
-	done  func([]error)
-}
-
-// Move gives running pods other CPUs of their node. done is called from the scheduler's goroutine
-// and must not block. It receives one error for each move, in order. Nil means that the pod, in the
-// model, holds both its old and its new CPUs; the caller must then write the pod, or take the move
-// back with cluster.ForgetMoved. No other pod gets either set meanwhile. Any other value says why
-// the pod was not moved.
-func (s *Scheduler) Move(node string, list []pin.Move, done func([]error)) {
-	s.mu.Lock()
-	s.moves = append(s.moves, moves{node, list, done})
-	s.mu.Unlock()
-	s.poke()
-}
-
-// move carries out the requested moves. It runs between placements, when the view contains nothing
-// that the model does not know.
-func (s *Scheduler) move() {
-	s.mu.Lock()
-	asked := s.moves
-	s.moves = nil
-	s.mu.Unlock()
-	if len(asked) == 0 {
-		return
-	}
-	s.cluster.Refresh(s.view)
-	for _, a := range asked {
-		errs := make([]error, len(a.moves))
-		for i, m := range a.moves {
-			errs[i] = s.pinner.Move(s.cluster, a.node, m)
-		}
-		a.done(errs)
-	}
-}
-
 func (s *Scheduler) takeInbox() {
 	s.mu.Lock()
 	inbox := s.inbox
@@ -371,55 +324,6 @@ func (s *Scheduler) takeInbox() {
 			e.submitted = old.submitted
 		}
 		s.pending.add(e)
-	}
-}
-
-// updateQueues updates the ledger with the queues and the amounts that they use.
-func (s *Scheduler) updateQueues() {
-	s.ledger.SetTotal(s.cluster.Total())
-	seen := map[string]bool{}
-	for _, q := range s.cluster.Queues() {
-		seen[q.Name] = true
-		if q.Object != nil {
-			s.queues[q.Name] = true
-			s.ledger.SetQueue(share.Queue{
-				Name:       q.Name,
-				Parent:     q.Object.Spec.Parent,
-				Weight:     q.Object.ShareWeight(),
-				Priority:   q.Object.Spec.Priority,
-				Capability: share.NewLimits(s.cluster.Dims(), q.Object.Spec.Capability),
-				Closed:     !q.Object.Accepts(),
-				FIFO:       q.Object.Spec.DequeueStrategy == schedulingv1beta1.DequeueFIFO,
-			})
-		} else if s.queues[q.Name] {
-			delete(s.queues, q.Name)
-			s.ledger.RemoveQueue(q.Name)
-		}
-		s.hold(q.Name, q.Used)
-	}
-	for name := range s.held {
-		if !seen[name] {
-			s.hold(name, nil)
-		}
-	}
-	for name := range s.queues {
-		if !seen[name] {
-			delete(s.queues, name)
-			s.ledger.RemoveQueue(name)
-		}
-	}
-}
-
-// hold updates the ledger with the amounts that a queue uses.
-func (s *Scheduler) hold(queue string, used place.Vector) {
-	before := s.held[queue]
-	if delta := used.Plus(before, -1); slices.ContainsFunc(delta, func(a int64) bool { return a != 0 }) {
-		s.ledger.Charge(queue, delta)
-	}
-	if used == nil {
-		delete(s.held, queue)
-	} else {
-		s.held[queue] = used
 	}
 }
 

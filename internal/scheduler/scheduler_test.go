@@ -437,7 +437,7 @@ func BenchmarkWaiting(b *testing.B) {
 		p.Status.Phase = corev1.PodSucceeded
 		w.cluster.UpsertPod(p)
 		w.run()
-		w.cluster.Assume(types.NamespacedName{Namespace: "ns", Name: p.Name}, p.Spec.NodeName, "default", w.classes[template("1")])
+		w.cluster.Assume(types.NamespacedName{Namespace: "ns", Name: p.Name}, p.Spec.NodeName, "default", w.classes[template("1")], nil)
 	}
 }
 

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -90,9 +91,7 @@ func New(cfg Config) (*Member, error) {
 	} else {
 		now = cfg.Clock.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Member{cfg: cfg, now: now, term: fence.NewTerm(true, now)}, nil
 }
 
@@ -219,8 +218,6 @@ func (m *Member) publish(t *Table) {
 	m.set(d)
 	if lapsed {
 		m.renewed(d)
-	}
-	if lapsed {
 		m.cfg.Log.Warn("the shard's lease was renewed late: nothing was worked on for a while")
 	}
 	if changed || lapsed {

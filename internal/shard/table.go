@@ -117,14 +117,9 @@ func (t *Table) lapsed(now time.Time) bool { return !now.Before(t.written.Add(t.
 
 // Dead returns the members whose leases may be deleted: those unchanged for ten times Expiry.
 func (t *Table) Dead(now time.Time) []string {
-	var out []string
-	for member, o := range t.others {
-		if now.Sub(o.since) >= 10*t.times.Expiry {
-			out = append(out, member)
-		}
-	}
-	slices.Sort(out)
-	return out
+	out := maps.Clone(t.others)
+	maps.DeleteFunc(out, func(_ string, o *other) bool { return now.Sub(o.since) < 10*t.times.Expiry })
+	return slices.Sorted(maps.Keys(out))
 }
 
 // Division says which keys belong to a member. It is immutable.

@@ -99,7 +99,7 @@ var mutations = []mutation{
 		"Cap: 2 * time.Second, Steps: 10", "Cap: 30 * time.Second, Steps: 38", tolerant, "TestAWatchThatIsCutAgainAndAgainComesBackSoon", nil, nil},
 
 	// As which user requests are made, and which addresses they reach.
-	{"groups are handed over as one text", apiwriter + "/exchange.go",
+	{"groups are handed over as one text", apiwriter + "/sender.go",
 		"for _, g := range x.as.Groups {", "for _, g := range strings.Split(strings.Join(x.as.Groups, \",\"), \",\") {",
 		apps, "TestAGroupWithACommaInItsNameIsOneGroup", nil, nil},
 	{"a redirect is not judged", egress + "/egress.go",
@@ -161,8 +161,8 @@ var mutations = []mutation{
 		"if e != nil {\n\t\tl.queue.Add(key)\n\t}", "", loopP, "TestAPostHasItsTurn", nil, nil},
 	{"a message for an object reaches the next of its name", loopP + "/loop.go",
 		"if m.to == uid || m.to == Anyone {", "if true {", loopP, "TestPostsAreForOneLifeOfAKey", nil, nil},
-	{"an earlier time asked for is forgotten", loopP + "/delay_queue.go",
-		"case !at.Before(x.at):", "case x.at != at:", loopP, "TestKeysAreWokenAtTheEarliestTimeAskedFor", nil, nil},
+	{"a key that is to be woken later is woken at once", loopP + "/loop.go",
+		"l.queue.AddAfter(key, d)", "l.queue.Add(key)", loopP, "TestKeysAreWokenAtTheEarliestTimeAskedFor", nil, nil},
 
 	// The division of keys among managers.
 	{"a list that was begun before the lease lapsed counts", shard + "/table.go",
@@ -174,7 +174,7 @@ var mutations = []mutation{
 	{"members that live are taken for dead", shard + "/table.go",
 		"if now.Sub(o.since) < t.times.Expiry {", "if now.Sub(o.since) < t.times.Period {", shard, "TestOnlyTheDeadAreTakenForDead", nil, nil},
 	{"leases of members that live are deleted", shard + "/table.go",
-		"if now.Sub(o.since) >= 10*t.times.Expiry {", "if now.Sub(o.since) >= t.times.Period {", shard, "TestOnlyTheDeadAreTakenForDead", nil, nil},
+		"return now.Sub(o.since) < 10*t.times.Expiry", "return now.Sub(o.since) < t.times.Period", shard, "TestOnlyTheDeadAreTakenForDead", nil, nil},
 
 	// The model of the cluster.
 	{"a failed pod keeps its room", clusterP + "/cluster.go",
@@ -197,7 +197,7 @@ var mutations = []mutation{
 		"if len(p.log) >= g.MinMember {\n\t\treturn nil\n\t}\n\t// Small", "if true {\n\t\treturn nil\n\t}\n\t// Small", placer, "TestGangs", nil, nil},
 	{"parked gangs are not woken", scheduler + "/share/ledger.go",
 		"l.move(it, &it.queue.ready)", "l.move(it, &it.queue.parked)", scheduler + "/share", "TestParking", nil, nil},
-	{"what a queue held stays charged to it", scheduler + "/scheduler.go",
+	{"what a queue held stays charged to it", scheduler + "/queues.go",
 		"return a != 0 }) {\n\t\ts.ledger.Charge(queue, delta)", "return a > 0 }) {\n\t\ts.ledger.Charge(queue, delta)", scheduler, "TestQueues", nil, nil},
 
 	// Pods of jobs and workflows.
@@ -296,7 +296,7 @@ var mutations = []mutation{
 		apps, "TestAManagerThatEndsAfterEachWriteComesToAnEnd/a pause", nil, nil},
 	{"what a server forbids while it starts is said of every application", "internal/manager/authors.go",
 		"apierrors.IsForbidden(err) && waited >= kubeclient.TransientMax(err)", "apierrors.IsForbidden(err)", "internal/manager", "TestWhatCannotBeLookedAtIsNoAnswer", nil, nil},
-	{"what a server forbids while it starts is final", "internal/apiwriter/writer.go",
+	{"what a server forbids while it starts is final", "internal/apiwriter/dispatch.go",
 		" || x.deniedForNow(err, ended)", "", "internal/apiwriter", "TestAWriteThatIsForbiddenForAMomentIsMade", nil, nil},
 	{"objects are created that only the manager's memory names", "internal/application/records/keeper.go",
 		"r.unwritten = true\n", "\n", "internal/application/records", "TestNamesOfARefusedWriteAreNotStored", nil, nil},
@@ -332,5 +332,5 @@ var mutations = []mutation{
 	{"the log of a container that never starts is awaited for ever", "internal/submit/workflows/logs.go",
 		"last || !apierrors.IsBadRequest(err)", "last && false || !apierrors.IsBadRequest(err)", "internal/submit/workflows", "TestFollowingEndsAtAPodThatNeverStarted", nil, nil},
 	{"an uninstallation frees the first page of objects only", "internal/install/uninstall.go",
-		"if options.Continue = list.GetContinue(); options.Continue == \"\" {", "if true {", "internal/install", "TestUninstallFreesAllObjectsAtOnce", nil, nil},
+		"list, err := resource.List(ctx, o)\n", "list, err := resource.List(ctx, o)\n\t\tif list != nil {\n\t\t\tlist.SetContinue(\"\")\n\t\t}\n", "internal/install", "TestUninstallFreesAllObjectsAtOnce", nil, nil},
 }

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -39,13 +41,9 @@ func (s *JobStatus) SetCondition(t JobConditionType, status corev1.ConditionStat
 
 // RemoveCondition removes the condition of type t and reports whether there was one.
 func (s *JobStatus) RemoveCondition(t JobConditionType) bool {
-	for i := range s.Conditions {
-		if t != "" && s.Conditions[i].Type == t {
-			s.Conditions = append(s.Conditions[:i], s.Conditions[i+1:]...)
-			return true
-		}
-	}
-	return false
+	before := len(s.Conditions)
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c JobCondition) bool { return t != "" && c.Type == t })
+	return len(s.Conditions) < before
 }
 
 // SetPhase sets the job's phase and the phase's entry in the history, and reports whether anything

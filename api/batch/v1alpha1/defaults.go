@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,10 +123,7 @@ func (j *Job) Plugins() map[string]PluginArguments {
 	if !needSvc && !needSSH {
 		return j.Spec.Plugins
 	}
-	plugins := make(map[string]PluginArguments, len(j.Spec.Plugins)+2)
-	for name, args := range j.Spec.Plugins {
-		plugins[name] = args
-	}
+	plugins := maps.Clone(j.Spec.Plugins)
 	if needSvc {
 		plugins[SvcPlugin] = nil
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -380,23 +381,15 @@ func (x *action) delete() (render.Answer, bool, error) {
 		if err != nil {
 			return render.Answer{}, err
 		}
-		options := metav1.ListOptions{Limit: deploy.ListMax, LabelSelector: match.String()}
-		for {
-			page, cancel := context.WithTimeout(x.r.Ctx(), objects.ReadTimeout)
-			list, err := client.Resource(m.Resource).Namespace(ref.Namespace).List(page, options)
-			cancel()
-			if err != nil {
-				return render.Answer{}, err
-			}
-			for i := range list.Items {
-				if err := remove(list.Items[i].GetName()); err != nil {
-					return render.Answer{}, err
-				}
-			}
-			if options.Continue = list.GetContinue(); options.Continue == "" {
-				return render.Answer{}, nil
-			}
+		list := func(o metav1.ListOptions) (runtime.Object, error) {
+			ctx, cancel := context.WithTimeout(x.r.Ctx(), objects.ReadTimeout)
+			defer cancel()
+			return client.Resource(m.Resource).Namespace(ref.Namespace).List(ctx, o)
 		}
+		options := metav1.ListOptions{Limit: deploy.ListMax, LabelSelector: match.String()}
+		return render.Answer{}, pager.New(pager.SimplePageFunc(list)).EachListItem(x.r.Ctx(), options, func(o runtime.Object) error {
+			return remove(o.(*unstructured.Unstructured).GetName())
+		})
 	})
 }
 

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 )
@@ -93,9 +94,7 @@ type Step struct {
 // Next decides the job's next step.
 func Next(j Job) Step {
 	s := Step{Phase: j.Phase, Retries: j.Retries}
-	if s.Phase == "" {
-		s.Phase = batch.Pending
-	}
+	s.Phase = cmp.Or(s.Phase, batch.Pending)
 	s.act(j.Action, j.Cause, j.MaxRetry)
 	if s.Target {
 		s.Pods = Run // the counts predate the action; the next step uses new ones

@@ -10,8 +10,9 @@ import (
 )
 
 // parse parses a plugin's arguments into the flags that define defines. Unknown arguments are
-// skipped and added to the ignored ones, because Volcano's plugins run in spite of them too.
-func (s *Set) parse(plugin string, args batch.PluginArguments, define func(*flag.FlagSet)) error {
+// skipped and added to the ignored ones, because Volcano's plugins run in spite of them too. The
+// arguments in ports must be port numbers.
+func (s *Set) parse(plugin string, args batch.PluginArguments, define func(*flag.FlagSet), ports ...*int) error {
 	f := flag.NewFlagSet(plugin, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	define(f)
@@ -32,6 +33,11 @@ func (s *Set) parse(plugin string, args batch.PluginArguments, define func(*flag
 	if err := f.Parse(known); err != nil {
 		return fmt.Errorf("spec.plugins.%s: %w", plugin, err)
 	}
+	for _, p := range ports {
+		if *p < 1 || *p > portMax {
+			return fmt.Errorf("spec.plugins.%s: %d is no port", plugin, *p)
+		}
+	}
 	return nil
 }
 
@@ -45,12 +51,3 @@ func (s *Set) Ignored() []string { return s.ignored }
 
 // portMax is the highest valid port.
 const portMax = 1<<16 - 1
-
-func checkPort(plugin string, ports ...int) error {
-	for _, p := range ports {
-		if p < 1 || p > portMax {
-			return fmt.Errorf("spec.plugins.%s: %d is no port", plugin, p)
-		}
-	}
-	return nil
-}

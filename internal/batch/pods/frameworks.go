@@ -17,10 +17,8 @@ import (
 
 // task returns the task with that name, or nil.
 func (s *Set) task(name string) *Task {
-	for i := range s.tasks {
-		if s.tasks[i].Name == name {
-			return &s.tasks[i]
-		}
+	if i := slices.IndexFunc(s.tasks, func(t Task) bool { return t.Name == name }); i >= 0 {
+		return &s.tasks[i]
 	}
 	return nil
 }
@@ -52,10 +50,7 @@ func (s *Set) addPyTorch(job *batch.Job, args batch.PluginArguments) error {
 		f.BoolVar(&wait, "wait-master-enabled", false, "")
 		f.IntVar(&seconds, "wait-master-timeout", 300, "")
 		f.StringVar(&image, "wait-master-image", "busybox:1.36.1", "")
-	})
-	if err == nil {
-		err = checkPort(batch.PyTorchPlugin, port)
-	}
+	}, &port)
 	master := s.task(masterName)
 	if err != nil || master == nil {
 		return err
@@ -101,10 +96,7 @@ func (s *Set) addTensorFlow(job *batch.Job, args batch.PluginArguments) error {
 			names[role] = f.String(role, role, "")
 		}
 		f.IntVar(&port, "port", 2222, "")
-	})
-	if err == nil {
-		err = checkPort(batch.TensorFlowPlugin, port)
-	}
+	}, &port)
 	if err != nil || job.TotalReplicas() <= 1 {
 		return err
 	}
@@ -141,10 +133,7 @@ func (s *Set) addMPI(job *batch.Job, args batch.PluginArguments) error {
 		f.StringVar(&masterName, "master", "master", "")
 		f.StringVar(&workerName, "worker", "worker", "")
 		f.IntVar(&port, "port", 22, "")
-	})
-	if err == nil {
-		err = checkPort(batch.MPIPlugin, port)
-	}
+	}, &port)
 	if err != nil {
 		return err
 	}
@@ -156,8 +145,7 @@ func (s *Set) addMPI(job *batch.Job, args batch.PluginArguments) error {
 	}
 	if master != nil && worker != nil {
 		vars := []corev1.EnvVar{{Name: "MPI_HOST", Value: strings.Join(worker.hosts(job), ",")}}
-		spec := &master.base.Spec
-		spec.Containers, spec.InitContainers = withEnv(spec.Containers, vars), withEnv(spec.InitContainers, vars)
+		addEnv(&master.base.Spec, vars)
 	}
 	return nil
 }
@@ -175,10 +163,7 @@ func (s *Set) addRay(job *batch.Job, args batch.PluginArguments) error {
 		f.IntVar(&port, "port", 6379, "")
 		f.IntVar(&dashboard, "dashboardPort", 8265, "")
 		f.IntVar(&client, "clientPort", 10001, "")
-	})
-	if err == nil {
-		err = checkPort(batch.RayPlugin, port, dashboard, client)
-	}
+	}, &port, &dashboard, &client)
 	head := s.task(headName)
 	if err != nil || head == nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -139,8 +140,8 @@ func (t *Task) Pod(index int, node string, placed map[string]string) *corev1.Pod
 	i := strconv.Itoa(index)
 	p := *t.base
 	p.Name = t.prefix + i
-	p.Labels = with(t.base.Labels, batch.TaskIndexKey, i)
-	p.Annotations = with(t.base.Annotations, batch.TaskIndexKey, i)
+	p.Labels = put(t.base.Labels, batch.TaskIndexKey, i)
+	p.Annotations = put(t.base.Annotations, batch.TaskIndexKey, i)
 	maps.Copy(p.Annotations, placed)
 	p.Spec.NodeName = node
 	if t.hostname && p.Spec.Hostname == "" {
@@ -148,8 +149,7 @@ func (t *Task) Pod(index int, node string, placed map[string]string) *corev1.Pod
 	}
 	if t.envIndex {
 		vars := [...]corev1.EnvVar{{Name: batch.LegacyTaskIndexEnv, Value: i}, {Name: batch.TaskIndexEnv, Value: i}}
-		p.Spec.Containers = withEnv(p.Spec.Containers, vars[:])
-		p.Spec.InitContainers = withEnv(p.Spec.InitContainers, vars[:])
+		addEnv(&p.Spec, vars[:])
 	}
 	for _, change := range t.each {
 		change(&p, index)
@@ -214,7 +214,7 @@ func mountVolumes(s *corev1.PodSpec, job *batch.Job) {
 	for i := range job.Spec.Volumes {
 		v := &job.Spec.Volumes[i]
 		name := "job-volume-" + strconv.Itoa(i)
-		s.Volumes = append(s.Volumes[:len(s.Volumes):len(s.Volumes)], corev1.Volume{
+		s.Volumes = append(slices.Clip(s.Volumes), corev1.Volume{
 			Name: name,
 			VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(job, i)},
@@ -257,37 +257,25 @@ func mount(s *corev1.PodSpec, mounts []corev1.VolumeMount) {
 	if len(mounts) == 0 {
 		return
 	}
-	s.Containers = mapContainers(s.Containers, func(c *corev1.Container) {
-		c.VolumeMounts = append(c.VolumeMounts[:len(c.VolumeMounts):len(c.VolumeMounts)], mounts...)
-	})
-	s.InitContainers = mapContainers(s.InitContainers, func(c *corev1.Container) {
-		c.VolumeMounts = append(c.VolumeMounts[:len(c.VolumeMounts):len(c.VolumeMounts)], mounts...)
-	})
+	add := func(c *corev1.Container) { c.VolumeMounts = append(slices.Clip(c.VolumeMounts), mounts...) }
+	s.Containers, s.InitContainers = mapContainers(s.Containers, add), mapContainers(s.InitContainers, add)
+}
+
+// addEnv adds variables to every container, like mount.
+func addEnv(s *corev1.PodSpec, vars []corev1.EnvVar) {
+	s.Containers, s.InitContainers = withEnv(s.Containers, vars), withEnv(s.InitContainers, vars)
 }
 
 func withEnv(in []corev1.Container, vars []corev1.EnvVar) []corev1.Container {
-	return mapContainers(in, func(c *corev1.Container) {
-		c.Env = append(c.Env[:len(c.Env):len(c.Env)], vars...)
-	})
+	return mapContainers(in, func(c *corev1.Container) { c.Env = append(slices.Clip(c.Env), vars...) })
 }
 
 // mapContainers copies the container structs and applies change to the copies.
 func mapContainers(in []corev1.Container, change func(*corev1.Container)) []corev1.Container {
-	if len(in) == 0 {
-		return in
-	}
-	out := make([]corev1.Container, len(in))
-	copy(out, in)
+	out := slices.Clone(in)
 	for i := range out {
 		change(&out[i])
 	}
-	return out
-}
-
-func with(m map[string]string, key, value string) map[string]string {
-	out := make(map[string]string, len(m)+1)
-	maps.Copy(out, m)
-	out[key] = value
 	return out
 }
 

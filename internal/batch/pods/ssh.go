@@ -36,11 +36,8 @@ func (s *Set) addSSH(job *batch.Job, args batch.PluginArguments) error {
 		f.StringVar(&private, "ssh-private-key", "", "")
 		f.StringVar(&public, "ssh-public-key", "", "")
 		f.IntVar(&port, "ssh-port", 22, "")
-	})
+	}, &port)
 	if err != nil {
-		return err
-	}
-	if err := checkPort(batch.SSHPlugin, port); err != nil {
 		return err
 	}
 	if (private == "") != (public == "") {

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"strconv"
@@ -58,14 +59,15 @@ func forPlugin(plugin string, o interface {
 	return Object{pluginKey(plugin), o}
 }
 
-type svcArgs struct {
-	publishNotReady, noNetworkPolicy, injectEnv bool
-}
-
 // addService gives the pods resolvable names, gives each pod the names of all, and blocks ingress
 // from other pods.
 func (s *Set) addService(job *batch.Job, args batch.PluginArguments) error {
-	a, err := s.parseSvc(args)
+	var publishNotReady, noNetworkPolicy, setEnv bool
+	err := s.parse(batch.SvcPlugin, args, func(f *flag.FlagSet) {
+		f.BoolVar(&publishNotReady, "publish-not-ready-addresses", false, "")
+		f.BoolVar(&noNetworkPolicy, "disable-network-policy", false, "")
+		f.BoolVar(&setEnv, "inject-hosts-env", true, "")
+	})
 	if err != nil {
 		return err
 	}
@@ -84,12 +86,12 @@ func (s *Set) addService(job *batch.Job, args batch.PluginArguments) error {
 		forPlugin(batch.SvcPlugin, &corev1.Service{ObjectMeta: own, Spec: corev1.ServiceSpec{
 			ClusterIP:                corev1.ClusterIPNone,
 			Selector:                 members,
-			PublishNotReadyAddresses: a.publishNotReady,
+			PublishNotReadyAddresses: publishNotReady,
 			Ports: []corev1.ServicePort{{
 				Name: placeholderPort, Port: 1, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(1),
 			}},
 		}}))
-	if !a.noNetworkPolicy {
+	if !noNetworkPolicy {
 		same := metav1.LabelSelector{MatchLabels: members}
 		s.objects = append(s.objects, forPlugin(batch.SvcPlugin, &networkingv1.NetworkPolicy{ObjectMeta: own, Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: same,
@@ -98,7 +100,7 @@ func (s *Set) addService(job *batch.Job, args batch.PluginArguments) error {
 		}}))
 	}
 	for i := range s.tasks {
-		injectService(&s.tasks[i], s.tasks, job.Name, config.Name, a.injectEnv)
+		injectService(&s.tasks[i], s.tasks, job.Name, config.Name, setEnv)
 	}
 	return nil
 }
@@ -106,9 +108,7 @@ func (s *Set) addService(job *batch.Job, args batch.PluginArguments) error {
 func injectService(t *Task, all []Task, subdomain, config string, injectEnv bool) {
 	t.hostname = true
 	spec := &t.base.Spec
-	if spec.Subdomain == "" {
-		spec.Subdomain = subdomain
-	}
+	spec.Subdomain = cmp.Or(spec.Subdomain, subdomain)
 	spec.Volumes = append(spec.Volumes[:len(spec.Volumes):len(spec.Volumes)], corev1.Volume{
 		Name: config,
 		VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
@@ -129,8 +129,7 @@ func injectService(t *Task, all []Task, subdomain, config string, injectEnv bool
 			}})
 		}
 	}
-	spec.Containers = withEnv(spec.Containers, vars)
-	spec.InitContainers = withEnv(spec.InitContainers, vars)
+	addEnv(spec, vars)
 }
 
 // hostsOf returns the content of the ConfigMap: for every task, the names of its pods in two
@@ -155,8 +154,8 @@ func hostsOf(job *batch.Job, tasks []Task) (map[string]string, error) {
 
 // hosts returns the host names under which the task's pods find each other.
 func (t *Task) hosts(job *batch.Job) []string {
-	if h := t.base.Spec.Hostname; h != "" {
-		return []string{h + "." + t.subdomain(job)}
+	if t.base.Spec.Hostname != "" {
+		return []string{t.host(job, 0)}
 	}
 	names := make([]string, t.Replicas)
 	for n := range names {
@@ -166,29 +165,10 @@ func (t *Task) hosts(job *batch.Job) []string {
 }
 
 func (t *Task) host(job *batch.Job, index int) string {
-	if h := t.base.Spec.Hostname; h != "" {
-		return h + "." + t.subdomain(job)
-	}
-	return t.PodName(index) + "." + t.subdomain(job)
-}
-
-func (t *Task) subdomain(job *batch.Job) string {
-	if d := t.base.Spec.Subdomain; d != "" {
-		return d
-	}
-	return job.Name
+	return cmp.Or(t.base.Spec.Hostname, t.PodName(index)) + "." + cmp.Or(t.base.Spec.Subdomain, job.Name)
 }
 
 func hostsKey(task string) string { return "VC_" + envName(task) + "_HOSTS" }
 func numKey(task string) string   { return "VC_" + envName(task) + "_NUM" }
 
 func envName(task string) string { return strings.ToUpper(strings.ReplaceAll(task, "-", "_")) }
-
-func (s *Set) parseSvc(args batch.PluginArguments) (a svcArgs, err error) {
-	err = s.parse(batch.SvcPlugin, args, func(f *flag.FlagSet) {
-		f.BoolVar(&a.publishNotReady, "publish-not-ready-addresses", false, "")
-		f.BoolVar(&a.noNetworkPolicy, "disable-network-policy", false, "")
-		f.BoolVar(&a.injectEnv, "inject-hosts-env", true, "")
-	})
-	return a, err
-}

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/lab/analyse"
@@ -183,18 +185,16 @@ func objectsIn(ctx context.Context, cfg *rest.Config, namespace string) ([]strin
 	}
 	var out []string
 	for _, gvr := range managed {
-		next := ""
-		for {
-			list, err := client.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: oam.AppNameLabel, Limit: 2500, Continue: next})
-			if err != nil {
-				return nil, err
-			}
-			for i := range list.Items {
-				out = append(out, gvr.Resource+" "+list.Items[i].Name)
-			}
-			if next = list.Continue; next == "" {
-				break
-			}
+		list := func(o metav1.ListOptions) (runtime.Object, error) {
+			return client.Resource(gvr).Namespace(namespace).List(ctx, o)
+		}
+		err := pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{LabelSelector: oam.AppNameLabel, Limit: 2500},
+			func(o runtime.Object) error {
+				out = append(out, gvr.Resource+" "+o.(*metav1.PartialObjectMetadata).Name)
+				return nil
+			})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
@@ -60,19 +61,14 @@ func (t *trial) copyForFloor(ctx context.Context) (*copies, error) {
 		return nil, err
 	}
 	each := func(gvr schema.GroupVersionResource, ns, selector string, take func(*unstructured.Unstructured)) error {
-		next := ""
-		for {
-			list, err := dyn.Resource(gvr).Namespace(ns).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 500, Continue: next})
-			if err != nil {
-				return err
-			}
-			for i := range list.Items {
-				take(&list.Items[i])
-			}
-			if next = list.GetContinue(); next == "" {
-				return nil
-			}
+		list := func(o metav1.ListOptions) (runtime.Object, error) {
+			return dyn.Resource(gvr).Namespace(ns).List(ctx, o)
 		}
+		return pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{LabelSelector: selector},
+			func(o runtime.Object) error {
+				take(o.(*unstructured.Unstructured))
+				return nil
+			})
 	}
 	for _, gvr := range managed {
 		if err := each(gvr, namespace, oam.AppNameLabel, func(u *unstructured.Unstructured) {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,9 +89,7 @@ func New(cfg Config) (*Reporter, error) {
 	if cfg.REST == nil || cfg.Scheme == nil || cfg.Writer == nil {
 		return nil, errors.New("report: a cluster, a scheme and a writer are required")
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	r := &Reporter{cfg: cfg, about: map[key]complaint{}, clients: map[schema.GroupVersion]rest.Interface{}}
 	r.loop = controlloop.New[key, struct{}](controlloop.Config[key]{Name: "malformed", Workers: 1, Turn: r.turn})
 	return r, nil
@@ -272,10 +271,7 @@ func (c condition) patch(status json.RawMessage, reason, text string, now metav1
 
 // event writes an event, unless the same event exists.
 func (r *Reporter) event(ctx context.Context, k key, c complaint) error {
-	namespace := k.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
+	namespace := cmp.Or(k.Namespace, metav1.NamespaceDefault)
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%s", k.gvk, c.object.GetUID(), c.text)
 	name := fmt.Sprintf("%s.%x", k.Name, h.Sum64())

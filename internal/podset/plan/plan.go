@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
@@ -110,22 +111,11 @@ func defaultResources(c *corev1.Container, ranges []*corev1.LimitRange) {
 
 // merge returns a plus the entries that only b has. Neither is modified.
 func merge(a, b corev1.ResourceList) corev1.ResourceList {
-	var out corev1.ResourceList
-	for name, q := range b {
-		if _, ok := a[name]; ok {
-			continue
-		}
-		if out == nil {
-			out = make(corev1.ResourceList, len(a)+len(b))
-			for n, have := range a {
-				out[n] = have
-			}
-		}
-		out[name] = q
-	}
-	if out == nil {
+	if len(b) == 0 {
 		return a
 	}
+	out := maps.Clone(b)
+	maps.Copy(out, a)
 	return out
 }
 
@@ -154,26 +144,7 @@ func sameCPURequest(plan, stored *corev1.Pod) bool {
 }
 
 func sameRequests(a, b []corev1.Container) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !sameQuantities(a[i].Resources.Requests, b[i].Resources.Requests) {
-			return false
-		}
-	}
-	return true
-}
-
-func sameQuantities(a, b corev1.ResourceList) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, qa := range a {
-		qb, ok := b[name]
-		if !ok || qa.Cmp(qb) != 0 {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y corev1.Container) bool {
+		return maps.EqualFunc(x.Resources.Requests, y.Resources.Requests, func(p, q resource.Quantity) bool { return p.Cmp(q) == 0 })
+	})
 }

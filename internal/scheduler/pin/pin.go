@@ -1,6 +1,7 @@
 package pin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -117,9 +118,7 @@ var _ place.Pinner = (*Pinner)(nil)
 // New returns a Pinner for a view that has not been refreshed yet. repacked means that pods may be
 // moved within their nodes (allocate.Allocator.Repacks). log may be nil.
 func New(view *cluster.View, repacked bool, log *slog.Logger) *Pinner {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	p := &Pinner{view: view, log: log, slots: map[string]int{}, faulty: map[string]bool{}}
 	p.allocator.Repacks = repacked
 	view.FollowCPUs(p.follow)

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -114,9 +115,7 @@ func (p HostPort) normal() HostPort {
 	if p.IP == "0.0.0.0" {
 		p.IP = ""
 	}
-	if p.Protocol == "" {
-		p.Protocol = corev1.ProtocolTCP
-	}
+	p.Protocol = cmp.Or(p.Protocol, corev1.ProtocolTCP)
 	return p
 }
 

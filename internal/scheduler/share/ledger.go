@@ -3,7 +3,6 @@ package share
 import (
 	"cmp"
 	"container/heap"
-	"math/bits"
 	"slices"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
@@ -41,8 +40,8 @@ type queue struct {
 
 	deserved place.Vector
 	share    float64
-	ready    waiting // gangs that may be offered, next first
-	parked   waiting
+	ready    Heap[*item] // gangs that may be offered, next first
+	parked   Heap[*item]
 	offers   int // number of queues, in this subtree, with a gang to offer
 }
 
@@ -53,9 +52,15 @@ type amounts struct{ held, pending place.Vector }
 type item struct {
 	Gang
 	queue *queue
-	in    *waiting
+	in    *Heap[*item]
 	at    int
 }
+
+// Before implements Element.
+func (i *item) Before(o *item) bool { return i.Gang.Before(&o.Gang) }
+
+// Position implements Element.
+func (i *item) Position() *int { return &i.at }
 
 // New returns a ledger for a cluster that can allocate total.
 func New(dims *place.Dims, total place.Vector, queues ...Queue) *Ledger {
@@ -199,7 +204,7 @@ func (q *queue) offering() bool {
 	case q.Closed && !q.ready[0].Resume:
 		return false
 	}
-	return !q.FIFO || len(q.parked) == 0 || q.ready[0].before(&q.parked[0].Gang)
+	return !q.FIFO || len(q.parked) == 0 || q.ready[0].Before(q.parked[0])
 }
 
 // Blocked returns the reason why a queue starts no gang at all, or nil.
@@ -360,7 +365,7 @@ func addTo(v, w place.Vector, sign int64) place.Vector {
 }
 
 // move puts an item into another heap of its queue, or into none.
-func (l *Ledger) move(it *item, to *waiting) {
+func (l *Ledger) move(it *item, to *Heap[*item]) {
 	if it.in == to {
 		return
 	}
@@ -464,120 +469,3 @@ func (q *queue) demandsOther() bool {
 }
 
 func (q *queue) demand(dim int) int64 { return q.sum.held.At(dim) + q.sum.pending.At(dim) }
-
-// divide sets a queue's deserved amounts and divides them among its children.
-func (l *Ledger) divide(q *queue, deserved place.Vector) {
-	width := max(len(l.total), len(q.sum.held), len(q.sum.pending))
-	q.deserved = append(q.deserved[:0], deserved...)
-	q.divided = q.divided[:0]
-	for dim := range width {
-		q.divided = append(q.divided, q.demand(dim))
-	}
-	q.rate()
-	if len(q.children) == 0 {
-		return
-	}
-	for _, c := range q.children {
-		c.deserved = append(c.deserved[:0], make(place.Vector, len(deserved))...)
-	}
-	for dim := range deserved {
-		l.fill(dim, deserved[dim], q.children)
-	}
-	for _, c := range q.children {
-		l.divide(c, slices.Clone(c.deserved))
-	}
-}
-
-// fill divides one resource among siblings. It visits them in ascending order of demand per weight;
-// each gets its weight's part of the remainder, or its demand if that is less.
-func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
-	order := append(l.scratch[:0], siblings...)
-	l.scratch = order
-	weights := int64(0)
-	asks := func(q *queue) int64 {
-		ask := max(q.demand(dim), 0)
-		if limit := q.Capability.at(dim); limit != Unlimited {
-			ask = min(ask, limit)
-		}
-		return ask
-	}
-	for _, q := range order {
-		weights += int64(q.Weight)
-	}
-	slices.SortFunc(order, func(a, b *queue) int {
-		return cmp.Or(compareProducts(asks(a), int64(b.Weight), asks(b), int64(a.Weight)), cmp.Compare(a.Name, b.Name))
-	})
-	for _, q := range order {
-		part := muldiv(left, int64(q.Weight), weights)
-		q.deserved[dim] = min(part, asks(q))
-		left -= q.deserved[dim]
-		weights -= int64(q.Weight)
-	}
-}
-
-// rate computes the queue's share: the largest fraction of its deserved amounts that it holds.
-func (q *queue) rate() {
-	q.share = 0
-	if !q.attached {
-		return
-	}
-	for dim, held := range q.sum.held {
-		switch deserved := q.deserved.At(dim); {
-		case held <= 0:
-		case deserved > 0:
-			q.share = max(q.share, float64(held)/float64(deserved))
-		default:
-			q.share = max(q.share, 1)
-		}
-	}
-}
-
-// compareProducts compares a×b with c×d, none of them negative. Bytes times weights do not fit into
-// 64 bits.
-func compareProducts(a, b, c, d int64) int {
-	h1, l1 := bits.Mul64(uint64(a), uint64(b))
-	h2, l2 := bits.Mul64(uint64(c), uint64(d))
-	return cmp.Or(cmp.Compare(h1, h2), cmp.Compare(l1, l2))
-}
-
-// muldiv returns a×b/c, rounded down, for 0 ≤ b ≤ c.
-func muldiv(a, b, c int64) int64 {
-	hi, lo := bits.Mul64(uint64(max(a, 0)), uint64(b))
-	quotient, _ := bits.Div64(hi, lo, uint64(c))
-	return int64(quotient)
-}
-
-// before orders gangs inside a queue.
-func (g *Gang) before(o *Gang) bool {
-	if g.Resume != o.Resume {
-		return g.Resume
-	}
-	return cmp.Or(cmp.Compare(o.Priority, g.Priority), g.Created.Compare(o.Created), cmp.Compare(g.Key, o.Key)) < 0
-}
-
-// waiting is a heap of gangs, next first.
-type waiting []*item
-
-func (w waiting) Len() int           { return len(w) }
-func (w waiting) Less(i, j int) bool { return w[i].before(&w[j].Gang) }
-
-func (w waiting) Swap(i, j int) {
-	w[i], w[j] = w[j], w[i]
-	w[i].at, w[j].at = i, j
-}
-
-// Push implements heap.Interface.
-func (w *waiting) Push(x any) {
-	it := x.(*item)
-	it.at = len(*w)
-	*w = append(*w, it)
-}
-
-// Pop implements heap.Interface.
-func (w *waiting) Pop() any {
-	last := len(*w) - 1
-	it := (*w)[last]
-	(*w)[last] = nil
-	*w = (*w)[:last]
-	return it
-}

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -69,6 +70,15 @@ type Gang struct {
 	Resume bool
 	// Request is the sum of the requests of all the gang's waiting pods.
 	Request place.Vector
+}
+
+// Before reports whether a gang comes before another one of its queue: those with Resume first, then
+// by priority, age and key.
+func (g *Gang) Before(o *Gang) bool {
+	if g.Resume != o.Resume {
+		return g.Resume
+	}
+	return cmp.Or(cmp.Compare(o.Priority, g.Priority), g.Created.Compare(o.Created), cmp.Compare(g.Key, o.Key)) < 0
 }
 
 // Codes of a Refusal.

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -77,9 +78,7 @@ type added struct {
 // New returns a Filter that is valid until ctx is done. It reads nothing from the API server before
 // Start.
 func New(ctx context.Context, cfg Config) (*Filter, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	metrics.InitMetrics()
 	factory := informers.NewSharedInformerFactory(cfg.Client, 0)
 	f := &Filter{

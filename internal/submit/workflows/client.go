@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
@@ -213,28 +214,18 @@ const Malformed = "Malformed"
 // them, possibly compressed. A workflow that cannot be decoded has only its metadata, and is marked
 // (malformed.Of).
 func (c *Client) List(ctx context.Context, q Query, each func(*wf.Workflow) error) error {
-	options := metav1.ListOptions{LabelSelector: q.selector(), FieldSelector: q.Fields, Limit: q.PageSize}
-	if options.Limit <= 0 {
-		options.Limit = defaultPage
-	}
-	for {
+	options := metav1.ListOptions{LabelSelector: q.selector(), FieldSelector: q.Fields, Limit: cmp.Or(max(q.PageSize, 0), defaultPage)}
+	list := func(o metav1.ListOptions) (runtime.Object, error) {
 		page := &wf.WorkflowList{}
-		err := kubeclient.ListLeniently(ctx, c.tolerant.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(Workflows).
-			SpecificallyVersionedParams(&options, metav1.ParameterCodec, metaVersion), page)
-		if err != nil {
-			return explain(err)
-		}
-		for i := range page.Items {
-			if q.matches(&page.Items[i], c.Now()) {
-				if err := each(&page.Items[i]); err != nil {
-					return err
-				}
-			}
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return nil
-		}
+		return page, explain(kubeclient.ListLeniently(ctx, c.tolerant.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(Workflows).
+			SpecificallyVersionedParams(&o, metav1.ParameterCodec, metaVersion), page))
 	}
+	return pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, options, func(o runtime.Object) error {
+		if w := o.(*wf.Workflow); q.matches(w, c.Now()) {
+			return each(w)
+		}
+		return nil
+	})
 }
 
 // ListOf lists the objects of another resource of the API into list. Like List, it marks objects

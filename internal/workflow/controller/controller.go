@@ -243,7 +243,7 @@ func (c *Controller) Run(ctx context.Context) {
 // pods and other objects stay.
 func (c *Controller) panicked(key types.NamespacedName, p *panics.Panic) {
 	if r := c.loop.Get(key); r != nil {
-		c.Guard.Try("workflows", key, func() { r.pods.GiveBackRoom() })
+		c.Guard.Try("workflows", key, func() { r.pods.ReleaseReservations() })
 		c.Guard.Try("workflows", key, func() { c.abandon(r, false) })
 	}
 	if w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name); exists {

@@ -39,7 +39,7 @@ func newPodLookups(c *Controller) *podLookups {
 // lookUpPod queues a lookup of the pod of a node. If the pod exists, its slot waits for the watch
 // to show it.
 func (c *Controller) lookUpPod(r *record, nodeID, pod string) {
-	r.pods.Await(r.addPod(nodeID, pod, nil).ref())
+	r.pods.SetUnknown(r.addPod(nodeID, pod, nil).ref())
 	c.lookups.Wake(podLookup{r.key, types.NamespacedName{Namespace: r.key.Namespace, Name: pod}, r.uid, nodeID})
 }
 
@@ -86,6 +86,6 @@ func (c *Controller) lookUp(x podLookup) {
 			r.events = append(r.events, engine.PodState{NodeID: x.nodeID, Gone: true})
 			return
 		}
-		r.pods.Expect(np.ref(), p)
+		r.pods.SetCreated(np.ref(), p)
 	})
 }

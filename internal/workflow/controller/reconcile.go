@@ -459,7 +459,7 @@ func (c *Controller) takePod(r *record, p *corev1.Pod, gone bool) {
 // observe passes the state of a pod to the engine. A pod that its node refused before any container
 // started is deleted and replaced instead.
 func (c *Controller) observe(r *record, np *nodePod, p *corev1.Pod, gone bool) {
-	if !gone && r.pods.See(np.ref(), p) == podset.Replacing {
+	if !gone && r.pods.Observe(np.ref(), p) == podset.Replacing {
 		np.replacing = true
 	}
 	before := np.phase
@@ -510,7 +510,7 @@ func (c *Controller) podGone(r *record, p *corev1.Pod) {
 	if r.leaving[p.Name] == p.UID {
 		delete(r.leaving, p.Name)
 	}
-	r.pods.PodGone(p.UID)
+	r.pods.PodDeleted(p.UID)
 	r.done = slices.DeleteFunc(r.done, func(d finishedPod) bool { return d.uid == p.UID && d.state == doneWritten })
 	c.startDelayed(r, p.Name)
 	np := r.nodePods[p.Annotations[wf.AnnotationNodeID]]
@@ -540,7 +540,7 @@ func (c *Controller) takeUnseen(r *record) {
 		case x.Pod != nil:
 			c.observe(r, np, x.Pod, false)
 		case np.replacing && np.create != nil:
-			r.pods.PodGone(np.uid())
+			r.pods.PodDeleted(np.uid())
 			c.replace(r, np)
 		default:
 			r.events = append(r.events, engine.PodState{NodeID: np.nodeID, Gone: true})

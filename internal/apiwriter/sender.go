@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,11 +19,42 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/http2client"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
+
+// sender makes the requests of writes and reads the server's answers. It knows neither the order of
+// writes nor what follows from their failures.
+type sender struct {
+	scheme  *runtime.Scheme
+	codecs  serializer.CodecFactory
+	metrics *metrics
+	base    *url.URL
+	calls   *http2client.Client     // nil: conns carry all requests
+	conns   []kubeclient.Connection // for requests that calls does not carry
+	used    atomic.Int32            // how many connections are used at present
+	turn    atomic.Uint32           // round robin among conns
+	noHTTP2 atomic.Bool             // the server or proxy does not suit calls
+	// decoders maps schema.GroupVersion to a decoder function.
+	decoders sync.Map
+}
+
+func newSender(cfg *Config) (*sender, error) {
+	s := &sender{scheme: cfg.Scheme, codecs: serializer.NewCodecFactory(cfg.Scheme)}
+	s.used.Store(1)
+	var err error
+	if s.conns, err = kubeclient.CheckedConnections(cfg.REST, cfg.Connections); err != nil {
+		return nil, err
+	}
+	if s.base, err = kubeclient.Base(cfg.REST); err != nil {
+		return nil, err
+	}
+	s.calls, err = kubeclient.Calls(cfg.REST, cfg.Connections)
+	return s, err
+}
 
 // request is one HTTP request about the object of a write.
 type request struct {
@@ -66,11 +99,11 @@ type answer struct {
 
 // path returns the URL path of the object of a write, or of its collection if r is not about a
 // named object. It fails with errLocal if a name is missing or is no valid path segment.
-func (w *W) path(x *write, r request) (string, error) {
+func (s *sender) path(x *write, r request) (string, error) {
 	var b strings.Builder
-	b.Grow(len(w.base.Path) + len(x.kind.Group) + len(x.kind.Version) + len(x.kind.resource) + len(x.name.Namespace) +
+	b.Grow(len(s.base.Path) + len(x.kind.Group) + len(x.kind.Version) + len(x.kind.resource) + len(x.name.Namespace) +
 		len(x.name.Name) + 40)
-	b.WriteString(w.base.Path)
+	b.WriteString(s.base.Path)
 	if x.kind.Group == "" {
 		b.WriteString("/api/")
 	} else {
@@ -79,12 +112,12 @@ func (w *W) path(x *write, r request) (string, error) {
 		b.WriteByte('/')
 	}
 	b.WriteString(x.kind.Version)
-	part := func(s string) error {
-		if bad := rest.IsValidPathSegmentName(s); len(bad) > 0 {
-			return fmt.Errorf("%s %s %w: %q %s", x.kind.Kind, x.name, errLocal, s, strings.Join(bad, ", "))
+	part := func(name string) error {
+		if bad := rest.IsValidPathSegmentName(name); len(bad) > 0 {
+			return fmt.Errorf("%s %s %w: %q %s", x.kind.Kind, x.name, errLocal, name, strings.Join(bad, ", "))
 		}
 		b.WriteByte('/')
-		b.WriteString(url.PathEscape(s))
+		b.WriteString(url.PathEscape(name))
 		return nil
 	}
 	var err error
@@ -112,39 +145,34 @@ func (w *W) path(x *write, r request) (string, error) {
 // not delay requests.
 const perConnection = 64
 
-// connections returns the number of connections that the current limit needs, and the index of the
-// next connection in round-robin order.
-func (w *W) connections() (n, turn int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.nextConn++
-	n = min(len(w.conns), 1+w.limiter.limit(time.Now())/perConnection)
-	return n, w.nextConn % n
+// expect sets how many requests may be in flight.
+func (s *sender) expect(limit int) {
+	s.used.Store(min(int32(len(s.conns)), int32(1+limit/perConnection)))
 }
 
 // send makes one request and counts it in the metrics.
-func (w *W) send(ctx context.Context, x *write, r request) (answer, error) {
+func (s *sender) send(ctx context.Context, x *write, r request) (answer, error) {
 	started := time.Now()
-	a, code, err := w.exchange(ctx, x, r)
+	a, code, err := s.exchange(ctx, x, r)
 	if !errors.Is(err, ErrFenced) && !errors.Is(err, errTermLapsed) {
-		w.metrics.sent(x, r.verb, code, time.Since(started))
+		s.metrics.sent(x, r.verb, code, time.Since(started))
 	}
 	return a, err
 }
 
 // read gets the object of x from the server.
-func (w *W) read(ctx context.Context, x *write) (Object, error) {
-	a, _, err := w.exchange(ctx, x, request{method: http.MethodGet, named: true, accept: x.accept()})
+func (s *sender) read(ctx context.Context, x *write) (Object, error) {
+	a, _, err := s.exchange(ctx, x, request{method: http.MethodGet, named: true, accept: x.accept()})
 	if err != nil {
 		return nil, err
 	}
-	return w.decoded(x, a)
+	return s.decoded(x, a)
 }
 
 // exchange makes one request and returns its answer and HTTP status code. The code is 0 if no
 // response arrived.
-func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, error) {
-	path, err := w.path(x, r)
+func (s *sender) exchange(ctx context.Context, x *write, r request) (answer, int, error) {
+	path, err := s.path(x, r)
 	if err != nil {
 		return answer{}, 0, err
 	}
@@ -161,7 +189,6 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 	}
 	var got http2client.Answer
 	var asked http2client.Term
-	n, turn := w.connections()
 	if r.method != http.MethodGet {
 		if err := x.check(); err != nil {
 			return answer{}, 0, err
@@ -169,34 +196,35 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 		asked = x.sendTerm()
 	}
 	err = http2client.ErrNoHTTP2
-	if w.calls != nil && !w.noHTTP2.Load() {
-		got, err = w.calls.Do(ctx, n,
+	if s.calls != nil && !s.noHTTP2.Load() {
+		got, err = s.calls.Do(ctx, int(s.used.Load()),
 			http2client.Request{Method: r.method, Path: path, Header: fields, Body: r.body, Term: asked})
 		if errors.Is(err, http2client.ErrNoHTTP2) {
-			w.noHTTP2.Store(true)
+			s.noHTTP2.Store(true)
 		}
 	}
 	if errors.Is(err, http2client.ErrTooLong) || errors.Is(err, http2client.ErrNoHTTP2) {
-		got, err = w.byClient(ctx, w.conns[turn], asked, r, path, fields)
+		got, err = s.byClient(ctx, asked, r, path, fields)
 	}
 	if err != nil {
 		return answer{}, 0, err
 	}
 	if got.Code < http.StatusOK || got.Code > http.StatusPartialContent {
-		return answer{}, got.Code, w.refusal(x, r, got)
+		return answer{}, got.Code, s.refusal(x, r, got)
 	}
 	return answer{got.ContentType, got.Body}, got.Code, nil
 }
 
 // byClient makes a request through Go's HTTP client.
-func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked http2client.Term, r request, path string,
-	fields []http2client.Field) (http2client.Answer, error) {
+func (s *sender) byClient(ctx context.Context, asked http2client.Term, r request, path string, fields []http2client.Field) (
+	http2client.Answer, error) {
+	conn := s.conns[s.turn.Add(1)%uint32(s.used.Load())]
 	var body io.Reader
 	if r.body != nil {
 		body = bytes.NewReader(r.body)
 	}
 	// The path is already escaped.
-	req, err := http.NewRequestWithContext(ctx, r.method, w.base.Scheme+"://"+w.base.Host+path, body)
+	req, err := http.NewRequestWithContext(ctx, r.method, s.base.Scheme+"://"+s.base.Host+path, body)
 	if err != nil {
 		return http2client.Answer{}, fmt.Errorf("%w: %w", errLocal, err)
 	}
@@ -221,9 +249,9 @@ func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked http
 const messageMax = 2048
 
 // refusal returns the error that a response contains.
-func (w *W) refusal(x *write, r request, a http2client.Answer) error {
-	if s := kubeclient.StatusOf(w.decoder(x.kind.GroupVersion()), a.ContentType, a.Body); s != nil {
-		return apierrors.FromObject(s)
+func (s *sender) refusal(x *write, r request, a http2client.Answer) error {
+	if status := kubeclient.StatusOf(s.decoder(x.kind.GroupVersion()), a.ContentType, a.Body); status != nil {
+		return apierrors.FromObject(status)
 	}
 	// The response comes from a proxy in front of the server, or from the server before it routes
 	// the request.
@@ -241,16 +269,16 @@ func (w *W) refusal(x *write, r request, a http2client.Answer) error {
 }
 
 // decoder returns a function that decodes responses with types of a group and version.
-func (w *W) decoder(gv schema.GroupVersion) func(string, []byte) (runtime.Object, error) {
-	if d, ok := w.decoders.Load(gv); ok {
+func (s *sender) decoder(gv schema.GroupVersion) func(string, []byte) (runtime.Object, error) {
+	if d, ok := s.decoders.Load(gv); ok {
 		return d.(func(string, []byte) (runtime.Object, error))
 	}
-	d, _ := w.decoders.LoadOrStore(gv, kubeclient.Decoder(gv, w.cfg.Scheme))
+	d, _ := s.decoders.LoadOrStore(gv, kubeclient.Decoder(gv, s.scheme))
 	return d.(func(string, []byte) (runtime.Object, error))
 }
 
 // decoded returns the object in an answer, as the Go type of x's object.
-func (w *W) decoded(x *write, a answer) (Object, error) {
+func (s *sender) decoded(x *write, a answer) (Object, error) {
 	if _, ok := x.obj.(*unstructured.Unstructured); ok {
 		u := &unstructured.Unstructured{}
 		if err := u.UnmarshalJSON(a.body); err != nil {
@@ -258,7 +286,7 @@ func (w *W) decoded(x *write, a answer) (Object, error) {
 		}
 		return u, nil
 	}
-	o, err := w.decoder(x.kind.GroupVersion())(a.contentType, a.body)
+	o, err := s.decoder(x.kind.GroupVersion())(a.contentType, a.body)
 	if err != nil {
 		return nil, fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
@@ -270,30 +298,30 @@ func (w *W) decoded(x *write, a answer) (Object, error) {
 }
 
 // sendObject sends a request and decodes the object in the response.
-func (w *W) sendObject(ctx context.Context, x *write, r request) (Object, error) {
-	a, err := w.send(ctx, x, r)
+func (s *sender) sendObject(ctx context.Context, x *write, r request) (Object, error) {
+	a, err := s.send(ctx, x, r)
 	if err != nil {
 		return nil, err
 	}
-	return w.decoded(x, a)
+	return s.decoded(x, a)
 }
 
 // sendAsWanted is sendObject if the caller has a done function. Otherwise it asks for metadata only
 // and decodes nothing.
-func (w *W) sendAsWanted(ctx context.Context, x *write, r request) (Object, error) {
+func (s *sender) sendAsWanted(ctx context.Context, x *write, r request) (Object, error) {
 	if x.done != nil {
-		return w.sendObject(ctx, x, r)
+		return s.sendObject(ctx, x, r)
 	}
 	r.accept = acceptMeta
-	_, err := w.send(ctx, x, r)
+	_, err := s.send(ctx, x, r)
 	return nil, err
 }
 
 // sendForMetadata sends a request and returns only the name, UID and resource version of the
 // resulting object.
-func (w *W) sendForMetadata(ctx context.Context, x *write, r request) (Object, error) {
+func (s *sender) sendForMetadata(ctx context.Context, x *write, r request) (Object, error) {
 	r.accept = acceptMeta
-	a, err := w.send(ctx, x, r)
+	a, err := s.send(ctx, x, r)
 	if err != nil {
 		return nil, err
 	}

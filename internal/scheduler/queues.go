@@ -1,0 +1,58 @@
+package scheduler
+
+import (
+	"slices"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/share"
+)
+
+// updateQueues updates the ledger with the queues and the amounts that they use.
+func (s *Scheduler) updateQueues() {
+	s.ledger.SetTotal(s.cluster.Total())
+	seen := map[string]bool{}
+	for _, q := range s.cluster.Queues() {
+		seen[q.Name] = true
+		if q.Object != nil {
+			s.queues[q.Name] = true
+			s.ledger.SetQueue(share.Queue{
+				Name:       q.Name,
+				Parent:     q.Object.Spec.Parent,
+				Weight:     q.Object.ShareWeight(),
+				Priority:   q.Object.Spec.Priority,
+				Capability: share.NewLimits(s.cluster.Dims(), q.Object.Spec.Capability),
+				Closed:     !q.Object.Accepts(),
+				FIFO:       q.Object.Spec.DequeueStrategy == schedulingv1beta1.DequeueFIFO,
+			})
+		} else if s.queues[q.Name] {
+			delete(s.queues, q.Name)
+			s.ledger.RemoveQueue(q.Name)
+		}
+		s.hold(q.Name, q.Used)
+	}
+	for name := range s.held {
+		if !seen[name] {
+			s.hold(name, nil)
+		}
+	}
+	for name := range s.queues {
+		if !seen[name] {
+			delete(s.queues, name)
+			s.ledger.RemoveQueue(name)
+		}
+	}
+}
+
+// hold updates the ledger with the amounts that a queue uses.
+func (s *Scheduler) hold(queue string, used place.Vector) {
+	before := s.held[queue]
+	if delta := used.Plus(before, -1); slices.ContainsFunc(delta, func(a int64) bool { return a != 0 }) {
+		s.ledger.Charge(queue, delta)
+	}
+	if used == nil {
+		delete(s.held, queue)
+	} else {
+		s.held[queue] = used
+	}
+}

@@ -1,0 +1,91 @@
+package share
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// divide sets a queue's deserved amounts and divides them among its children.
+func (l *Ledger) divide(q *queue, deserved place.Vector) {
+	width := max(len(l.total), len(q.sum.held), len(q.sum.pending))
+	q.deserved = append(q.deserved[:0], deserved...)
+	q.divided = q.divided[:0]
+	for dim := range width {
+		q.divided = append(q.divided, q.demand(dim))
+	}
+	q.rate()
+	if len(q.children) == 0 {
+		return
+	}
+	for _, c := range q.children {
+		c.deserved = append(c.deserved[:0], make(place.Vector, len(deserved))...)
+	}
+	for dim := range deserved {
+		l.fill(dim, deserved[dim], q.children)
+	}
+	for _, c := range q.children {
+		l.divide(c, slices.Clone(c.deserved))
+	}
+}
+
+// fill divides one resource among siblings. It visits them in ascending order of demand per weight;
+// each gets its weight's part of the remainder, or its demand if that is less.
+func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
+	order := append(l.scratch[:0], siblings...)
+	l.scratch = order
+	weights := int64(0)
+	asks := func(q *queue) int64 {
+		ask := max(q.demand(dim), 0)
+		if limit := q.Capability.at(dim); limit != Unlimited {
+			ask = min(ask, limit)
+		}
+		return ask
+	}
+	for _, q := range order {
+		weights += int64(q.Weight)
+	}
+	slices.SortFunc(order, func(a, b *queue) int {
+		return cmp.Or(compareProducts(asks(a), int64(b.Weight), asks(b), int64(a.Weight)), cmp.Compare(a.Name, b.Name))
+	})
+	for _, q := range order {
+		part := muldiv(left, int64(q.Weight), weights)
+		q.deserved[dim] = min(part, asks(q))
+		left -= q.deserved[dim]
+		weights -= int64(q.Weight)
+	}
+}
+
+// rate computes the queue's share: the largest fraction of its deserved amounts that it holds.
+func (q *queue) rate() {
+	q.share = 0
+	if !q.attached {
+		return
+	}
+	for dim, held := range q.sum.held {
+		switch deserved := q.deserved.At(dim); {
+		case held <= 0:
+		case deserved > 0:
+			q.share = max(q.share, float64(held)/float64(deserved))
+		default:
+			q.share = max(q.share, 1)
+		}
+	}
+}
+
+// compareProducts compares a×b with c×d, none of them negative. Bytes times weights do not fit into
+// 64 bits.
+func compareProducts(a, b, c, d int64) int {
+	h1, l1 := bits.Mul64(uint64(a), uint64(b))
+	h2, l2 := bits.Mul64(uint64(c), uint64(d))
+	return cmp.Or(cmp.Compare(h1, h2), cmp.Compare(l1, l2))
+}
+
+// muldiv returns a×b/c, rounded down, for 0 ≤ b ≤ c.
+func muldiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(a, 0)), uint64(b))
+	quotient, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(quotient)
+}
