@@ -5,13 +5,11 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-
-	"lockstep.dev/lockstep/internal/lab/report"
 )
 
 // machine describes this machine. Fields that the operating system does not report stay empty.
-func machine() report.Machine {
-	m := report.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
+func machine() Machine {
+	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	m.Hostname, _ = os.Hostname()
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel = strings.TrimSpace(string(release))
