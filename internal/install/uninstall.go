@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -276,8 +277,9 @@ func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured)
 			return err
 		}
 		for i := range list.Items {
-			if err := u.free(ctx, u.client.Resource(served), &list.Items[i]); err != nil {
-				return fmt.Errorf("%s: %w", nameOf(&list.Items[i]), err)
+			o := &list.Items[i]
+			if err := free(ctx, u.client.Resource(served).Namespace(o.GetNamespace()), o); err != nil {
+				return fmt.Errorf("%s: %w", nameOf(o), err)
 			}
 		}
 		if options.Continue = list.GetContinue(); options.Continue == "" {
@@ -289,16 +291,25 @@ func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured)
 // objectsPerPage is the number of objects that one request lists.
 const objectsPerPage = 500
 
-// free removes the manager's finalizers from an object.
-func (u *uninstaller) free(ctx context.Context, resource dynamic.NamespaceableResourceInterface,
-	o *unstructured.Unstructured) error {
-	kept := slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return finalizers[f] })
-	if len(kept) == len(o.GetFinalizers()) {
-		return nil
-	}
-	o.SetFinalizers(kept)
-	_, err := resource.Namespace(o.GetNamespace()).Update(ctx, o, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+// free removes the manager's finalizers from an object, which may change meanwhile.
+func free(ctx context.Context, resource dynamic.ResourceInterface, o *unstructured.Unstructured) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		kept := slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return finalizers[f] })
+		if len(kept) == len(o.GetFinalizers()) {
+			return nil
+		}
+		o.SetFinalizers(kept)
+		_, err := resource.Update(ctx, o, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			now, gone := resource.Get(ctx, o.GetName(), metav1.GetOptions{})
+			if gone != nil {
+				return gone
+			}
+			o = now
+		}
+		return err
+	})
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
