@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"lockstep.dev/lockstep/internal/workflow/artifacts"
@@ -27,56 +28,51 @@ const usage = `lockstep-exec-io runs inside the pods of workflows; people do not
                           act on objects of the cluster, as ` + execapi.ResourcePlanEnv + ` says
   lockstep-exec-io http   send a request, as ` + execapi.RequestPlanEnv + ` says`
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	release()
+	os.Exit(code)
+}
 
-func run(args []string) int {
-	if len(args) != 1 {
+// run does what args say, and returns the exit code. ctx ends at the kubelet's signal.
+func run(ctx context.Context, args []string) int {
+	if len(args) != 1 || !slices.Contains([]string{"init", "wait", "gc", "resource", "http"}, args[0]) {
 		fmt.Fprintln(os.Stderr, usage)
 		return 2
 	}
 	switch args[0] {
 	case "resource":
-		return act()
+		return act(ctx)
 	case "http":
-		return send()
-	case "gc":
-		return collect()
-	}
-	do, found := map[string]func(context.Context, *execapi.ArtifactPlan) error{
-		"init": artifacts.Load, "wait": wait,
-	}[args[0]]
-	if !found {
-		fmt.Fprintln(os.Stderr, usage)
-		return 2
+		return send(ctx)
 	}
 	plan, err := execapi.Decode[execapi.ArtifactPlan](execapi.ArtifactPlanEnv, os.Getenv(execapi.ArtifactPlanEnv))
 	if err != nil {
 		return fail(nil, err)
 	}
-	ctx := context.Background()
-	if args[0] != "wait" {
-		var release context.CancelFunc
-		ctx, release = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-		defer release()
-	}
-	if err := do(ctx, plan); err != nil {
-		return fail(plan, err)
+	switch args[0] {
+	case "init":
+		if err := artifacts.Load(ctx, plan); err != nil {
+			return fail(plan, err)
+		}
+	case "wait":
+		wait(ctx, plan)
+	case "gc":
+		return collect(ctx, plan)
 	}
 	return 0
 }
 
 // wait saves the output artifacts. Then it waits for the kubelet's signal, because the kubelet
 // restarts a sidecar that ends by itself.
-func wait(ctx context.Context, plan *execapi.ArtifactPlan) error {
-	told, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer release()
-	report := artifacts.Upload(ctx, plan, execapi.Dir, told.Done())
+func wait(ctx context.Context, plan *execapi.ArtifactPlan) {
+	report := artifacts.Upload(context.WithoutCancel(ctx), plan, execapi.Dir, ctx.Done())
 	if report.Failed {
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %s\n", report.Message)
 	}
 	say(plan, report)
-	<-told.Done()
-	return nil
+	<-ctx.Done()
 }
 
 func fail(plan *execapi.ArtifactPlan, err error) int {
@@ -86,9 +82,7 @@ func fail(plan *execapi.ArtifactPlan, err error) int {
 }
 
 // act runs a resource template.
-func act() int {
-	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer release()
+func act(ctx context.Context) int {
 	plan, err := execapi.Decode[execapi.ResourcePlan](execapi.ResourcePlanEnv, os.Getenv(execapi.ResourcePlanEnv))
 	if err != nil {
 		return fail(nil, err)
@@ -112,13 +106,7 @@ func act() int {
 }
 
 // collect deletes artifacts.
-func collect() int {
-	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer release()
-	plan, err := execapi.Decode[execapi.ArtifactPlan](execapi.ArtifactPlanEnv, os.Getenv(execapi.ArtifactPlanEnv))
-	if err != nil {
-		return fail(nil, err)
-	}
+func collect(ctx context.Context, plan *execapi.ArtifactPlan) int {
 	report := artifacts.Delete(ctx, plan)
 	say(plan, report)
 	if report.Failed {
@@ -129,9 +117,7 @@ func collect() int {
 }
 
 // send runs an http template.
-func send() int {
-	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer release()
+func send(ctx context.Context) int {
 	plan, err := execapi.Decode[execapi.RequestPlan](execapi.RequestPlanEnv, os.Getenv(execapi.RequestPlanEnv))
 	if err != nil {
 		return fail(nil, err)

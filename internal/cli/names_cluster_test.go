@@ -3,6 +3,8 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
@@ -128,5 +132,40 @@ spec: {entrypoint: main, templates: [{name: main, suspend: {}}]}`)
 	}
 	if code, out, errOut := run(c, "delete", "wf", "hello", "job"); code != 0 || there(workflows, "hello") || there(workflows, "job") || !there(jobs, "hello") {
 		t.Errorf("delete wf hello job: %d %q %q", code, out, errOut)
+	}
+}
+
+// TestMessagesOfRunsDoNotControlTheTerminal waits for a job whose message has control characters.
+func TestMessagesOfRunsDoNotControlTheTerminal(t *testing.T) {
+	t.Setenv("HOME", t.TempDir()) // for the cache of the cluster's discovery data
+	c := localtest.Shared(t)
+	if err := install.Apply(t.Context(), c.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	manifest := filepath.Join(t.TempDir(), "job.yaml")
+	if err := os.WriteFile(manifest, []byte(`
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: waited-for, namespace: default}
+spec:
+  minAvailable: 1
+  tasks: [{name: t, replicas: 1, template: {spec: {containers: [{name: c, image: i}]}}}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client := dynamic.NewForConfigOrDie(c.RESTConfig()).Resource(jobs).Namespace("default")
+	done := make(chan error, 1)
+	go func() {
+		done <- wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			_, err := client.Patch(ctx, "waited-for", types.MergePatchType,
+				[]byte(`{"status":{"state":{"phase":"Failed","message":"a\u001b[2Jb\nc"}}}`), metav1.PatchOptions{}, "status")
+			return err == nil, nil
+		})
+	}()
+	code, _, errOut := run(c, "submit", manifest, "--wait", "--timeout", "1m")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if code != 1 || !strings.Contains(errOut, "waited-for: Failed: a[2Jb c\n") {
+		t.Errorf("exit code %d, %q", code, errOut)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/util/retry"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -278,23 +279,32 @@ func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured)
 	}
 	return pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		object := o.(*unstructured.Unstructured)
-		if err := u.free(ctx, resource, object); err != nil {
+		if err := free(ctx, resource.Namespace(object.GetNamespace()), object); err != nil {
 			return fmt.Errorf("%s: %w", nameOf(object), err)
 		}
 		return nil
 	})
 }
 
-// free removes the manager's finalizers from an object.
-func (u *uninstaller) free(ctx context.Context, resource dynamic.NamespaceableResourceInterface,
-	o *unstructured.Unstructured) error {
-	kept := slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return finalizers[f] })
-	if len(kept) == len(o.GetFinalizers()) {
-		return nil
-	}
-	o.SetFinalizers(kept)
-	_, err := resource.Namespace(o.GetNamespace()).Update(ctx, o, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+// free removes the manager's finalizers from an object, which may change meanwhile.
+func free(ctx context.Context, resource dynamic.ResourceInterface, o *unstructured.Unstructured) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		kept := slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return finalizers[f] })
+		if len(kept) == len(o.GetFinalizers()) {
+			return nil
+		}
+		o.SetFinalizers(kept)
+		_, err := resource.Update(ctx, o, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			now, gone := resource.Get(ctx, o.GetName(), metav1.GetOptions{})
+			if gone != nil {
+				return gone
+			}
+			o = now
+		}
+		return err
+	})
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err

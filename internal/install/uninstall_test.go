@@ -3,12 +3,15 @@ package install_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"path"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/install"
@@ -165,5 +168,46 @@ func TestUninstallFreesAllObjectsAtOnce(t *testing.T) {
 	removed(t, cfg, install.RemoveOptions{CRDs: true})
 	if z := there(t, cfg, "Workflow", "default", "z"); z != nil && len(z.GetFinalizers()) > 0 {
 		t.Errorf("the last object has the finalizers %v", z.GetFinalizers())
+	}
+}
+
+// disturbing is a transport through which another client changes each workflow just before its first
+// update.
+type disturbing struct {
+	http.RoundTripper
+	disturb func(name string)
+	seen    map[string]bool
+}
+
+func (d *disturbing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if name := path.Base(r.URL.Path); r.Method == http.MethodPut && !d.seen[name] {
+		d.seen[name] = true
+		d.disturb(name)
+	}
+	return d.RoundTripper.RoundTrip(r)
+}
+
+func TestUninstallFreesObjectsThatChangeMeanwhile(t *testing.T) {
+	cfg := localtest.Start(t).RESTConfig()
+	if _, err := bring(t, cfg, install.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	create(t, cfg, `
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: busy, namespace: default, finalizers: [workflows.argoproj.io/artifact-gc, example.com/held]}
+spec: {entrypoint: main, templates: [{name: main, suspend: {}}]}`)
+	d := &disturbing{seen: map[string]bool{}, disturb: func(name string) {
+		patch := []byte(`{"metadata":{"annotations":{"changed":"meanwhile"}}}`)
+		if _, err := resource(cfg, "Workflow", "default").Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Error(err)
+		}
+	}}
+	disturbed := rest.CopyConfig(cfg)
+	disturbed.Wrap(func(inner http.RoundTripper) http.RoundTripper { d.RoundTripper = inner; return d })
+	removed(t, disturbed, install.RemoveOptions{CRDs: true})
+	busy := there(t, cfg, "Workflow", "default", "busy")
+	if busy == nil || len(busy.GetFinalizers()) != 1 || busy.GetFinalizers()[0] != "example.com/held" || busy.GetAnnotations()["changed"] == "" {
+		t.Errorf("the workflow is left as %v", busy)
 	}
 }

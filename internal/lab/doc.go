@@ -17,7 +17,7 @@
 //	    └─▶ usage: CPU and memory of each process ──────────────────────────────────────▶ analyse:
 //	                                 curves, stalls, percentiles, counts of writes, invariants │
 //	                                                                                           ▼
-//	                                                        report: JSON, table, one HTML page
+//	                                                          jobs: JSON, table, one HTML page
 //
 // Runs of several systems alternate, so that a slow phase of the machine affects all of them.
 // Figures that are to hold on another machine are ratios: to the floor of the same run, or to the

@@ -73,8 +73,6 @@ type Config struct {
 	ApplicationRevisions bool
 	// Evaluators evaluates users' templates, charts and expressions. Required. See package sandbox.
 	Evaluators evaluation.Pool
-	// UnconfinedSteps lets workflow steps read and write outside their Application's namespace.
-	UnconfinedSteps bool
 	// Requests sends the HTTP requests and e-mails that Applications ask for. Default: to public
 	// addresses only.
 	Requests *egress.Guard
@@ -207,7 +205,7 @@ func (c *Controller) assemble() {
 	}
 	store := charts.New(charts.Config{HTTP: cfg.Requests, Open: openChart, Wake: c.enqueue, Now: cfg.Clock.Now})
 	ctx := func() context.Context { return c.ctx }
-	access := deploy.Access{Targets: c.targets, Watches: c.watches, Unconfined: cfg.UnconfinedSteps, Ctx: ctx, Aside: c.loop.Yield}
+	access := deploy.Access{Targets: c.targets, Watches: c.watches, Ctx: ctx, Aside: c.loop.Yield}
 	c.deployer = deploy.Deployer{Access: access, Evaluators: c.evaluators, Log: cfg.Log, Now: cfg.Clock.Now}
 	c.remover = deploy.Remover{Deployer: &c.deployer, Applications: c.applications, Authors: &c.authors}
 	c.keeper = records.Keeper{Cache: c.trackers, Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now}

@@ -17,8 +17,6 @@ import (
 type Access struct {
 	Targets *objects.Targets
 	Watches *objects.Watches
-	// Unconfined is set if Config.UnconfinedSteps of package controller is.
-	Unconfined bool
 	// Ctx returns the context of the controller.
 	Ctx func() context.Context
 	// Aside runs a function that waits for an answer. See controlloop.Loop.Yield.
@@ -62,10 +60,10 @@ func (x *Access) others(a *State, r *plan.Resource) (there *objects.Object, know
 	return there, true, nil
 }
 
-// MayReach returns an error if a step may not use an object. Unless Unconfined is set, what
-// Applications read and what their steps write is limited to the Application's namespace.
-// Applications in oam.SystemNamespace are not limited. The limit holds whether an Application acts
-// with its author's rights or with the manager's.
+// MayReach returns an error if a step may not use an object: what Applications read and what their
+// steps write is limited to the Application's namespace. Applications in oam.SystemNamespace are
+// not limited. The limit holds whether an Application acts with its author's rights or with the
+// manager's.
 func (x *Access) MayReach(a *State, object map[string]any) error {
 	u := &unstructured.Unstructured{Object: object}
 	return x.MayReachNamespace(a, u.GetNamespace(), true)
@@ -74,7 +72,7 @@ func (x *Access) MayReach(a *State, object map[string]any) error {
 // MayReachNamespace is like MayReach for all objects in a namespace. namespaced is false for
 // objects that have no namespace.
 func (x *Access) MayReachNamespace(a *State, namespace string, namespaced bool) error {
-	if x.Unconfined || a.Key.Namespace == oam.SystemNamespace || namespaced && (namespace == "" || namespace == a.Key.Namespace) {
+	if a.Key.Namespace == oam.SystemNamespace || namespaced && (namespace == "" || namespace == a.Key.Namespace) {
 		return nil
 	}
 	if !namespaced {

@@ -13,6 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/submit/applications"
 	"lockstep.dev/lockstep/internal/submit/workflows"
+	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
 func newList(s command.Streams) *cobra.Command {
@@ -98,8 +99,7 @@ func printApps(out io.Writer, apps []oam.Application, all bool) error {
 				fmt.Fprintf(w, "%s\t", app.Namespace)
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, comp.Name, comp.Type, strings.Join(traits, ","),
-				app.Status.Phase, health,
-				strings.TrimSpace(state[comp.Name].Message), made)
+				app.Status.Phase, health, display.OneLine(state[comp.Name].Message), made)
 		}
 	}
 	return w.Flush()

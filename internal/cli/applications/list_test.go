@@ -1,6 +1,7 @@
 package applications
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -55,5 +56,25 @@ func TestTheTreeSaysWhereObjectsAreAndWhatIsWrong(t *testing.T) {
 `
 	if out.String() != want {
 		t.Errorf("%s, not\n%s", out.String(), want)
+	}
+}
+
+func TestMessagesDoNotControlTheTerminal(t *testing.T) {
+	const message = "a\x1b[2Jb\nc"
+	app := &oam.Application{}
+	app.Status.Conditions = []oam.Condition{
+		{Type: oam.ConditionParsed, Status: "True", Message: message},
+		{Type: oam.ConditionReady, Status: "False", Message: message},
+	}
+	app.Status.Workflow = &oam.WorkflowStatus{Steps: []oam.WorkflowStepStatus{{}}}
+	app.Status.Workflow.Steps[0].Message = message
+	app.Status.Services = []oam.ComponentStatus{{Name: "web", Message: message, Traits: []oam.TraitStatus{{Type: "t", Message: message}}}}
+	app.Spec.Components = []oam.Component{{Name: "web"}}
+	var out strings.Builder
+	if err := errors.Join(printStatus(&out, app), printTree(&out, app), printApps(&out, []oam.Application{*app}, false)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "\x1b") || strings.Count(out.String(), "a[2Jb c") != 7 {
+		t.Errorf("%q", out.String())
 	}
 }

@@ -17,6 +17,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/submit/applications"
+	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
 // printPods prints the table of 'app status --pod'.
@@ -123,7 +124,7 @@ func printStatus(out io.Writer, app *oam.Application) error {
 	}
 	for _, c := range app.Status.Conditions {
 		if c.Type == oam.ConditionParsed && c.Status == "True" && c.Message != "" {
-			fmt.Fprintf(w, "  Warning:    %s\n", c.Message)
+			fmt.Fprintf(w, "  Warning:    %s\n", display.OneLine(c.Message))
 		}
 	}
 	if f := app.Status.Workflow; f != nil {
@@ -132,7 +133,7 @@ func printStatus(out io.Writer, app *oam.Application) error {
 		for _, s := range f.Steps {
 			fmt.Fprintf(w, "  - id: %s\n    name: %s\n    type: %s\n    phase: %s\n", s.ID, s.Name, s.Type, s.Phase)
 			if s.Message != "" {
-				fmt.Fprintf(w, "    message: %s\n", s.Message)
+				fmt.Fprintf(w, "    message: %s\n", display.OneLine(s.Message))
 			}
 		}
 	}
@@ -143,7 +144,7 @@ func printStatus(out io.Writer, app *oam.Application) error {
 		fmt.Fprintf(w, "  - Name: %s\n    Cluster: %s\n    Namespace: %s\n    Type: %s\n    Health: %s\n", s.Name,
 			s.Cluster, s.Namespace, typeOf(app, s.Name), yesNo(s.Healthy))
 		if s.Message != "" {
-			fmt.Fprintf(w, "      Message: %s\n", strings.TrimSpace(s.Message))
+			fmt.Fprintf(w, "      Message: %s\n", display.OneLine(s.Message))
 		}
 		if len(s.Traits) > 0 {
 			fmt.Fprint(w, "    Traits:\n")
@@ -151,7 +152,7 @@ func printStatus(out io.Writer, app *oam.Application) error {
 		for _, t := range s.Traits {
 			fmt.Fprintf(w, "      Type: %s\n      Health: %s\n", t.Type, yesNo(t.Healthy))
 			if t.Message != "" {
-				fmt.Fprintf(w, "        Message: %s\n", strings.TrimSpace(t.Message))
+				fmt.Fprintf(w, "        Message: %s\n", display.OneLine(t.Message))
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/submit"
 	"lockstep.dev/lockstep/internal/submit/applications"
+	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
 func newUp(s command.Streams) *cobra.Command {
@@ -96,11 +97,11 @@ func (v verb) await(ctx context.Context, client *applications.Client, namespace,
 	}
 }
 
-// notReady returns why an application is not ready, or "".
+// notReady returns why an application is not ready, in one line, or "".
 func notReady(app *oam.Application) string {
 	for _, c := range app.Status.Conditions {
 		if c.Type == oam.ConditionReady && c.Status == "False" {
-			return c.Message
+			return display.OneLine(c.Message)
 		}
 	}
 	return ""

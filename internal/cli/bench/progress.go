@@ -21,6 +21,7 @@ type progress struct {
 
 	lock  sync.Mutex
 	last  time.Time
+	run   string // the number of the run, as a prefix
 	stage string
 	began time.Time
 	drawn bool
@@ -39,17 +40,21 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-func (p *progress) show(e jobs.Progress) {
+// line prints a line that stays.
+func (p *progress) line(text string) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.erase()
+	fmt.Fprintln(p.w, p.run+text)
+	p.stage = ""
+}
+
+func (p *progress) step(e jobs.Step) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	now := time.Now()
-	if e.Result != "" {
-		p.erase()
-		fmt.Fprintf(p.w, "[%d/%d] %s\n", e.Run, e.Runs, e.Result)
-		p.stage = ""
-		return
-	}
-	line := fmt.Sprintf("[%d/%d] %s: %s", e.Run, e.Runs, e.Case, e.Stage)
+	p.run = fmt.Sprintf("[%d/%d] ", e.Run, e.Runs)
+	line := p.run + e.Case + ": " + e.Stage
 	step := line != p.stage
 	if step {
 		p.stage, p.began = line, now

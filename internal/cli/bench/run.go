@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/jobs"
-	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
-	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/system"
 	"lockstep.dev/lockstep/internal/lab/workflows"
 )
@@ -120,39 +116,18 @@ func (f *flags) runJobs(gang string) (err error) {
 	default:
 		return command.Usagef("--gang=%s: want true, false or both", gang)
 	}
-	if err := f.Validate(); err != nil {
-		return command.Usage(err)
-	}
-	if err := f.complete(); err != nil {
+	cfg := f.Config
+	if cfg.Config, err = f.series(); err != nil {
 		return err
 	}
 	progress := newProgress(f.Err)
-	f.OnProgress = progress.show
-	ctx, stop := command.Interruptible(f.cmd, 0)
-	defer stop()
-	rep, err := jobs.Measure(ctx, f.Config)
-	progress.end()
-	if rep == nil || len(rep.Runs) == 0 {
-		return err
-	}
-	fmt.Fprintf(f.Err, "report: %s\n", filepath.Join(f.OutDir, series.PageFile))
-	return errors.Join(err, printReport(f.Out, rep, f.output), verdict(rep))
-}
-
-func printReport(w io.Writer, rep *report.Report, output string) error {
-	if output == "json" {
-		return command.PrintJSON(w, rep.WithoutCurves())
-	}
-	return report.Table(w, rep, output == "wide")
-}
-
-// verdict returns an error if a report has runs without a result, failed or unscheduled pods, or
-// violations.
-func verdict(rep *report.Report) error {
-	runs, failed, violations := rep.Faults()
-	if runs+failed+violations == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d runs without a result, %d pods failed or not scheduled, %d violations", runs, failed,
-		violations)
+	cfg.OnStep, cfg.Progress = progress.step, progress.line
+	return runSeries(f, &cfg, func(ctx context.Context) (*jobs.Report, error) {
+		defer progress.end()
+		rep, err := jobs.Measure(ctx, cfg)
+		if rep != nil {
+			rep.DropCurves()
+		}
+		return rep, err
+	})
 }

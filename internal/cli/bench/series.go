@@ -11,6 +11,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/lab/jobs"
+	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
@@ -24,10 +25,10 @@ type flags struct {
 	withoutFloor     bool
 }
 
-// series returns the configuration of a scenario that starts its own control plane. It refuses
-// --kubeconfig.
+// series returns the configuration that all scenarios share. It refuses --kubeconfig for those that
+// start their own control planes.
 func (f *flags) series() (series.Config, error) {
-	if f.Kubeconfig != "" {
+	if f.Kubeconfig != "" && f.scenario != scenario.Batch {
 		return series.Config{}, command.Usagef("--kubeconfig: this scenario brings its own control plane")
 	}
 	if err := f.complete(); err != nil {
@@ -41,7 +42,7 @@ func (f *flags) series() (series.Config, error) {
 // runSeries makes a measurement, and prints the path of the report and the results.
 func runSeries[T any, R interface {
 	*T
-	Table(io.Writer) error
+	Table(w io.Writer, wide bool) error
 	Faults() error
 	Empty() bool
 }](f *flags, cfg interface{ Complete() error }, measure func(context.Context) (R, error)) error {
@@ -61,5 +62,5 @@ func runSeries[T any, R interface {
 	if f.output == "json" {
 		return errors.Join(command.PrintJSON(f.Out, rep), err)
 	}
-	return errors.Join(rep.Table(f.Out), err)
+	return errors.Join(rep.Table(f.Out, f.output == "wide"), err)
 }

@@ -15,6 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/cli/workflows"
 	"lockstep.dev/lockstep/internal/submit"
 	client "lockstep.dev/lockstep/internal/submit/workflows"
+	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
 // submission is the verb submit.
@@ -149,11 +150,11 @@ func waitForRuns(ctx context.Context, progress io.Writer, objects []*submit.Obje
 				}
 				mu.Lock()
 				defer mu.Unlock()
+				said := now.Phase
 				if now.Message != "" {
-					fmt.Fprintf(progress, "%s: %s: %s\n", o.Ref(), now.Phase, now.Message)
-				} else {
-					fmt.Fprintf(progress, "%s: %s\n", o.Ref(), now.Phase)
+					said += ": " + now.Message
 				}
+				fmt.Fprintf(progress, "%s: %s\n", o.Ref(), display.OneLine(said))
 			})
 			mu.Lock()
 			defer mu.Unlock()

@@ -47,7 +47,7 @@ func (g *Getting) Add(cmd *cobra.Command) {
 // Given returns the name of a flag that is set and that is for workflows only, or "".
 func (g *Getting) Given(cmd *cobra.Command) (flag string) {
 	for _, name := range []string{"status", "completed", "resubmitted", "prefix", "older", "running", "since",
-		"archived", "node-field-selector", "field-selector", "no-headers", "chunk-size"} {
+		"archive", "archived", "node-field-selector", "field-selector", "no-color", "no-headers", "no-utf8", "chunk-size"} {
 		if cmd.Flags().Changed(name) {
 			return name
 		}

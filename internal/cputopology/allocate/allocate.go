@@ -371,33 +371,3 @@ func (al *Allocator) Place(nodes []*Node, key string, r *Request, allowed func(i
 	a, err := al.Allocate(nodes[i], key, r)
 	return i, a, err
 }
-
-// Member is one pod of a gang.
-type Member struct {
-	Key     string
-	Request *Request
-	// Allowed restricts the nodes; nil allows all.
-	Allowed func(i int) bool
-}
-
-// Placed is the placement of one member.
-type Placed struct {
-	Node       int
-	Allocation *Allocation
-}
-
-// PlaceGang places all members or none: on an error the nodes are unchanged.
-func (al *Allocator) PlaceGang(nodes []*Node, members []Member) ([]Placed, error) {
-	var out []Placed
-	for _, m := range members {
-		i, a, err := al.Place(nodes, m.Key, m.Request, m.Allowed)
-		if err != nil {
-			for k, p := range slices.Backward(out) {
-				nodes[p.Node].Release(members[k].Key)
-			}
-			return nil, fmt.Errorf("%d of %d pods placed: %w", len(out), len(members), err)
-		}
-		out = append(out, Placed{i, a})
-	}
-	return out, nil
-}

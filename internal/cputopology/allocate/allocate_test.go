@@ -316,30 +316,6 @@ func TestChooseForSharedCPUs(t *testing.T) {
 	}
 }
 
-func TestGangsAreAllOrNothing(t *testing.T) {
-	l := node(t, machines.AMD256NPS1, "").layout
-	nodes := []*Node{NewNode("a", l), NewNode("b", l)}
-	gang := func(size int) []Member {
-		var out []Member
-		for i := range size {
-			out = append(out, Member{Key: fmt.Sprint(i), Request: exclusive(t, 100)})
-		}
-		return out
-	}
-	var al Allocator
-	if _, err := al.PlaceGang(nodes, gang(5)); err == nil {
-		t.Fatal("500 CPUs fitted on 512 as five sets of 100 on two nodes")
-	}
-	for _, n := range nodes {
-		if len(n.Pods()) != 0 || n.IdleCPUs() != 256 || n.check() != nil {
-			t.Fatalf("node %s keeps %d pods of the gang that failed", n.Name, len(n.Pods()))
-		}
-	}
-	if placed, err := al.PlaceGang(nodes, gang(4)); err != nil || len(placed) != 4 {
-		t.Fatal(err)
-	}
-}
-
 // drawPod draws a pod of one to three containers.
 func drawPod(t *rapid.T) *request.Pod {
 	p := &request.Pod{PodWide: rapid.IntRange(0, 4).Draw(t, "pod-wide") == 0}

@@ -21,7 +21,7 @@ func Analyse(in Input) Result {
 	jobCreated, start, lastJob := jobCreations(events, in.Namespace, in.JobResource)
 	lifetimes := podLifetimes(events, &in)
 
-	res := Result{Start: start}
+	var res Result
 	for _, j := range in.Jobs {
 		res.Pods += j.Pods
 	}
@@ -57,11 +57,11 @@ func Analyse(in Input) Result {
 	}
 	res.LatencyMs = PercentilesOf(latencies, 1)
 	res.Stalls = stalls(start, scheduled)
-	res.Curves = Curves{
+	res.Curves = &Curves{
 		Created: curve(start, created), Scheduled: curve(start, scheduled),
 		CreatedPerSecond: perSecond(start, created), ScheduledPerSecond: perSecond(start, scheduled),
 	}
-	countWrites(&res, events, &in, lastScheduled)
+	countWrites(&res, events, &in, start, lastScheduled)
 	res.Invariants = check(lifetimes, &in)
 	return res
 }
@@ -224,11 +224,11 @@ func CountWrites(events []Event, match func(*Event) bool) Writes {
 	return w
 }
 
-func countWrites(res *Result, events []Event, in *Input, lastScheduled time.Time) {
+func countWrites(res *Result, events []Event, in *Input, start, lastScheduled time.Time) {
 	res.WritesByActor = map[string]map[string]int{}
 	untilScheduled := 0
 	writes := CountWrites(events, func(e *Event) bool {
-		if e.Verb == finish || e.Received.Before(res.Start) {
+		if e.Verb == finish || e.Received.Before(start) {
 			return false
 		}
 		if res.WritesByActor[e.Actor] == nil {

@@ -73,8 +73,8 @@ func goodRun() Input {
 
 func TestAGoodRunHasNoViolation(t *testing.T) {
 	r := Analyse(goodRun())
-	if len(r.Violations) != 0 {
-		t.Fatalf("violations: %q", r.Violations)
+	if len(r.Invariants.Violations) != 0 {
+		t.Fatalf("violations: %q", r.Invariants.Violations)
 	}
 	if r.Pods != 4 || r.Created != 4 || r.Scheduled != 4 || r.Failed != 0 {
 		t.Errorf("got %d pods, %d created, %d scheduled, %d failed", r.Pods, r.Created, r.Scheduled, r.Failed)
@@ -102,8 +102,8 @@ func TestANameThatTheServerGeneratedTwice(t *testing.T) {
 		in.Events = append(in.Events, bound)
 	}
 	r := Analyse(in)
-	if len(r.Violations) != 0 || r.Created != 4 || r.Scheduled != 4 {
-		t.Errorf("%d created, %d scheduled, violations: %q", r.Created, r.Scheduled, r.Violations)
+	if len(r.Invariants.Violations) != 0 || r.Created != 4 || r.Scheduled != 4 {
+		t.Errorf("%d created, %d scheduled, violations: %q", r.Created, r.Scheduled, r.Invariants.Violations)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestEveryInvariantFires(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := goodRun()
 			c.mutate(&in)
-			got := Analyse(in).Violations
+			got := Analyse(in).Invariants.Violations
 			for _, v := range got {
 				if strings.Contains(v, c.want) {
 					return
@@ -205,7 +205,7 @@ func TestRoomIsReusedWithoutViolation(t *testing.T) {
 			e.Node = "n0"
 			in.Events = append(in.Events, e)
 			in.Pods = append(in.Pods, Pod{Name: "c-w-0", Job: "c", Node: "n0", Phase: "Running", Request: in.Request})
-			for _, v := range Analyse(in).Violations {
+			for _, v := range Analyse(in).Invariants.Violations {
 				if strings.Contains(v, "overcommitted") {
 					t.Error(v)
 				}
@@ -223,8 +223,8 @@ func TestABindingMayBeAnsweredBeforeItsCreate(t *testing.T) {
 	bind.Node = "n0"
 	in.Events = append(in.Events, bind)
 	r := Analyse(in)
-	if len(r.Violations) > 0 || r.Created != 4 || r.Scheduled != 4 || r.CreateSeconds != 0.050 || r.ScheduleSeconds != 0.050 {
-		t.Errorf("%d created until %v s, %d scheduled until %v s, violations %q", r.Created, r.CreateSeconds, r.Scheduled, r.ScheduleSeconds, r.Violations)
+	if len(r.Invariants.Violations) > 0 || r.Created != 4 || r.Scheduled != 4 || r.CreateSeconds != 0.050 || r.ScheduleSeconds != 0.050 {
+		t.Errorf("%d created until %v s, %d scheduled until %v s, violations %q", r.Created, r.CreateSeconds, r.Scheduled, r.ScheduleSeconds, r.Invariants.Violations)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestViolationsAreBounded(t *testing.T) {
 	for i := range 500 {
 		in.Events = append(in.Events, write(200+i, "manager", "create", "pods", "", fmt.Sprintf("z%d-w-0", i)))
 	}
-	got := Analyse(in).Violations
+	got := Analyse(in).Invariants.Violations
 	if len(got) != maxViolations || got[maxViolations-1] != "... and 451 more" {
 		t.Errorf("%d violations, the last %q", len(got), got[len(got)-1])
 	}

@@ -156,7 +156,7 @@ func (v *verdict) that(ok bool, format string, args ...any) {
 
 // check checks all invariants of the run.
 func check(lifetimes []*podLifetime, in *Input) Invariants {
-	v := &verdict{}
+	v := &verdict{violations: []string{}} // an empty list in JSON instead of null
 	byJob := map[string][]*podLifetime{}
 	for _, l := range lifetimes {
 		byJob[l.job] = append(byJob[l.job], l)

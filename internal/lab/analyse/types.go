@@ -98,36 +98,40 @@ type Input struct {
 	Heartbeats map[string]bool
 }
 
-// Result is the result of a run. Durations are in seconds, counted from Start.
+// Result is the result of a run. Durations are in seconds, counted from the moment at which the first
+// job's create reached the server.
 type Result struct {
-	// Start is when the first job's create reached the server.
-	Start time.Time
 	// Pods is the number of requested pods; Created and Scheduled count the jobs' pods that were
 	// CREATED and SCHEDULED at least once.
-	Pods, Created, Scheduled int
+	Pods      int `json:"pods"`
+	Created   int `json:"created"`
+	Scheduled int `json:"scheduled"`
 	// Failed counts pods that failed, and requested pods that have no node at rest.
-	Failed int
+	Failed int `json:"failed"`
 	// JobsSeconds is the time until the last job was created; CreateSeconds and ScheduleSeconds
 	// until the last pod was CREATED and SCHEDULED.
-	JobsSeconds, CreateSeconds, ScheduleSeconds float64
+	JobsSeconds     float64 `json:"jobsSeconds"`
+	CreateSeconds   float64 `json:"createSeconds"`
+	ScheduleSeconds float64 `json:"scheduleSeconds"`
 	// FirstScheduledSeconds is the time until the first pod was SCHEDULED.
-	FirstScheduledSeconds float64
-	// Writes counts the system's writes by kind, refused ones included, from Start to the end of
-	// the events.
-	Writes map[string]int
+	FirstScheduledSeconds float64 `json:"firstScheduledSeconds"`
+	// Writes counts the system's writes by kind, refused ones included and heartbeats left out, from
+	// the start to the end of the events.
+	Writes map[string]int `json:"writes"`
 	// WritesPerPod is their sum divided by Pods; WritesPerPodUntilScheduled counts only writes up
 	// to the last SCHEDULED.
-	WritesPerPod, WritesPerPodUntilScheduled float64
+	WritesPerPod               float64 `json:"writesPerPod"`
+	WritesPerPodUntilScheduled float64 `json:"writesPerPodUntilScheduled"`
 	// WritesByActor counts the writes of all actors, heartbeats included.
-	WritesByActor map[string]map[string]int
+	WritesByActor map[string]map[string]int `json:"writesByActor,omitempty"`
 	// Refused counts the system's writes that the server refused, by kind and HTTP status; nil if
 	// there are none.
-	Refused map[string]int
+	Refused map[string]int `json:"refused,omitempty"`
 	// LatencyMs is the time from a job's creation until each of its pods was SCHEDULED.
-	LatencyMs Percentiles
-	Stalls    Stalls
-	Curves    Curves
-	Invariants
+	LatencyMs  Percentiles `json:"latencyMs"`
+	Stalls     Stalls      `json:"stalls"`
+	Invariants Invariants  `json:"invariants"`
+	Curves     *Curves     `json:"curves,omitempty"`
 }
 
 // Percentiles are percentiles of a distribution.
@@ -147,11 +151,11 @@ type Writes struct {
 
 // Stalls are gaps longer than StallThreshold between consecutive SCHEDULED pods.
 type Stalls struct {
-	Count int
+	Count int `json:"count"`
 	// LongestSeconds is the longest gap, even if it is not a stall.
-	LongestSeconds float64
+	LongestSeconds float64 `json:"longestSeconds"`
 	// AtSeconds are the times at which stalls began, at most 20.
-	AtSeconds []float64
+	AtSeconds []float64 `json:"atSeconds,omitempty"`
 }
 
 // StallThreshold is the length above which a gap is a stall.
@@ -159,9 +163,11 @@ const StallThreshold = time.Second
 
 // Curves are cumulative counts and rates over time.
 type Curves struct {
-	Created, Scheduled Curve
-	// CreatedPerSecond and ScheduledPerSecond have one entry per second from Start.
-	CreatedPerSecond, ScheduledPerSecond []int
+	Created   Curve `json:"created"`
+	Scheduled Curve `json:"scheduled"`
+	// CreatedPerSecond and ScheduledPerSecond have one entry per second.
+	CreatedPerSecond   []int `json:"createdPerSecond"`
+	ScheduledPerSecond []int `json:"scheduledPerSecond"`
 }
 
 // Curve is a cumulative count: Count[i] events had happened AtSeconds[i] after the start. It has
@@ -174,12 +180,12 @@ type Curve struct {
 // Invariants is the result of the checks.
 type Invariants struct {
 	// Checked is the number of facts checked.
-	Checked int
+	Checked int `json:"checked"`
 	// Violations are sentences for people, at most maxViolations; the last one says how many more
 	// there are.
-	Violations []string
+	Violations []string `json:"violations"`
 	// LongestPartialGangSeconds is the longest time between a gang's first pod and the pod that
 	// completed the gang's minimum. That is not a violation, because creating a gang takes time. At
 	// rest, a gang must be complete or hold nothing.
-	LongestPartialGangSeconds float64
+	LongestPartialGangSeconds float64 `json:"longestPartialGangSeconds"`
 }

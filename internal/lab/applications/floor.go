@@ -19,6 +19,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/localcluster"
 )
 
 // sampleApplications is the number of applications in a sample that finds the best concurrency.
@@ -109,7 +110,7 @@ func (f *copies) measure(ctx context.Context) (err error) {
 	if f.conns, err = kubeclient.Connections(f.REST, 8); err != nil {
 		return err
 	}
-	result, err := f.Floor(ctx, func() error { return nil }, func(namespace string, sample bool, concurrency int) (int, time.Duration, error) {
+	result, err := f.Floor(ctx, []localcluster.Component{localcluster.Manager}, func() error { return nil }, func(namespace string, sample bool, concurrency int) (int, time.Duration, error) {
 		some := f.apps
 		if sample {
 			some = f.apps[:min(len(f.apps), sampleApplications)]

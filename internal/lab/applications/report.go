@@ -134,7 +134,7 @@ func (r *Run) Line() string {
 }
 
 // Table writes the runs as a table for a terminal. An unfinished run has its finished phases.
-func (r *Report) Table(w io.Writer) error {
+func (r *Report) Table(w io.Writer, _ bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RUN\tPHASE\tDONE\tTIME\tPER S\tTOTAL P50\tP99\tREPORT P50\tP99\tWRITES\tCPU\tRSS\tANON\tPEAK\tFLOOR\tRATIO\tVIOL")
 	for _, run := range r.Runs {

@@ -29,7 +29,7 @@ func TestReports(t *testing.T) {
 		{Scenario: ScenarioSmall, Repeat: 2, Verdict: series.Verdict{Error: "no disk"}},
 	}}}
 	var table, html bytes.Buffer
-	if err := r.Table(&table); err != nil {
+	if err := r.Table(&table, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.HTML(&html); err != nil {
@@ -65,7 +65,7 @@ func TestWhatIsHeldIsToldAndExtrapolated(t *testing.T) {
 	r := &Report{series.Report[*Run]{Runs: []*Run{{Scenario: ScenarioHold, Applications: 1024, RestCPUSeconds: 9, RestCPUSecondsNone: 8, RestCPUMsPerHour: 0.1,
 		Held: held(&none, &all, 1024), Phases: []Phase{none, all}}}}}
 	var table, html bytes.Buffer
-	if err := errors.Join(r.Table(&table), r.HTML(&html)); err != nil {
+	if err := errors.Join(r.Table(&table, false), r.HTML(&html)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"kube-apiserver 400.0 KiB, manager 10.0 KiB", "kube-apiserver 38.1 GiB, manager 1.0 GiB; 18.0 s"} {

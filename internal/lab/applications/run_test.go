@@ -59,7 +59,7 @@ func TestAnInterruptedRunKeepsThePhasesThatWereDone(t *testing.T) {
 		}
 	}
 	var table strings.Builder
-	if err := rep.Table(&table); err != nil {
+	if err := rep.Table(&table, false); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(table.String(), "5/5") || !strings.Contains(table.String(), why.Error()) {

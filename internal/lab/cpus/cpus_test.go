@@ -87,7 +87,7 @@ func TestReports(t *testing.T) {
 		{Mode: StaticBurst, Verdict: series.Verdict{Error: "<b>no</b>"}},
 	}}}
 	var table, html bytes.Buffer
-	if err := r.Table(&table); err != nil {
+	if err := r.Table(&table, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.HTML(&html); err != nil {

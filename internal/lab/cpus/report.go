@@ -105,7 +105,7 @@ func (r *Run) Line() string {
 }
 
 // Table writes the report as a table for a terminal.
-func (r *Report) Table(w io.Writer) error {
+func (r *Report) Table(w io.Writer, _ bool) error {
 	fmt.Fprintln(w, r.Headline())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "MODE\tRUNS\tWEB\tP50\tP99\tPI\tWEB RATIO\tP99 RATIO\tPI RATIO")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -132,38 +133,34 @@ func (c *Client) Submit(ctx context.Context, n, concurrency int, job func(int) O
 }
 
 // Pods lists a namespace's pods.
-func (c *Client) Pods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
-	var out []corev1.Pod
-	next := ""
-	for {
-		var page corev1.PodList
-		err := c.podConns[0].Get().Namespace(namespace).Resource("pods").
-			Param("limit", fmt.Sprint(pageSize)).Param("continue", next).Do(ctx).Into(&page)
-		if err != nil {
-			return nil, fmt.Errorf("list pods of namespace %q: %w", namespace, err)
-		}
-		out = append(out, page.Items...)
-		if next = page.Continue; next == "" {
-			return out, nil
-		}
-	}
+func (c *Client) Pods(ctx context.Context, namespace string) (out []corev1.Pod, err error) {
+	err = list(ctx, c.podConns[0], "pods", namespace, func() runtime.Object { return &corev1.PodList{} },
+		func(o runtime.Object) { out = append(out, *o.(*corev1.Pod)) })
+	return out, err
 }
 
-// Jobs lists a namespace's jobs. newList returns an empty list, and a function that returns the
-// list's items.
-func (c *Client) Jobs(ctx context.Context, namespace string, newList func() (list runtime.Object, items func() []Object)) ([]Object, error) {
-	var out []Object
+// Jobs lists a namespace's jobs. newList returns an empty list.
+func (c *Client) Jobs(ctx context.Context, namespace string, newList func() runtime.Object) (out []Object, err error) {
+	err = list(ctx, c.jobConns[0], c.jobs.Resource, namespace, newList,
+		func(o runtime.Object) { out = append(out, o.(Object)) })
+	return out, err
+}
+
+// list calls each with the objects of a namespace.
+func list(ctx context.Context, conn rest.Interface, resource, namespace string, newList func() runtime.Object, each func(runtime.Object)) error {
 	next := ""
 	for {
-		page, items := newList()
-		err := c.jobConns[0].Get().Namespace(namespace).Resource(c.jobs.Resource).
+		page := newList()
+		err := conn.Get().Namespace(namespace).Resource(resource).
 			Param("limit", fmt.Sprint(pageSize)).Param("continue", next).Do(ctx).Into(page)
-		if err != nil {
-			return nil, fmt.Errorf("list %s of namespace %s: %w", c.jobs.Resource, namespace, err)
+		if err == nil {
+			err = meta.EachListItem(page, func(o runtime.Object) error { each(o); return nil })
 		}
-		out = append(out, items()...)
+		if err != nil {
+			return fmt.Errorf("list %s of namespace %q: %w", resource, namespace, err)
+		}
 		if next = page.(metav1.ListInterface).GetContinue(); next == "" {
-			return out, nil
+			return nil
 		}
 	}
 }
@@ -246,7 +243,7 @@ const clearConcurrency = 16
 
 // Clear deletes a namespace's jobs and then its pods, without grace period, and returns when no pod
 // is left. It removes the pods' finalizers, because their controllers may have been stopped.
-func (c *Client) Clear(ctx context.Context, namespace string, newList func() (runtime.Object, func() []Object)) error {
+func (c *Client) Clear(ctx context.Context, namespace string, newList func() runtime.Object) error {
 	jobs, err := c.Jobs(ctx, namespace, newList)
 	if err != nil {
 		return err

@@ -19,8 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lockstep.dev/lockstep/internal/kubeclient"
-
-	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -40,10 +38,10 @@ func TestMeasureBothSystems(t *testing.T) {
 	cfg := Config{
 		Shapes: []scenario.Shape{shape}, Gangs: []bool{true}, Systems: []string{"lockstep", "kubernetes"}, WarmUpPods: 10,
 		Config: series.Config{Repeat: 1, Nodes: localcluster.Nodes{Count: 10}, ClientConcurrency: 4, FloorConcurrency: []int{8, 16},
-			Timeout: time.Minute, OutDir: t.TempDir(), Lockstep: lockstep, Kube: kube, Version: "test"},
-		OnProgress: func(p Progress) {
-			if p.Done == 0 {
-				t.Logf("%s: %s %s", p.Case, p.Stage, p.Result)
+			Timeout: time.Minute, OutDir: t.TempDir(), Lockstep: lockstep, Kube: kube, Version: "test", Progress: func(line string) { t.Log(line) }},
+		OnStep: func(s Step) {
+			if s.Done == 0 {
+				t.Logf("%s: %s", s.Case, s.Stage)
 			}
 		},
 	}
@@ -55,7 +53,7 @@ func TestMeasureBothSystems(t *testing.T) {
 		t.Fatalf("%d runs", len(rep.Runs))
 	}
 	for i := range rep.Runs {
-		r := &rep.Runs[i]
+		r := rep.Runs[i]
 		if r.Error != "" {
 			t.Fatalf("%s: %s", r.System, r.Error)
 		}
@@ -78,7 +76,7 @@ func TestMeasureBothSystems(t *testing.T) {
 		}
 		checkEvents(t, cfg.OutDir, i+1, shape.Pods())
 	}
-	lock, kubernetes := &rep.Runs[0], &rep.Runs[1]
+	lock, kubernetes := rep.Runs[0], rep.Runs[1]
 	if n := lock.Writes["pods/create"]; n != shape.Pods() {
 		t.Errorf("lockstep: %d pods/create", n)
 	}
@@ -95,7 +93,7 @@ func TestMeasureBothSystems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var again report.Report
+	var again Report
 	if err := json.Unmarshal(saved, &again); err != nil {
 		t.Fatal(err)
 	}
@@ -144,19 +142,15 @@ func TestMeasureAnExistingClusterTwice(t *testing.T) {
 	for _, audit := range []string{cluster.AuditLogPath(), ""} {
 		rep, err := Measure(t.Context(), Config{
 			Shapes: []scenario.Shape{shape}, Gangs: []bool{true}, Systems: []string{"lockstep"},
-			Config:     series.Config{Repeat: 2, ClientConcurrency: 4, Timeout: time.Minute, OutDir: t.TempDir()},
+			Config: series.Config{Repeat: 2, ClientConcurrency: 4, Timeout: time.Minute, OutDir: t.TempDir(),
+				Progress: func(line string) { t.Log(line) }},
 			Kubeconfig: cluster.Kubeconfig(), AuditLog: audit,
-			OnProgress: func(p Progress) {
-				if p.Result != "" {
-					t.Log(p.Result)
-				}
-			},
 		})
 		if err != nil || len(rep.Runs) != 2 {
 			t.Fatalf("%d runs: %v", len(rep.Runs), err)
 		}
 		for i := range rep.Runs {
-			r := &rep.Runs[i]
+			r := rep.Runs[i]
 			if r.Error != "" || r.Scheduled != shape.Pods() || len(r.Invariants.Violations) > 0 {
 				t.Errorf("audit log %q, run %d: error %q, %d scheduled, violations %q", audit, i+1, r.Error, r.Scheduled, r.Invariants.Violations)
 			}
@@ -223,11 +217,12 @@ func TestPlanAlternatesSystems(t *testing.T) {
 	}
 	var got []string
 	for _, e := range plan[:10] {
-		got = append(got, e.String())
+		run := e.result()
+		got = append(got, run.Title())
 	}
 	want := []string{
-		"lockstep 1x2 gang", "lockstep 1x2 gang writes=16", "kubernetes 1x2", "kubernetes 1x2 syncs=50", "lockstep 1x2", "lockstep 1x2 writes=16",
-		"lockstep 1x2 gang #2", "lockstep 1x2 gang writes=16 #2", "kubernetes 1x2 #2", "kubernetes 1x2 syncs=50 #2",
+		"lockstep 1x2 gang", "lockstep w=16 1x2 gang", "kubernetes 1x2", "kubernetes syncs=50 1x2", "lockstep 1x2", "lockstep w=16 1x2",
+		"lockstep #2 1x2 gang", "lockstep w=16 #2 1x2 gang", "kubernetes #2 1x2", "kubernetes syncs=50 #2 1x2",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -242,8 +237,8 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		return Config{Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 1}}, Gangs: []bool{true}, Systems: []string{"lockstep"},
 			Config: series.Config{Repeat: 1, ClientConcurrency: 1, Timeout: time.Second}}
 	}
-	if c := good(); c.Validate() != nil {
-		t.Fatal(c.Validate())
+	if c := good(); c.Complete() != nil {
+		t.Fatal(c.Complete())
 	}
 	for name, spoil := range map[string]func(*Config){
 		"no shape":                    func(c *Config) { c.Shapes = nil },
@@ -259,7 +254,7 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 	} {
 		c := good()
 		spoil(&c)
-		if c.Validate() == nil {
+		if c.Complete() == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

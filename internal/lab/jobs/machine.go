@@ -6,19 +6,21 @@ import (
 	"strconv"
 	"strings"
 
-	"lockstep.dev/lockstep/internal/lab/report"
+	"github.com/prometheus/procfs"
 )
 
 // machine describes this machine. Fields that the operating system does not report stay empty.
-func machine() report.Machine {
-	m := report.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
+func machine() Machine {
+	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	m.Hostname, _ = os.Hostname()
-	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		m.Kernel = strings.TrimSpace(string(release))
-	}
-	m.CPU = procField("/proc/cpuinfo", "model name")
-	if kib, err := strconv.ParseInt(strings.TrimSuffix(procField("/proc/meminfo", "MemTotal"), " kB"), 10, 64); err == nil {
-		m.MemoryMiB = kib / 1024
+	m.Kernel = firstLine("/proc/sys/kernel/osrelease")
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+			m.CPU = cpus[0].ModelName
+		}
+		if memory, err := proc.Meminfo(); err == nil && memory.MemTotal != nil {
+			m.MemoryMiB = int64(*memory.MemTotal / 1024)
+		}
 	}
 	if quota, period, ok := strings.Cut(firstLine("/sys/fs/cgroup/cpu.max"), " "); ok {
 		q, err1 := strconv.ParseFloat(quota, 64)
@@ -31,20 +33,6 @@ func machine() report.Machine {
 		m.MemoryLimitMiB = bytes >> 20
 	}
 	return m
-}
-
-// procField returns the value of the first line "name : value" of a file.
-func procField(path, name string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(data)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 func firstLine(path string) string {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
+	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/system"
@@ -30,39 +30,34 @@ type Config struct {
 	// test; if empty, each run has a fresh cluster. AuditLog is the path of the existing cluster's
 	// audit log on this machine; if empty, a watch is used.
 	Kubeconfig, Context, AuditLog string
-	// OnProgress is called for each step of the experiment. It must not block for long.
-	OnProgress func(Progress)
+	// OnStep is called for each step of the experiment. It must not block for long.
+	OnStep func(Step)
 }
 
-// Progress is the state of an experiment at one moment.
-type Progress struct {
-	Run, Runs int
-	Case      string
-	Stage     string
+// Step is the state of an experiment at one moment.
+type Step struct {
+	Run, Runs   int
+	Case, Stage string
 	// Done and Total count the current stage, if there is something to count.
 	Done, Total int
-	// Result is a line of output to keep: the result of a run, or a notice about what it left
-	// behind.
-	Result string
 }
 
-// Validate returns an error if the configuration is invalid.
-func (c *Config) Validate() error {
+// Complete sets defaults and validates the configuration.
+func (c *Config) Complete() error {
+	if c.OnStep == nil {
+		c.OnStep = func(Step) {}
+	}
 	switch {
 	case len(c.Shapes) == 0:
 		return errors.New("no shapes")
 	case len(c.Gangs) == 0 || len(c.Systems) == 0:
 		return errors.New("nothing to measure")
-	case c.Repeat < 1:
-		return fmt.Errorf("repeat: %d is not positive", c.Repeat)
 	case c.ClientConcurrency < 1:
 		return fmt.Errorf("client concurrency: %d is not positive", c.ClientConcurrency)
 	case c.Kubeconfig != "" && len(c.Systems) > 1:
 		return errors.New("an existing cluster has one system to measure: give one --system")
 	case c.AuditLog != "" && c.Kubeconfig == "":
 		return errors.New("an audit log is of an existing cluster: name its kubeconfig too")
-	case c.Timeout <= 0:
-		return fmt.Errorf("timeout: %s is not positive", c.Timeout)
 	}
 	for _, n := range c.WriterConcurrency {
 		if n < 0 {
@@ -84,7 +79,7 @@ func (c *Config) Validate() error {
 			return err
 		}
 	}
-	return nil
+	return c.Config.Complete()
 }
 
 // experiment is one planned run.
@@ -95,21 +90,10 @@ type experiment struct {
 	sys    system.System
 }
 
-func (e experiment) String() string {
-	name := fmt.Sprintf("%s %s", e.sys.Name(), e.shape)
-	if e.gang {
-		name += " gang"
-	}
-	if n, ok := e.sys.Settings()[system.WritesInFlight]; ok && n != "adaptive" {
-		name += " writes=" + n
-	}
-	if n, ok := e.sys.Settings()[system.JobSyncs]; ok && n != strconv.Itoa(system.DefaultJobSyncs) {
-		name += " syncs=" + n
-	}
-	if e.repeat > 1 {
-		name += fmt.Sprintf(" #%d", e.repeat)
-	}
-	return name
+// result returns the run that is to be measured.
+func (e experiment) result() Run {
+	return Run{System: e.sys.Name(), Scenario: scenario.Batch, Shape: e.shape.String(), Gang: e.gang, Repeat: e.repeat,
+		Settings: e.sys.Settings(), Result: analyse.Result{Pods: e.shape.Pods()}}
 }
 
 // plan returns the runs in their order: systems alternate within each shape. A system without gangs

@@ -2,65 +2,39 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
-	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
-// Measure makes all runs of the experiment. The report contains the runs that ended, even if
-// Measure fails; a run that could not be measured is included with its error. After each run,
-// OutDir has the results so far:
-//
-//	result.json                the report, with curves
-//	report.html                the same for people
-//	NN-case/events.jsonl.gz    what was observed, one event a line
-func Measure(ctx context.Context, cfg Config) (*report.Report, error) {
-	if cfg.OnProgress == nil {
-		cfg.OnProgress = func(Progress) {}
-	}
-	if err := cfg.Validate(); err != nil {
+var notInFileNames = regexp.MustCompile(`[^a-zA-Z0-9.=-]+`)
+
+// Measure makes all runs of the experiment and writes the report into OutDir after each. A run that
+// could not be measured is included with its error.
+func Measure(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.Complete(); err != nil {
 		return nil, err
 	}
 	experiments, err := cfg.plan()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cfg.OutDir, 0o755); err != nil {
+	inner, err := series.New[*Run](cfg.Config, cfg.effective())
+	if err != nil {
 		return nil, err
 	}
-	rep := &report.Report{
-		SchemaVersion: report.SchemaVersion, Version: cfg.Version, Time: time.Now().UTC(),
-		Machine: machine(), Config: cfg.effective(), Runs: []report.Run{},
-	}
+	rep := &Report{Report: inner, Machine: machine()}
+	var runs []series.Planned[*Run]
 	for i, e := range experiments {
-		t := &trial{config: &cfg, experiment: e, index: i + 1, total: len(experiments),
-			run: report.Run{System: e.sys.Name(), Scenario: scenario.Batch, Shape: e.shape.String(), Gang: e.gang,
-				Repeat: e.repeat, Settings: e.sys.Settings(), Pods: e.shape.Pods(),
-				Invariants: report.Invariants{Violations: []string{}}}}
-		err := t.measure(ctx)
-		if ctx.Err() != nil {
-			return rep, context.Cause(ctx)
-		}
-		if err != nil {
-			t.run.Error = err.Error()
-		}
-		rep.Runs = append(rep.Runs, t.run)
-		if err := errors.Join(t.saveEvents(),
-			series.Save(cfg.OutDir, rep, func(w io.Writer) error { return report.HTML(w, rep) })); err != nil {
-			return rep, err
-		}
-		t.progress(Progress{Result: report.Line(&t.run)})
+		t := &trial{cfg: &cfg, experiment: e, index: i + 1, total: len(experiments), run: e.result()}
+		runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure, SaveEvents: func(n int) error {
+			return t.SaveEvents(fmt.Sprintf("%02d-%s", n, strings.Trim(notInFileNames.ReplaceAllString(t.run.Title(), "-"), "-")))
+		}})
 	}
-	return rep, nil
+	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }, runs...)
 }
 
 // effective returns the configuration, including defaults, for the report.
@@ -91,11 +65,4 @@ func (c *Config) effective() map[string]any {
 	out["nodes"], out["nodeCPU"], out["nodeMemory"], out["nodePods"] = c.Nodes.Count, c.Nodes.CPU, c.Nodes.Memory, c.Nodes.Pods
 	out["etcdDurable"] = c.Durable
 	return out
-}
-
-var notInFileNames = regexp.MustCompile(`[^a-zA-Z0-9.=-]+`)
-
-func (t *trial) saveEvents() error {
-	name := strings.Trim(notInFileNames.ReplaceAllString(t.experiment.String(), "-"), "-")
-	return series.SaveEvents(filepath.Join(t.config.OutDir, fmt.Sprintf("%02d-%s", t.index, name)), &t.log)
 }

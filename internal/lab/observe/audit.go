@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
-	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -26,37 +28,14 @@ const (
 	Other             = "other"
 )
 
-// auditEvent has the used fields of an audit.k8s.io/v1 Event.
-type auditEvent struct {
-	Stage string `json:"stage"`
-	Verb  string `json:"verb"`
-	User  struct {
-		Username string   `json:"username"`
-		Groups   []string `json:"groups"`
-	} `json:"user"`
-	ObjectRef *struct {
-		Resource    string `json:"resource"`
-		Namespace   string `json:"namespace"`
-		Name        string `json:"name"`
-		APIGroup    string `json:"apiGroup"`
-		Subresource string `json:"subresource"`
-	} `json:"objectRef"`
-	ResponseStatus *struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
-	RequestReceivedTimestamp time.Time         `json:"requestReceivedTimestamp"`
-	StageTimestamp           time.Time         `json:"stageTimestamp"`
-	Annotations              map[string]string `json:"annotations"`
-}
-
 // ParseAudit parses one line of an audit log. ok reports whether the line is a finished write of an
 // object.
 func ParseAudit(line []byte) (e analyse.Event, ok bool, err error) {
-	var a auditEvent
+	var a auditv1.Event
 	if err := json.Unmarshal(line, &a); err != nil {
 		return analyse.Event{}, false, fmt.Errorf("audit log: %w", err)
 	}
-	if a.ObjectRef == nil || a.ResponseStatus == nil || (a.Stage != "ResponseComplete" && a.Stage != "Panic") {
+	if a.ObjectRef == nil || a.ResponseStatus == nil || (a.Stage != auditv1.StageResponseComplete && a.Stage != auditv1.StagePanic) {
 		return analyse.Event{}, false, nil
 	}
 	switch a.Verb {
@@ -66,10 +45,10 @@ func ParseAudit(line []byte) (e analyse.Event, ok bool, err error) {
 	}
 	ref := a.ObjectRef
 	e = analyse.Event{
-		Time: a.StageTimestamp, Received: a.RequestReceivedTimestamp,
+		Time: a.StageTimestamp.UTC(), Received: a.RequestReceivedTimestamp.UTC(),
 		Actor: actor(a.User.Username, a.User.Groups), Verb: a.Verb,
 		Resource: ref.Resource, Sub: ref.Subresource, Namespace: ref.Namespace, Name: ref.Name,
-		Node: a.Annotations[localcluster.AuditNode], Code: a.ResponseStatus.Code,
+		Node: a.Annotations[localcluster.AuditNode], Code: int(a.ResponseStatus.Code),
 	}
 	if ref.APIGroup != "" {
 		e.Resource += "." + ref.APIGroup
@@ -99,10 +78,8 @@ func actor(user string, groups []string) string {
 	if strings.HasPrefix(user, "system:node:") {
 		return Nodes
 	}
-	for _, g := range groups {
-		if g == "system:masters" {
-			return Client
-		}
+	if slices.Contains(groups, "system:masters") {
+		return Client
 	}
 	return Other
 }

@@ -15,7 +15,7 @@ import (
 
 // Observed is a control plane with a client that drives the load, and a log of all writes.
 type Observed struct {
-	*Rig
+	*Rig   // nil for a control plane that is not of this measurement
 	REST   *rest.Config
 	Client *drive.Client
 	Log    observe.Log
@@ -41,7 +41,11 @@ func Observe(ctx context.Context, cfg localcluster.Config, outDir string, jobs s
 
 // Stop closes the log and then stops the control plane, see Rig.Stop.
 func (o *Observed) Stop(ctx context.Context, failed bool) error {
-	return errors.Join(o.Log.Close(), o.Rig.Stop(ctx, failed))
+	err := o.Log.Close()
+	if o.Rig != nil {
+		err = errors.Join(err, o.Rig.Stop(ctx, failed))
+	}
+	return err
 }
 
 // Used is the resource usage of each process between two calls of Usages.

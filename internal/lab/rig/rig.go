@@ -110,9 +110,12 @@ func (r *Rig) keepLogs() error {
 const Client localcluster.Component = "client"
 
 // Usages returns the CPU time and memory of every component so far, and the CPU time of this
-// process.
+// process. A nil Rig has no components.
 func (r *Rig) Usages() (map[localcluster.Component]localcluster.Usage, error) {
-	out := map[localcluster.Component]localcluster.Usage{Client: {CPU: OwnCPU()}}
+	out := map[localcluster.Component]localcluster.Usage{Client: {CPU: ownCPU()}}
+	if r == nil {
+		return out, nil
+	}
 	for _, c := range r.Components() {
 		u, err := r.Usage(c)
 		if err != nil {
@@ -123,8 +126,8 @@ func (r *Rig) Usages() (map[localcluster.Component]localcluster.Usage, error) {
 	return out, nil
 }
 
-// OwnCPU returns the CPU time that this process has used so far.
-func OwnCPU() time.Duration {
+// ownCPU returns the CPU time that this process has used so far.
+func ownCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0

@@ -55,12 +55,12 @@ type Page struct {
 	Data  any
 }
 
-// value formats a setting for people.
-func value(v any) string { return cmp.Or(strings.Trim(fmt.Sprint(v), "[]"), "none") }
+// Value formats a setting for people.
+func Value(v any) string { return cmp.Or(strings.Trim(fmt.Sprint(v), "[]"), "none") }
 
 // Page writes a report as one self-contained page.
 func (r *Report[R]) Page(w io.Writer, p Page) error {
-	funcs := template.FuncMap{"ms": Ms, "value": value}
+	funcs := template.FuncMap{"ms": Ms, "value": Value}
 	maps.Copy(funcs, p.Funcs)
 	t, err := template.New("page").Funcs(funcs).Parse(pageSource)
 	if err == nil {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -64,7 +63,7 @@ const maxViolations = 50
 // unfinished is the error of a run in progress.
 const unfinished = "not finished"
 
-// Verdict is the outcome of a run. Runs embed it.
+// Verdict is the outcome of a run that embeds it.
 type Verdict struct {
 	// Error is the reason why a run has no result.
 	Error string `json:"error,omitempty"`
@@ -80,11 +79,13 @@ func (v *Verdict) Bad(format string, args ...any) {
 	}
 }
 
-func (v *Verdict) verdict() *Verdict { return v }
+// Outcome implements Run.
+func (v *Verdict) Outcome() (failure *string, violations *[]string) { return &v.Error, &v.Violations }
 
-// Run is a pointer to a struct that embeds Verdict.
+// Run is the result of one run, which most scenarios implement by embedding Verdict.
 type Run interface {
-	verdict() *Verdict
+	// Outcome returns where the run keeps the reason why it has no result, and its violations.
+	Outcome() (failure *string, violations *[]string)
 	// Title returns the name of the run within its report.
 	Title() string
 	// Line returns the results of a measured run in one line.
@@ -111,17 +112,17 @@ func New[R Run](cfg Config, effective map[string]any) (Report[R], error) {
 // beginning, so that its partial results can be saved; a run that could not be measured stays, with
 // its error. Make returns an error only if ctx is done.
 func (r *Report[R]) Make(ctx context.Context, run R, measure func(context.Context) error) error {
-	v := run.verdict()
-	v.Violations, v.Error = []string{}, unfinished
+	failure, violations := run.Outcome()
+	*failure, *violations = unfinished, []string{}
 	r.Runs = append(r.Runs, run)
 	err := measure(ctx)
-	v.Error = ""
+	*failure = ""
 	if cause := context.Cause(ctx); cause != nil {
-		v.Error = "interrupted: " + cause.Error()
+		*failure = "interrupted: " + cause.Error()
 		return cause
 	}
 	if err != nil {
-		v.Error = err.Error()
+		*failure = err.Error()
 	}
 	return nil
 }
@@ -156,17 +157,18 @@ func (r *Report[R]) Empty() bool { return len(r.Runs) == 0 }
 
 // Line returns the result or the error of a run in one line.
 func Line(run Run) string {
-	if e := run.verdict().Error; e != "" {
-		return run.Title() + ": not measured: " + e
+	failure, violations := run.Outcome()
+	if *failure != "" {
+		return run.Title() + ": not measured: " + *failure
 	}
-	return fmt.Sprintf("%s: %s, %d violations", run.Title(), run.Line(), len(run.verdict().Violations))
+	return fmt.Sprintf("%s: %s, %d violations", run.Title(), run.Line(), len(*violations))
 }
 
 // Measured returns the runs that have a result.
 func (r *Report[R]) Measured() []R {
 	var out []R
 	for _, run := range r.Runs {
-		if run.verdict().Error == "" {
+		if failure, _ := run.Outcome(); *failure == "" {
 			out = append(out, run)
 		}
 	}
@@ -178,11 +180,11 @@ func (r *Report[R]) Measured() []R {
 func (r *Report[R]) Faults() error {
 	var errs []error
 	for _, run := range r.Runs {
-		switch v := run.verdict(); {
-		case v.Error != "":
-			errs = append(errs, fmt.Errorf("%s: not measured: %s", run.Title(), v.Error))
-		case len(v.Violations) > 0:
-			errs = append(errs, fmt.Errorf("%s: %d violations", run.Title(), len(v.Violations)))
+		switch failure, violations := run.Outcome(); {
+		case *failure != "":
+			errs = append(errs, fmt.Errorf("%s: not measured: %s", run.Title(), *failure))
+		case len(*violations) > 0:
+			errs = append(errs, fmt.Errorf("%s: %d violations", run.Title(), len(*violations)))
 		}
 	}
 	return errors.Join(errs...)
@@ -191,10 +193,10 @@ func (r *Report[R]) Faults() error {
 // WriteFaults writes errors and violations, one per line, below a table.
 func (r *Report[R]) WriteFaults(w io.Writer) error {
 	for _, run := range r.Runs {
-		v := run.verdict()
-		lines := v.Violations
-		if v.Error != "" {
-			lines = append([]string{v.Error}, lines...)
+		failure, violations := run.Outcome()
+		lines := *violations
+		if *failure != "" {
+			lines = append([]string{*failure}, lines...)
 		}
 		for _, line := range lines {
 			if _, err := fmt.Fprintf(w, "%s: %s\n", run.Title(), line); err != nil {
@@ -219,14 +221,6 @@ func Save(dir string, report any, page func(io.Writer) error) error {
 		return err
 	}
 	return errors.Join(page(f), f.Close())
-}
-
-// SaveEvents writes the observed events into a directory, which it creates.
-func SaveEvents(dir string, log *observe.Log) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return log.Save(filepath.Join(dir, observe.EventsFile))
 }
 
 // Ms formats a time of x milliseconds, in seconds if it is 10 s or longer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -20,18 +22,19 @@ import (
 // controller here delays a status.
 const restFor = 1500 * time.Millisecond
 
-// Trial is one run on a fresh control plane with Lockstep's manager. Its Log collects all writes.
+// Trial is one run on a control plane. Its Log collects all writes.
 type Trial struct {
 	*rig.Observed
-	config *Config
-	title  string
+	Config *Config
+	// Stage is called with the name of each stage of the run.
+	Stage func(string)
 }
 
-// StartTrial starts the control plane of a run. jobs is the resource of the load, change changes
+// StartTrial starts a fresh control plane with Lockstep's manager for a run. jobs is the resource of the load, change changes
 // the configuration of the control plane, and managerArgs are flags for the manager.
 func (c *Config) StartTrial(ctx context.Context, title string, jobs schema.GroupVersionResource,
 	change func(*localcluster.Config), managerArgs ...string) (*Trial, error) {
-	t := &Trial{config: c, title: title}
+	t := &Trial{Config: c, Stage: func(stage string) { c.Progress(title + ": " + stage) }}
 	t.Say("starting a control plane")
 	cluster := localcluster.Config{
 		KubeBinary: c.Kube, NotDurable: !c.Durable, Nodes: c.Nodes, ManagerCommand: []string{c.Lockstep, "manager"}, Install: install.Apply,
@@ -46,7 +49,7 @@ func (c *Config) StartTrial(ctx context.Context, title string, jobs schema.Group
 
 // Say reports progress.
 func (t *Trial) Say(format string, args ...any) {
-	t.config.Progress(t.title + ": " + fmt.Sprintf(format, args...))
+	t.Stage(fmt.Sprintf(format, args...))
 }
 
 // Quiet waits until there were no writes for a while, not counting heartbeats.
@@ -85,21 +88,23 @@ type Floor struct {
 	Took  time.Duration
 }
 
-// Floor stops the manager and measures the floor. clear removes the load of the run. write writes a
-// sample or everything into a fresh namespace, and returns the number of units and the time that
-// they took.
-func (t *Trial) Floor(ctx context.Context, clear func() error,
+// Floor stops writers, the components that act on the load, and measures the floor. clear removes
+// the load of the run. write writes a sample or everything into a fresh namespace, and returns the
+// number of units and the time that they took.
+func (t *Trial) Floor(ctx context.Context, writers []localcluster.Component, clear func() error,
 	write func(namespace string, sample bool, concurrency int) (int, time.Duration, error)) (f Floor, err error) {
 	//   1. Stop the other writers, and delete the load.
 	t.Say("floor: clearing")
-	if err := t.StopComponent(ctx, localcluster.Manager); err != nil {
-		return f, err
+	for _, c := range writers {
+		if err := t.StopComponent(ctx, c); err != nil {
+			return f, err
+		}
 	}
 	if err := errors.Join(clear(), t.Quiet(ctx)); err != nil {
 		return f, err
 	}
 	//   2. Find the best concurrency by samples.
-	f.Concurrency, f.Samples, err = floor.Calibrate(t.config.FloorConcurrency,
+	f.Concurrency, f.Samples, err = floor.Calibrate(t.Config.FloorConcurrency,
 		func(i, concurrency int) (int, time.Duration, error) {
 			return write(fmt.Sprintf("floor-%d", i), true, concurrency)
 		})
@@ -117,5 +122,9 @@ func (t *Trial) SaveEvents(dir ...string) error {
 	if t == nil || t.Observed == nil { // the control plane did not start
 		return nil
 	}
-	return SaveEvents(filepath.Join(append([]string{t.config.OutDir}, dir...)...), &t.Log)
+	path := filepath.Join(append([]string{t.Config.OutDir}, dir...)...)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	return t.Log.Save(filepath.Join(path, observe.EventsFile))
 }

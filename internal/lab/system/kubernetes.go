@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,6 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -58,23 +60,14 @@ func (kubernetes) Jobs() schema.GroupVersionResource {
 	return batchv1.SchemeGroupVersion.WithResource("jobs")
 }
 
-func (kubernetes) NewList() (runtime.Object, func() []drive.Object) {
-	list := &batchv1.JobList{}
-	return list, func() []drive.Object {
-		var out []drive.Object
-		for i := range list.Items {
-			out = append(out, &list.Items[i])
-		}
-		return out
-	}
-}
+func (kubernetes) NewList() runtime.Object { return &batchv1.JobList{} }
 
 func (kubernetes) NewJob(namespace, name string, pods int, _ bool) drive.Object {
 	n := int32(pods)
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       batchv1.JobSpec{Parallelism: &n, Completions: &n, Template: template("")},
+		Spec:       batchv1.JobSpec{Parallelism: &n, Completions: &n, Template: corev1.PodTemplateSpec{Spec: scenario.PodSpec()}},
 	}
 }
 

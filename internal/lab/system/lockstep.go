@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -52,16 +54,7 @@ func (lockstep) Jobs() schema.GroupVersionResource {
 	return batchv1alpha1.GroupVersion.WithResource("jobs")
 }
 
-func (lockstep) NewList() (runtime.Object, func() []drive.Object) {
-	list := &batchv1alpha1.JobList{}
-	return list, func() []drive.Object {
-		var out []drive.Object
-		for i := range list.Items {
-			out = append(out, &list.Items[i])
-		}
-		return out
-	}
-}
+func (lockstep) NewList() runtime.Object { return &batchv1alpha1.JobList{} }
 
 const lockstepTask = "worker"
 
@@ -73,7 +66,7 @@ func (l lockstep) NewJob(namespace, name string, pods int, gang bool) drive.Obje
 		Spec: batchv1alpha1.JobSpec{
 			MinAvailable: minimum,
 			Tasks: []batchv1alpha1.TaskSpec{{
-				Name: lockstepTask, Replicas: int32(pods), MinAvailable: &minimum, Template: template(""),
+				Name: lockstepTask, Replicas: int32(pods), MinAvailable: &minimum, Template: corev1.PodTemplateSpec{Spec: scenario.PodSpec()},
 			}},
 		},
 	}

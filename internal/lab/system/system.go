@@ -13,7 +13,6 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
-	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -29,8 +28,8 @@ type System interface {
 	Gangs() bool
 	// Jobs returns the resource of the system's jobs.
 	Jobs() schema.GroupVersionResource
-	// NewList returns an empty list of jobs, and a function that returns its items.
-	NewList() (list runtime.Object, items func() []drive.Object)
+	// NewList returns an empty list of jobs.
+	NewList() runtime.Object
 	// NewJob returns the job that a user submits.
 	NewJob(namespace, name string, pods int, gang bool) drive.Object
 	// Min returns the minimum of such a job as a gang: either no pod has a node, or at least that
@@ -90,10 +89,4 @@ func RequestOf(spec *corev1.PodSpec) analyse.Resources {
 		r.MemoryBytes += requests.Memory().Value()
 	}
 	return r
-}
-
-func template(scheduler string) corev1.PodTemplateSpec {
-	t := corev1.PodTemplateSpec{Spec: scenario.PodSpec()}
-	t.Spec.SchedulerName = scheduler
-	return t
 }

@@ -19,17 +19,7 @@ import (
 
 const workflowResource = "workflows.argoproj.io"
 
-// newList returns an empty list of workflows, and a function that returns its items.
-func newList() (runtime.Object, func() []drive.Object) {
-	list := &wf.WorkflowList{}
-	return list, func() []drive.Object {
-		var out []drive.Object
-		for i := range list.Items {
-			out = append(out, &list.Items[i])
-		}
-		return out
-	}
-}
+func newList() runtime.Object { return &wf.WorkflowList{} }
 
 // timeline has the times at which a workflow and its pods were under way.
 type timeline struct {

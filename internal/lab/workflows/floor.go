@@ -19,6 +19,7 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/localcluster"
 )
 
 // sampleWorkflows is the number of workflows in a sample that finds the best concurrency.
@@ -61,7 +62,7 @@ func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 		f.rests, f.cores = append(f.rests, r), append(f.cores, c)
 	}
 	clear := func() error { return t.Client.Clear(ctx, namespace, newList) }
-	result, err := t.Floor(ctx, clear, func(ns string, sample bool, concurrency int) (int, time.Duration, error) {
+	result, err := t.Floor(ctx, []localcluster.Component{localcluster.Manager}, clear, func(ns string, sample bool, concurrency int) (int, time.Duration, error) {
 		some := list
 		if sample {
 			some = list[:min(len(list), sampleWorkflows)]

@@ -104,7 +104,7 @@ func (r *Run) Line() string {
 }
 
 // Table writes the runs as a table for a terminal.
-func (r *Report) Table(w io.Writer) error {
+func (r *Report) Table(w io.Writer, _ bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RUN\tWORKFLOWS\tTIME\tPER MIN\tFLOOR\tRATIO\tKEEPS UP\tDEPTH\tQUEUE P50\tP99\tBEYOND P50\tP90\tP99\tPER STEP\tWRITES\tCPU\tMEMORY\tVIOL")
 	for _, run := range r.Measured() {

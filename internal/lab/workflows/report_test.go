@@ -23,7 +23,7 @@ func TestReports(t *testing.T) {
 		{Scenario: Queued, Shape: "hello", Repeat: 2, WritesInFlight: 4, Verdict: series.Verdict{Error: "no disk"}},
 	}}}
 	var table, html bytes.Buffer
-	if err := r.Table(&table); err != nil {
+	if err := r.Table(&table, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.HTML(&html); err != nil {

@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
+	"path"
 	"slices"
 	"testing"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -36,23 +39,15 @@ func ManagerCalls(t testing.TB, c *localcluster.Cluster) []Call {
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
-		var e struct {
-			Stage, Verb    string
-			User           struct{ Username string }
-			ObjectRef      struct{ Resource, Subresource, Namespace, Name string }
-			ResponseStatus struct{ Code int }
-		}
+		var e auditv1.Event
 		// The last line may be incomplete.
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Stage != "ResponseComplete" ||
-			e.User.Username != localcluster.ManagerUser {
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Stage != auditv1.StageResponseComplete ||
+			e.User.Username != localcluster.ManagerUser || e.ObjectRef == nil || e.ResponseStatus == nil {
 			continue
 		}
-		call := Call{Verb: e.Verb, Resource: e.ObjectRef.Resource, Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name,
-			Code: e.ResponseStatus.Code}
-		if e.ObjectRef.Subresource != "" {
-			call.Resource += "/" + e.ObjectRef.Subresource
-		}
-		out = append(out, call)
+		ref := e.ObjectRef
+		out = append(out, Call{Verb: e.Verb, Resource: path.Join(ref.Resource, ref.Subresource), Namespace: ref.Namespace,
+			Name: ref.Name, Code: int(e.ResponseStatus.Code)})
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)

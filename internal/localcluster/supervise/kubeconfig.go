@@ -13,7 +13,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// checkCopy returns an error if handOut would overwrite a kubeconfig that contains other clusters.
+// checkCopy returns an error if writeKubeconfigs would overwrite a kubeconfig that contains other
+// clusters.
 func checkCopy(spec Spec) error {
 	if spec.Kubeconfig == "" {
 		return nil
@@ -41,8 +42,9 @@ func onlyHas(kc *clientcmdapi.Config, context string) bool {
 	return true
 }
 
-// handOut writes the administrator's kubeconfig to Spec.Kubeconfig and adds it to Spec.MergeInto.
-func (s *supervisor) handOut() error {
+// writeKubeconfigs writes the administrator's kubeconfig to Spec.Kubeconfig, and adds it to
+// Spec.MergeInto.
+func (s *supervisor) writeKubeconfigs() error {
 	own, err := os.ReadFile(s.state.Kubeconfig)
 	if err != nil {
 		return err
@@ -95,8 +97,8 @@ func merge(path string, own []byte) error {
 	return clientcmd.WriteToFile(*kc, path)
 }
 
-// takeBack undoes handOut, except for a copy that now contains other clusters.
-func takeBack(state *State) error {
+// removeKubeconfigs undoes writeKubeconfigs, except for a copy that now contains other clusters.
+func removeKubeconfigs(state *State) error {
 	name := localcluster.ContextName(state.Name)
 	for _, path := range state.Copies {
 		if kc, err := clientcmd.LoadFromFile(path); err == nil && onlyHas(kc, name) {

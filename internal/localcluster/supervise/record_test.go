@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -44,5 +46,35 @@ func TestARestartAndARecordDoNotWaitForEachOther(t *testing.T) {
 	state, err := s.files.read()
 	if err != nil || len(state.Components) != 1 || state.Server == "" {
 		t.Errorf("state %+v, error %v", state, err)
+	}
+}
+
+// alone is a writer that notices writes at the same time.
+type alone struct {
+	writing atomic.Int32
+	mixed   atomic.Bool
+}
+
+func (w *alone) Write(p []byte) (int, error) {
+	if w.writing.Add(1) > 1 {
+		w.mixed.Store(true)
+	}
+	time.Sleep(time.Millisecond) // so that others can write meanwhile
+	w.writing.Add(-1)
+	return len(p), nil
+}
+
+// TestMessagesAreWrittenOneByOne reports events from several goroutines, as the components of a
+// cluster do.
+func TestMessagesAreWrittenOneByOne(t *testing.T) {
+	w := &alone{}
+	s := &supervisor{up: json.NewEncoder(w)}
+	var components sync.WaitGroup
+	for range 20 {
+		components.Go(func() { s.tell(message{Event: &localcluster.Event{Kind: localcluster.EventReady}}) })
+	}
+	components.Wait()
+	if w.mixed.Load() {
+		t.Error("two messages were written at the same time")
 	}
 }

@@ -191,7 +191,7 @@ func Run(name string) error {
 		s.lock.Lock()
 		s.cluster = cluster
 		s.lock.Unlock()
-		err = s.handOut()
+		err = s.writeKubeconfigs()
 	}
 	if err != nil {
 		s.setPhase(PhaseFailed)
@@ -254,7 +254,9 @@ type supervisor struct {
 	files stateDir
 	spec  Spec
 	log   *slog.Logger
-	up    *json.Encoder // to `up`, as long as it listens
+	// telling is held while a message is written to up, which goes to `up` as long as it listens.
+	telling sync.Mutex
+	up      *json.Encoder
 
 	// recording is held while the state is recorded. A cluster may report an event while it holds
 	// its locks, so nothing of the cluster is called while lock is held.
@@ -356,7 +358,11 @@ func (s *supervisor) record() {
 }
 
 // tell sends m to `up`. It ignores errors, because `up` may have ended.
-func (s *supervisor) tell(m message) { _ = s.up.Encode(m) }
+func (s *supervisor) tell(m message) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	_ = s.up.Encode(m)
+}
 
 // Down stops the named cluster and removes all of its files, even if its supervisor was killed. It
 // returns ErrNoCluster if there is no such cluster.
@@ -403,7 +409,7 @@ func clean(ctx context.Context, p stateDir) error {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
 		}
-		if err := takeBack(state); err != nil {
+		if err := removeKubeconfigs(state); err != nil {
 			return err
 		}
 	}

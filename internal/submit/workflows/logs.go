@@ -72,7 +72,8 @@ func (o *LogOptions) Filter(print func(Line)) func(Line) {
 
 // Logs calls print with the lines of a workflow's pods. Without Follow it prints pod by pod in the
 // order of their creation. With Follow it prints lines as they come, until the workflow is
-// completed and every log has been read. print is called by one goroutine at a time.
+// completed and every log has been read, or a request is forbidden. print is called by one
+// goroutine at a time.
 func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOptions, print func(Line)) error {
 	o.Container = cmp.Or(o.Container, "main")
 	emit := o.Filter(print)
@@ -124,9 +125,16 @@ func (c *Client) options(workflow string, o LogOptions) metav1.ListOptions {
 }
 
 // follow reads the log of every pod that appears, until the workflow is completed and all logs have
-// ended.
+// ended, or the API server forbids something.
 func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOptions, emit func(Line)) error {
-	watching, cancel := context.WithCancel(ctx)
+	following, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	refused := func(err error) {
+		if apierrors.IsForbidden(err) {
+			stop(err)
+		}
+	}
+	watching, cancel := context.WithCancel(following)
 	defer cancel()
 	var reading sync.WaitGroup
 	slots := make(chan struct{}, maxStreams)
@@ -134,11 +142,15 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
 			l.LabelSelector, l.FieldSelector = options.LabelSelector, options.FieldSelector
-			return c.core.CoreV1().Pods(namespace).List(ctx, l)
+			list, err := c.core.CoreV1().Pods(namespace).List(ctx, l)
+			refused(err)
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
 			l.LabelSelector, l.FieldSelector = options.LabelSelector, options.FieldSelector
-			return c.core.CoreV1().Pods(namespace).Watch(ctx, l)
+			events, err := c.core.CoreV1().Pods(namespace).Watch(ctx, l)
+			refused(err)
+			return events, err
 		},
 	}
 	seen := map[string]bool{}
@@ -154,37 +166,40 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 				select {
 				case slots <- struct{}{}:
 					defer func() { <-slots }()
-				case <-ctx.Done():
+				case <-following.Done():
 					return
 				}
-				c.readStarting(ctx, watching, pod, o, emit)
+				refused(c.readStarting(following, watching, pod, o, emit))
 			})
 			return false, nil
 		})
 		done <- err
 	}()
-	_, err := c.Wait(ctx, namespace, workflow)
+	_, err := c.Wait(following, namespace, workflow)
 	if err == nil {
 		// The controller may have seen the end of pods whose start this watch has not seen yet.
 		select {
-		case <-ctx.Done():
+		case <-following.Done():
 		case <-time.After(retryLog):
 		}
 	}
 	cancel()
 	<-done
 	reading.Wait()
+	if cause := context.Cause(following); apierrors.IsForbidden(cause) {
+		return cause
+	}
 	return err
 }
 
 // readStarting reads a pod's log as StreamPod does, when its container has started. It gives up if
 // the container has not started when the pod has ended or over is done.
-func (c *Client) readStarting(ctx, over context.Context, pod *corev1.Pod, o LogOptions, emit func(Line)) {
+func (c *Client) readStarting(ctx, over context.Context, pod *corev1.Pod, o LogOptions, emit func(Line)) error {
 	for {
 		// A container may start and end after this attempt: the next one reads its log.
 		last := over.Err() != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 		if err := StreamPod(ctx, c.core, pod, o, emit); last || !apierrors.IsBadRequest(err) {
-			return
+			return err
 		}
 		select {
 		case <-over.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +13,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
@@ -260,5 +265,63 @@ func TestQueryForMalformedWorkflows(t *testing.T) {
 		if !q.matches(bad, time.Now()) || q.matches(whole, time.Now()) {
 			t.Errorf("%v: a malformed workflow matches: %v, another one: %v", statuses, q.matches(bad, time.Now()), q.matches(whole, time.Now()))
 		}
+	}
+}
+
+// TestFollowingEndsWhenItIsForbidden follows the logs of a workflow that goes on, as a user who may
+// read workflows, but not the logs of pods or not the pods themselves.
+func TestFollowingEndsWhenItIsForbidden(t *testing.T) {
+	c, namespace := newClient(t)
+	waiting(t, c, namespace, "w", false)
+	var pod corev1.Pod
+	decode(t, `
+metadata: {name: p, labels: {workflows.argoproj.io/workflow: w}}
+spec: {nodeName: n, containers: [{name: main, image: i}]}`, &pod)
+	if _, err := c.core.CoreV1().Pods(namespace).Create(t.Context(), &pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.core.CoreV1().Pods(namespace).Patch(t.Context(), "p", types.MergePatchType,
+		[]byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	for user, resources := range map[string]string{"without-logs": "[workflows, pods]", "without-pods": "[workflows]"} {
+		var role rbacv1.Role
+		decode(t, fmt.Sprintf(`
+metadata: {name: %s}
+rules: [{apiGroups: ["", argoproj.io], resources: %s, verbs: [get, list, watch]}]`, user, resources), &role)
+		var binding rbacv1.RoleBinding
+		decode(t, fmt.Sprintf(`
+metadata: {name: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: %[1]s}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[1]s}]`, user), &binding)
+		if _, err := c.core.RbacV1().Roles(namespace).Create(t.Context(), &role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.core.RbacV1().RoleBindings(namespace).Create(t.Context(), &binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		cfg := localtest.Shared(t).RESTConfig()
+		cfg.Impersonate.UserName = user
+		as, err := New(cfg, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		localtest.Eventually(t, 30*time.Second, "the rights of "+user, func() error {
+			_, err := as.Get(t.Context(), namespace, "w")
+			return err
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err = as.Logs(ctx, namespace, "w", LogOptions{Follow: true}, func(Line) {})
+		cancel()
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
+func decode(t *testing.T, manifest string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(manifest), into); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -128,7 +128,7 @@ func keepNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node, client
 		}
 		slog.Error("node ended", "node", n.Name(), "error", err)
 		if !spec.Restart {
-			return takeOff(ctx, n, client)
+			return deleteNode(ctx, n, client)
 		}
 		select {
 		case <-ctx.Done():
@@ -154,7 +154,7 @@ func powerOn(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
-	if err := plugIn(n, cmd.Process.Pid); err != nil {
+	if err := addInterface(n, cmd.Process.Pid); err != nil {
 		_ = cmd.Process.Kill()
 		ours.Close()
 		_ = cmd.Wait()
@@ -169,8 +169,9 @@ func powerOn(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	return err
 }
 
-// plugIn creates a node's eth0, with its peer at the bridge, and the route to the node's pods.
-func plugIn(n realnodes.Node, pid int) error {
+// addInterface creates a node's eth0, with its peer at the bridge, and the route to the node's
+// pods.
+func addInterface(n realnodes.Node, pid int) error {
 	hub, err := netlink.LinkByName(bridge)
 	if err != nil {
 		return err
@@ -191,8 +192,8 @@ func plugIn(n realnodes.Node, pid int) error {
 	return netlink.RouteReplace(&netlink.Route{LinkIndex: hub.Attrs().Index, Dst: pods, Gw: n.IP()})
 }
 
-// takeOff deletes a dead node's object. It retries until it succeeds or ctx is done.
-func takeOff(ctx context.Context, n realnodes.Node, client kubernetes.Interface) error {
+// deleteNode deletes a dead node's object. It retries until it succeeds or ctx is done.
+func deleteNode(ctx context.Context, n realnodes.Node, client kubernetes.Interface) error {
 	for {
 		err := client.CoreV1().Nodes().Delete(ctx, n.Name(), metav1.DeleteOptions{})
 		if err == nil || apierrors.IsNotFound(err) {

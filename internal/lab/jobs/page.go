@@ -1,4 +1,4 @@
-package report
+package jobs
 
 import (
 	_ "embed"
@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"lockstep.dev/lockstep/internal/lab/series"
 )
 
 //go:embed assets/page.html
@@ -56,7 +58,7 @@ type bar struct {
 }
 
 // HTML writes the report as one self-contained page.
-func HTML(w io.Writer, r *Report) error {
+func (r *Report) HTML(w io.Writer) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"seconds": seconds, "ratio": ratio, "optional": func(x *float64, f string) string {
 			if f == "ratio" {
@@ -64,9 +66,9 @@ func HTML(w io.Writer, r *Report) error {
 			}
 			return optional(x, seconds)
 		},
-		"rate": rate, "name": name, "title": Title, "yes": yes, "writesPerPod": writesPerPod, "thousands": thousands,
+		"rate": (*Run).rate, "name": (*Run).name, "yes": yes, "writesPerPod": (*Run).writesPerPod, "thousands": thousands,
 		"ms": func(x float64) string { return seconds(x / 1e3) }, "color": colorClass,
-		"usage": usageRows, "value": configValue,
+		"usage": usageRows, "value": series.Value,
 	}).Parse(pageSource)
 	if err != nil {
 		return fmt.Errorf("report page: %w", err)
@@ -76,10 +78,10 @@ func HTML(w io.Writer, r *Report) error {
 	for _, shape := range shapes(r) {
 		p.Groups = append(p.Groups, newGroup(r, shape))
 	}
-	runs, failed, violations := r.Faults()
+	runs, failed, violations := r.faults()
 	pods := 0
-	for i := range r.Runs {
-		pods += r.Runs[i].Scheduled
+	for _, run := range r.Runs {
+		pods += run.Scheduled
 	}
 	p.Good = runs+failed+violations == 0
 	p.Headline = fmt.Sprintf("%s, %s pods scheduled, %s failed, %s", count(len(r.Runs), "run"), thousands(pods),
@@ -92,9 +94,9 @@ func HTML(w io.Writer, r *Report) error {
 
 func shapes(r *Report) []string {
 	var out []string
-	for i := range r.Runs {
-		if !slices.Contains(out, r.Runs[i].Shape) {
-			out = append(out, r.Runs[i].Shape)
+	for _, run := range r.Runs {
+		if !slices.Contains(out, run.Shape) {
+			out = append(out, run.Shape)
 		}
 	}
 	return out
@@ -103,8 +105,7 @@ func shapes(r *Report) []string {
 func newGroup(r *Report, shape string) group {
 	g := group{Shape: shape}
 	widest := 0.0
-	for i := range r.Runs {
-		run := &r.Runs[i]
+	for _, run := range r.Runs {
 		if run.Shape != shape {
 			continue
 		}
@@ -133,7 +134,7 @@ func newGroup(r *Report, shape string) group {
 
 // label returns the name of a run among the runs of its shape.
 func label(r *Run) string {
-	s := name(r)
+	s := r.name()
 	if r.Gang {
 		s += ", gang"
 	}
@@ -208,9 +209,4 @@ func usageRows(r *Run) []usageRow {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-func configValue(v any) string {
-	s := fmt.Sprint(v)
-	return strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 }

@@ -1,4 +1,4 @@
-package report
+package jobs
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/series"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.golden anew")
@@ -26,7 +27,7 @@ func sample() *Report {
 	}
 	curve := analyse.CurveOf(start, moments)
 	floor, ratio := 10.9, 1.128
-	good := Run{
+	good := &Run{
 		System: "lockstep", Scenario: "batch", Shape: "500x20", Gang: true, Repeat: 1,
 		Settings: map[string]string{"manager writes in flight": "adaptive"},
 		Floor: &Floor{Concurrency: 16, Jobs: 500, Pods: 10_000, Seconds: floor, PodsSeconds: 10.8, Curve: &curve,
@@ -35,27 +36,31 @@ func sample() *Report {
 		CPUSeconds: Usage{"apiserver": 11.3, "etcd": 3.2, "manager": 2.5, "controllerManager": 0.4, "nodes": 2.2, "client": 0.6},
 		PeakRSSMiB: Usage{"apiserver": 620, "etcd": 210, "manager": 131, "controllerManager": 90, "nodes": 120},
 	}
-	good.Fill(analyse.Result{
+	good.Result = analyse.Result{
 		Pods: 10_000, Created: 10_000, Scheduled: 10_000, JobsSeconds: 0.9, CreateSeconds: 12.3, ScheduleSeconds: 12.3,
 		Writes: map[string]int{"pods/create": 10_000, "jobs.batch.volcano.sh/status": 500}, WritesPerPod: 1.05,
 		LatencyMs:  analyse.Percentiles{P50: 6123, P90: 11000, P99: 12100},
-		Curves:     analyse.Curves{Created: curve, Scheduled: curve, CreatedPerSecond: []int{1000}, ScheduledPerSecond: []int{1000}},
-		Invariants: analyse.Invariants{Checked: 31_500},
-	})
-	bad := Run{System: "kubernetes", Scenario: "batch", Shape: "500x20", Repeat: 2, Settings: map[string]string{},
+		Curves:     &analyse.Curves{Created: curve, Scheduled: curve, CreatedPerSecond: []int{1000}, ScheduledPerSecond: []int{1000}},
+		Invariants: analyse.Invariants{Checked: 31_500, Violations: []string{}},
+	}
+	bad := &Run{System: "kubernetes", Scenario: "batch", Shape: "500x20", Repeat: 2, Settings: map[string]string{},
 		CPUSeconds: Usage{}, PeakRSSMiB: Usage{}}
-	bad.Fill(analyse.Result{Pods: 10_000, Created: 10_000, Scheduled: 9_990, Failed: 10, CreateSeconds: 14, ScheduleSeconds: 600,
+	bad.Result = analyse.Result{Pods: 10_000, Created: 10_000, Scheduled: 9_990, Failed: 10, CreateSeconds: 14, ScheduleSeconds: 600,
 		Stalls:     analyse.Stalls{Count: 2, LongestSeconds: 3.5},
-		Invariants: analyse.Invariants{Checked: 5, Violations: []string{"job </script><script>alert(1)</script>: lost"}}})
-	return &Report{SchemaVersion: SchemaVersion, Version: "v0.1.0", Time: start,
-		Machine: Machine{Hostname: "<b>host</b>", CPUs: 2, CPU: "Some CPU", MemoryMiB: 16000}, Config: map[string]any{"nodes": 1000},
-		Runs: []Run{good, bad, {System: "lockstep", Scenario: "batch", Shape: "1x1", Repeat: 1, Settings: map[string]string{}, Error: "no luck",
-			Invariants: Invariants{Violations: []string{}}}}}
+		Invariants: analyse.Invariants{Checked: 5, Violations: []string{"job </script><script>alert(1)</script>: lost"}}}
+	unmeasured := &Run{System: "lockstep", Scenario: "batch", Shape: "1x1", Repeat: 1, Settings: map[string]string{}, Error: "no luck"}
+	unmeasured.Invariants.Violations = []string{}
+	return &Report{
+		Report: series.Report[*Run]{SchemaVersion: "v1", Version: "v0.1.0", Time: start, Config: map[string]any{"nodes": 1000},
+			Runs: []*Run{good, bad, unmeasured}},
+		Machine: Machine{Hostname: "<b>host</b>", CPUs: 2, CPU: "Some CPU", MemoryMiB: 16000}}
 }
 
 // TestContract checks the JSON for the fields that other programs rely on, with their types.
 func TestContract(t *testing.T) {
-	data, err := json.Marshal(sample().WithoutCurves())
+	rep := sample()
+	rep.DropCurves()
+	data, err := json.Marshal(rep)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +141,7 @@ func sameKind(want, got any) string {
 
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
-	if err := Table(&b, sample(), false); err != nil {
+	if err := sample().Table(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
@@ -163,7 +168,7 @@ func TestTable(t *testing.T) {
 // names are not interpreted as markup.
 func TestPageStandsAlone(t *testing.T) {
 	var b bytes.Buffer
-	if err := HTML(&b, sample()); err != nil {
+	if err := sample().HTML(&b); err != nil {
 		t.Fatal(err)
 	}
 	page := b.String()

@@ -1,8 +1,9 @@
-package report
+package jobs
 
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -15,16 +16,16 @@ type column struct {
 }
 
 var columns = []column{
-	{"SYSTEM", false, name},
+	{"SYSTEM", false, (*Run).name},
 	{"SHAPE", false, func(r *Run) string { return r.Shape }},
 	{"GANG", false, func(r *Run) string { return yes(r.Gang) }},
-	{"PODS", true, pods},
+	{"PODS", true, (*Run).pods},
 	{"CREATE", true, func(r *Run) string { return seconds(r.CreateSeconds) }},
 	{"SCHEDULE", true, func(r *Run) string { return seconds(r.ScheduleSeconds) }},
-	{"PODS/S", true, func(r *Run) string { return rate(r) }},
+	{"PODS/S", true, (*Run).rate},
 	{"FLOOR", true, func(r *Run) string { return optional(r.FloorSeconds, seconds) }},
 	{"RATIO", true, func(r *Run) string { return optional(r.RatioToFloor, ratio) }},
-	{"W/POD", true, func(r *Run) string { return writesPerPod(r) }},
+	{"W/POD", true, (*Run).writesPerPod},
 	{"STALLS", true, func(r *Run) string { return fmt.Sprint(r.Stalls.Count) }},
 	{"VIOL", true, func(r *Run) string { return fmt.Sprint(len(r.Invariants.Violations)) }},
 }
@@ -45,22 +46,22 @@ var wideColumns = []column{
 }
 
 // Table writes the runs as a table for a terminal, within 100 columns unless wide is true.
-func Table(w io.Writer, r *Report, wide bool) error {
+func (r *Report) Table(w io.Writer, wide bool) error {
 	cols := columns
 	if wide {
-		cols = append(append([]column{}, columns...), wideColumns...)
+		cols = slices.Concat(columns, wideColumns)
 	}
 	rows := [][]string{make([]string, len(cols))}
 	widths := make([]int, len(cols))
 	for i, c := range cols {
 		rows[0][i] = c.title
 	}
-	for i := range r.Runs {
+	for _, run := range r.Runs {
 		row := make([]string, len(cols))
 		for k, c := range cols {
 			row[k] = "-"
-			if r.Runs[i].Error == "" || k < 4 {
-				row[k] = c.value(&r.Runs[i])
+			if run.Error == "" || k < 4 {
+				row[k] = c.value(run)
 			}
 		}
 		rows = append(rows, row)
@@ -84,13 +85,12 @@ func Table(w io.Writer, r *Report, wide bool) error {
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
-	for i := range r.Runs {
-		run := &r.Runs[i]
+	for _, run := range r.Runs {
 		if run.Error != "" {
-			fmt.Fprintf(&b, "\n%s: %s\n", Title(run), run.Error)
+			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.Error)
 		}
 		if len(run.Invariants.Violations) > 0 {
-			fmt.Fprintf(&b, "\n%s: violations\n", Title(run))
+			fmt.Fprintf(&b, "\n%s: violations\n", run.Title())
 			for _, v := range run.Invariants.Violations {
 				fmt.Fprintf(&b, "  %s\n", v)
 			}
@@ -100,47 +100,8 @@ func Table(w io.Writer, r *Report, wide bool) error {
 	return err
 }
 
-// Line returns a run in one line.
-func Line(r *Run) string {
-	if r.Error != "" {
-		return fmt.Sprintf("%s: not measured: %s", Title(r), r.Error)
-	}
-	s := fmt.Sprintf("%s: %s pods in %s (%s/s)", Title(r), pods(r), seconds(r.ScheduleSeconds), rate(r))
-	if r.RatioToFloor != nil {
-		s += fmt.Sprintf(", %s x floor (%s)", ratio(*r.RatioToFloor), seconds(*r.FloorSeconds))
-	}
-	if r.Writes != nil {
-		s += fmt.Sprintf(", %s writes/pod", writesPerPod(r))
-	}
-	return s + ", " + count(len(r.Invariants.Violations), "violation")
-}
-
-// Title returns the name of a run among others.
-func Title(r *Run) string {
-	s := name(r) + " " + r.Shape
-	if r.Gang {
-		s += " gang"
-	}
-	return s
-}
-
-// name returns the system with the settings that distinguish the run.
-func name(r *Run) string {
-	s := r.System
-	if n, ok := r.Settings["kube-controller-manager concurrent job syncs"]; ok && n != "5" {
-		s += " syncs=" + n
-	}
-	if n, ok := r.Settings["manager writes in flight"]; ok && n != "adaptive" {
-		s += " w=" + n
-	}
-	if r.Repeat > 1 {
-		s += fmt.Sprintf(" #%d", r.Repeat)
-	}
-	return s
-}
-
 // pods returns the number of scheduled pods, with the total if some are missing.
-func pods(r *Run) string {
+func (r *Run) pods() string {
 	if r.Scheduled == r.Pods {
 		return fmt.Sprint(r.Pods)
 	}
@@ -155,24 +116,22 @@ func yes(b bool) string {
 }
 
 func seconds(s float64) string {
-	switch {
-	case s < 10:
+	if s < 10 {
 		return fmt.Sprintf("%.2fs", s)
-	default:
-		return fmt.Sprintf("%.1fs", s)
 	}
+	return fmt.Sprintf("%.1fs", s)
 }
 
 func ratio(x float64) string { return fmt.Sprintf("%.2f", x) }
 
-func rate(r *Run) string {
+func (r *Run) rate() string {
 	if r.ScheduleSeconds == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f", float64(r.Scheduled)/r.ScheduleSeconds)
 }
 
-func writesPerPod(r *Run) string {
+func (r *Run) writesPerPod() string {
 	if r.Writes == nil {
 		return "-"
 	}

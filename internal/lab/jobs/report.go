@@ -1,0 +1,156 @@
+package jobs
+
+import (
+	"fmt"
+	"strconv"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/series"
+	"lockstep.dev/lockstep/internal/lab/system"
+)
+
+// Report is the report of one invocation. New fields may be added to its JSON without a new schema
+// version; no field is removed or changes its meaning.
+type Report struct {
+	series.Report[*Run]
+	Machine Machine `json:"machine"`
+}
+
+// Machine describes the machine of the measurement.
+type Machine struct {
+	Hostname  string `json:"hostname"`
+	OS        string `json:"os"`
+	Arch      string `json:"arch"`
+	Kernel    string `json:"kernel"`
+	CPU       string `json:"cpu"`
+	CPUs      int    `json:"cpus"`
+	MemoryMiB int64  `json:"memoryMiB"`
+	Go        string `json:"go"`
+	// CPULimit, in CPUs, and MemoryLimitMiB are the cgroup limits of the process; zero means none.
+	CPULimit       float64 `json:"cpuLimit,omitempty"`
+	MemoryLimitMiB int64   `json:"memoryLimitMiB,omitempty"`
+}
+
+// Run is the result of one system under one shape of load.
+type Run struct {
+	System   string `json:"system"`
+	Scenario string `json:"scenario"`
+	Shape    string `json:"shape"`
+	Gang     bool   `json:"gang"`
+	// Repeat is the number of the run among equal runs, from 1.
+	Repeat int `json:"repeat"`
+	// Settings are the limits and options that the system ran with.
+	Settings map[string]string `json:"settings"`
+	// Error is the reason why the run has no result.
+	Error string `json:"error,omitempty"`
+
+	// Result is that of the analysis. Its Writes are null if the server's audit log was not
+	// available, and its Curves are left out of the output to stdout.
+	analyse.Result
+	// FloorSeconds and RatioToFloor are null if no floor was measured.
+	FloorSeconds *float64 `json:"floorSeconds"`
+	RatioToFloor *float64 `json:"ratioToFloor"`
+	Floor        *Floor   `json:"floor,omitempty"`
+
+	CPUSeconds Usage `json:"cpuSeconds"`
+	PeakRSSMiB Usage `json:"peakRSSMiB"`
+}
+
+// Usage is an amount per component: apiserver, etcd, manager, controllerManager, scheduler, nodes,
+// client.
+type Usage map[string]float64
+
+// Floor is the result of the floor's measurement.
+type Floor struct {
+	Concurrency int     `json:"concurrency"`
+	Jobs        int     `json:"jobs"`
+	Pods        int     `json:"pods"`
+	Seconds     float64 `json:"seconds"`
+	// PodsSeconds is the time until the last pod; Seconds includes the statuses that follow.
+	PodsSeconds float64 `json:"podsSeconds"`
+	// Calibration has the pods per second of a sample at each concurrency.
+	Calibration []Calibration `json:"calibration"`
+	// CPUSeconds is the CPU time of each process for the floor. Compared with the CPU time of the
+	// run it shows where the ratio comes from.
+	CPUSeconds Usage          `json:"cpuSeconds"`
+	Curve      *analyse.Curve `json:"curve,omitempty"`
+}
+
+// Calibration is the result of one sample.
+type Calibration struct {
+	Concurrency int     `json:"concurrency"`
+	PerSecond   float64 `json:"podsPerSecond"`
+}
+
+// DropCurves removes the curves from the report, which are for the page.
+func (r *Report) DropCurves() {
+	for _, run := range r.Runs {
+		run.Curves = nil
+		if run.Floor != nil {
+			run.Floor.Curve = nil
+		}
+	}
+}
+
+// faults counts runs without a result, pods that failed or have no node, and violations.
+func (r *Report) faults() (runs, failed, violations int) {
+	for _, run := range r.Runs {
+		if run.Error != "" {
+			runs++
+		}
+		failed += run.Failed
+		violations += len(run.Invariants.Violations)
+	}
+	return runs, failed, violations
+}
+
+// Faults returns an error if there are runs without a result, failed or unscheduled pods, or
+// violations.
+func (r *Report) Faults() error {
+	runs, failed, violations := r.faults()
+	if runs+failed+violations == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d runs without a result, %d pods failed or not scheduled, %d violations", runs, failed, violations)
+}
+
+// Outcome implements series.Run.
+func (r *Run) Outcome() (failure *string, violations *[]string) {
+	return &r.Error, &r.Invariants.Violations
+}
+
+// Title returns the name of the run within its report.
+func (r *Run) Title() string {
+	s := r.name() + " " + r.Shape
+	if r.Gang {
+		s += " gang"
+	}
+	return s
+}
+
+// name returns the system with the settings that distinguish the run.
+func (r *Run) name() string {
+	s := r.System
+	if n, ok := r.Settings[system.JobSyncs]; ok && n != strconv.Itoa(system.DefaultJobSyncs) {
+		s += " syncs=" + n
+	}
+	if n, ok := r.Settings[system.WritesInFlight]; ok && n != "adaptive" {
+		s += " w=" + n
+	}
+	if r.Repeat > 1 {
+		s += fmt.Sprintf(" #%d", r.Repeat)
+	}
+	return s
+}
+
+// Line returns the results of the run in one line.
+func (r *Run) Line() string {
+	s := fmt.Sprintf("%s pods in %s (%s/s)", r.pods(), seconds(r.ScheduleSeconds), r.rate())
+	if r.RatioToFloor != nil {
+		s += fmt.Sprintf(", %s x floor (%s)", ratio(*r.RatioToFloor), seconds(*r.FloorSeconds))
+	}
+	if r.Writes != nil {
+		s += fmt.Sprintf(", %s writes/pod", r.writesPerPod())
+	}
+	return s
+}
