@@ -158,7 +158,7 @@ func (f *Search) downgrade() {
 		for !ok {
 			next, most := ref(0), int64(-1)
 			for _, id := range g.pods {
-				if !f.take(ref(id)) {
+				if _, ok := f.take(ref(id)); !ok {
 					continue
 				}
 				if freed := f.freed(); freed > most || freed == most && f.cheaper(ref(id), next) < 0 {
@@ -166,9 +166,10 @@ func (f *Search) downgrade() {
 				}
 				f.drop(ref(id))
 			}
-			if most < 0 || !f.take(next) {
+			if most < 0 {
 				break
 			}
+			f.force(next)
 			single = append(single, next)
 			ok = f.feasible()
 		}
@@ -219,14 +220,15 @@ func (f *Search) exchange() {
 			if og, _ := f.victim(o); og == g && v >= 0 && o < 0 {
 				continue
 			}
-			if !f.take(o) {
+			replaced, ok := f.take(o)
+			if !ok {
 				continue
 			}
 			if f.victims.price().compare(before) < 0 && f.feasible() {
 				done = true
 				break
 			}
-			f.drop(o)
+			f.untake(o, replaced)
 		}
 		if !done {
 			f.force(v)
@@ -268,7 +270,7 @@ func (f *Search) add() bool {
 				if s == nil || s.class != k {
 					s = f.newSteps(k)
 				}
-				if !s.step(wanted[k] - f.room.classes[k].total) {
+				if !s.advance(wanted[k]) {
 					return false
 				}
 			}
@@ -317,12 +319,18 @@ func (f *Search) addForLimit(i int, possible []ref) bool {
 		if found && best >= 0 && v < 0 {
 			break // pods are before gangs
 		}
-		if gives > most && f.take(v) {
+		if gives <= most {
+			continue
+		}
+		if replaced, ok := f.take(v); ok {
 			best, most, found = v, gives, true
-			f.drop(v)
+			f.untake(v, replaced)
 		}
 	}
-	return found && f.take(best)
+	if found {
+		f.take(best)
+	}
+	return found
 }
 
 // steps adds victims for one class, node by node and gang by gang.
@@ -331,7 +339,13 @@ type steps struct {
 	class int
 	nodes []bundle
 	gangs []gain
-	stack []int32 // scratch space
+	best  []candidate
+
+	// Scratch space.
+	stack   []int32
+	chosen  []ref
+	freeing []freeing
+	order   []int32
 }
 
 // bundle is the least that has to leave a node for one more pod of the class.
@@ -366,46 +380,42 @@ func (f *Search) newSteps(class int) *steps {
 	return &steps{f: f, class: class, nodes: make([]bundle, len(f.room.nodes)), gangs: make([]gain, len(f.gangs))}
 }
 
-// better reports whether a step is better than another: fewer disruptions, then fewer gangs per pod
-// of the claimant, then lower priority, then less work per pod.
-func (a *score) better(b *score) bool {
-	switch {
-	case a.breaks != b.breaks:
-		return a.breaks < b.breaks
-	case (a.whole == 0) != (b.whole == 0):
-		return a.whole == 0
+// compare orders steps, the best first: fewer disruptions, then fewer gangs per pod of the claimant,
+// then lower priority.
+func (a *score) compare(b *score) int {
+	if c := cmp.Compare(a.breaks, b.breaks); c != 0 {
+		return c
 	}
-	if x, y := int64(a.whole)*b.pods, int64(b.whole)*a.pods; x != y {
-		return x < y
+	if c := cmp.Compare(min(a.whole, 1), min(b.whole, 1)); c != 0 {
+		return c
 	}
-	if a.level != b.level {
-		return a.level > b.level
-	}
-	return float64(a.work)*float64(b.pods) < float64(b.work)*float64(a.pods)
+	return cmp.Or(cmp.Compare(int64(a.whole)*b.pods, int64(b.whole)*a.pods), cmp.Compare(b.level, a.level))
 }
 
-// capped returns the score with no more pods than are missing.
-func (a score) capped(missing int64) score {
-	a.pods = min(a.pods, missing)
-	return a
+// workPerPod is the work that is lost for one pod of the claimant.
+func (a *score) workPerPod() float64 { return float64(a.work) / float64(a.pods) }
+
+// candidate is a step that is as good as any other: the bundle of a node, or a whole gang.
+type candidate struct {
+	score
+	node, gang int32 // one of them is negative
 }
 
-// step adds the best victims: a bundle of one node, or one gang.
-func (s *steps) step(missing int64) bool {
+// advance adds the best victims: bundles of nodes, and gangs. It adds all that are equally good and
+// do not touch each other, as long as pods are missing. It returns false if there are none.
+func (s *steps) advance(wanted int64) bool {
 	f := s.f
+	total := &f.room.classes[s.class].total
 	for {
-		var best score
-		node, whole := int32(-1), int32(-1)
+		missing := wanted - *total
+		s.best = s.best[:0]
 		for i := range s.nodes {
 			b := &s.nodes[i]
 			if b.state == unknown {
 				s.examine(int32(i))
 			}
-			if b.state != possible {
-				continue
-			}
-			if sc := b.capped(missing); node < 0 || sc.better(&best) {
-				best, node = sc, int32(i)
+			if b.state == possible {
+				s.consider(candidate{b.score, int32(i), -1}, missing)
 			}
 		}
 		for _, i := range f.candidates {
@@ -416,39 +426,69 @@ func (s *steps) step(missing int64) bool {
 			if g.state == unknown {
 				s.weigh(i)
 			}
-			if g.state != possible {
-				continue
-			}
-			if sc := g.capped(missing); node < 0 && whole < 0 || sc.better(&best) {
-				best, whole = sc, i
+			if g.state == possible {
+				s.consider(candidate{g.score, -1, i}, missing)
 			}
 		}
-		switch {
-		case whole >= 0:
-			if s.take(^ref(whole)) {
-				return true
-			}
-			s.gangs[whole].state = impossible
-		case node >= 0:
-			if s.take(s.nodes[node].victims...) {
-				return true
-			}
-			s.nodes[node].state = impossible
-		default:
+		if len(s.best) == 0 {
 			return false
+		}
+		slices.SortFunc(s.best, func(a, b candidate) int {
+			return cmp.Or(cmp.Compare(a.workPerPod(), b.workPerPod()), cmp.Compare(a.node, b.node), cmp.Compare(a.gang, b.gang))
+		})
+		if s.takeBest(wanted) {
+			return true
 		}
 	}
 }
 
+// consider keeps a step if none is better.
+func (s *steps) consider(c candidate, missing int64) {
+	c.pods = min(c.pods, missing)
+	if len(s.best) > 0 {
+		switch order := c.compare(&s.best[0].score); {
+		case order > 0:
+			return
+		case order < 0:
+			s.best = s.best[:0]
+		}
+	}
+	s.best = append(s.best, c)
+}
+
+// takeBest takes the best steps, and reports whether it took any.
+func (s *steps) takeBest(wanted int64) bool {
+	total := &s.f.room.classes[s.class].total
+	taken := false
+	for _, c := range s.best {
+		missing := wanted - *total
+		if missing <= 0 || taken && c.pods > missing {
+			break // what is best now depends on what is missing
+		}
+		state, list := &s.gangs[max(c.gang, 0)].state, []ref{^ref(c.gang)}
+		if c.gang < 0 {
+			state, list = &s.nodes[c.node].state, s.nodes[c.node].victims
+		}
+		switch {
+		case *state != possible: // changed by an earlier step
+		case s.take(list):
+			taken = true
+		default:
+			*state = impossible
+		}
+	}
+	return taken
+}
+
 // take makes all of them victims, or none. What depends on their nodes has to be examined again.
-func (s *steps) take(list ...ref) bool {
+func (s *steps) take(list []ref) bool {
 	f := s.f
 	var before []ref
 	if len(list) > 1 {
 		before = slices.Clone(f.victims.list)
 	}
 	for i, v := range list {
-		if f.take(v) {
+		if _, ok := f.take(v); ok {
 			continue
 		}
 		if i > 0 {
@@ -506,7 +546,7 @@ func (s *steps) examine(i int32) {
 	}
 	before := c.fit[i]
 	// 1. Surplus.
-	var chosen []ref
+	chosen := s.chosen[:0]
 	for _, id := range s.surplus(i) {
 		if c.fit[i] > before {
 			break
@@ -536,6 +576,7 @@ func (s *steps) examine(i int32) {
 	for _, v := range chosen {
 		s.undo(i, v)
 	}
+	s.chosen = chosen
 	for _, v := range chosen {
 		one := f.single(v)
 		b.breaks += f.breaks(v)
@@ -620,16 +661,17 @@ func (s *steps) surplus(i int32) []int32 {
 	return slices.DeleteFunc(list, func(id int32) bool { return id < 0 })
 }
 
+// freeing says how much a gang frees on a node of what one more pod lacks.
+type freeing struct {
+	gang   int32
+	useful float64
+}
+
 // wholes returns the gangs of a node that may go whole: those first that free most of what one more
 // pod of the class lacks.
 func (s *steps) wholes(i int32, c *fits) []int32 {
 	f := s.f
-	type freeing struct {
-		gang   int32
-		useful float64
-	}
-	var list []freeing
-	at := map[int32]int{}
+	list := s.freeing[:0]
 	base := int(i) * f.room.width
 	for _, id := range f.room.nodes[i].pods {
 		p := &f.room.pods[id]
@@ -637,10 +679,9 @@ func (s *steps) wholes(i int32, c *fits) []int32 {
 		if p.lifted || !g.whole || g.gone {
 			continue
 		}
-		k, ok := at[p.gang]
-		if !ok {
+		k := slices.IndexFunc(list, func(l freeing) bool { return l.gang == p.gang })
+		if k < 0 {
 			k = len(list)
-			at[p.gang] = k
 			list = append(list, freeing{gang: p.gang})
 		}
 		for _, n := range c.needs {
@@ -650,12 +691,13 @@ func (s *steps) wholes(i int32, c *fits) []int32 {
 			}
 		}
 	}
+	s.freeing = list
 	slices.SortFunc(list, func(a, b freeing) int {
 		return cmp.Or(cmp.Compare(b.useful, a.useful), f.cheaper(^ref(a.gang), ^ref(b.gang)))
 	})
-	gangs := make([]int32, len(list))
-	for k, l := range list {
-		gangs[k] = l.gang
+	s.order = s.order[:0]
+	for _, l := range list {
+		s.order = append(s.order, l.gang)
 	}
-	return gangs
+	return s.order
 }

@@ -162,11 +162,11 @@ func (t *queues) relate(r Rules, c *claim, victim int32) relation {
 	}
 	kept := slices.ContainsFunc(b, func(q int32) bool { return t.list[q].kept })
 	switch {
-	case t.entitled(a, c.need, true):
+	case t.entitled(a, c, true):
 		return relation{rule: Guarantee, levels: b}
 	case kept:
 		return relation{reason: exemptKept}
-	case r.Reclaim && t.entitled(a, c.need, false):
+	case r.Reclaim && t.entitled(a, c, false):
 		return relation{rule: Reclaim, levels: b}
 	case r.PreemptAcross:
 		return relation{rule: PreemptAcross, levels: b}
@@ -175,26 +175,26 @@ func (t *queues) relate(r Rules, c *claim, victim int32) relation {
 }
 
 // entitled reports whether all queues of the path stay within what they guarantee, or deserve, when
-// they get need. At least one of them must state an amount of a resource that is needed. Resources
-// that a guarantee does not name are bounded by what the queue deserves.
-func (t *queues) entitled(path []int32, need place.Vector, guarantee bool) bool {
+// the claimant gets its minimum. At least one of them must state an amount of a resource that the
+// claimant takes in any case. Resources that a guarantee does not name are bounded by what the queue
+// deserves.
+func (t *queues) entitled(path []int32, c *claim, guarantee bool) bool {
 	stated := false
 	for _, i := range path {
 		q := &t.list[i]
-		for dim, amount := range need {
+		for dim, amount := range c.most {
 			if amount <= 0 {
 				continue
 			}
 			limit, ok := at(q.deserved, dim)
+			states := ok && !guarantee
 			if g := q.guarantee.At(dim); guarantee && g > 0 {
-				limit, ok = g, true
-				stated = true
-			} else if !guarantee && ok {
-				stated = true
+				limit, ok, states = g, true, true
 			}
 			if ok && q.used.At(dim)+amount > limit {
 				return false
 			}
+			stated = stated || states && c.least.At(dim) > 0
 		}
 	}
 	return stated

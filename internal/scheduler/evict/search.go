@@ -64,7 +64,8 @@ type claim struct {
 	Claim
 	gang   place.Gang // what is placed: the demands without pods that the minimum cannot need
 	queue  int32
-	need   place.Vector // the most that the minimum takes
+	least  place.Vector // what the minimum takes in any case
+	most   place.Vector // and at most
 	single bool         // whether it fits can be told by counting
 	class  []int        // by demand: index in room.classes
 	limits []limit
@@ -75,7 +76,6 @@ type limit struct {
 	queue int32
 	dim   int
 	lack  int64 // how much victims have to give back
-	whole int64 // lack without victims
 }
 
 // New prepares a search. It costs O(pods + nodes).
@@ -200,7 +200,7 @@ func (f *Search) often(times []time.Time) bool {
 // Find decides which pods have to leave for a claim.
 func (f *Search) Find(c Claim) *Plan {
 	p := &Plan{Claim: c.Key, Exempt: map[string]int{}}
-	f.begin(c, p)
+	f.begin(c)
 	defer f.end()
 	p.claim, p.placed = f.claim, f.claim.gang
 
@@ -240,7 +240,7 @@ func (f *Search) Find(c Claim) *Plan {
 }
 
 // begin prepares the search for a claim.
-func (f *Search) begin(c Claim, p *Plan) {
+func (f *Search) begin(c Claim) {
 	k := &claim{Claim: c, queue: f.queues.of(c.Queue)}
 	f.claim = k
 	sum, count := 0, 0
@@ -248,23 +248,15 @@ func (f *Search) begin(c Claim, p *Plan) {
 		sum += d.Min
 		count += d.Count
 	}
+	// extra is how many pods the minimum needs beyond the minimums of the demands.
 	extra := max(0, c.MinMember-sum)
 	k.gang = c.Gang
 	k.gang.Demands = slices.Clone(c.Demands)
 	byKey := map[string]int{}
 	var classes []fits
-	var more place.Vector
 	for i := range k.gang.Demands {
 		d := &k.gang.Demands[i]
-		free := min(d.Count-d.Min, extra)
-		d.Count = d.Min + free
-		k.need = k.need.Plus(d.Class.Request, int64(d.Min))
-		for dim, amount := range d.Class.Request {
-			if free > 0 && amount > more.At(dim) {
-				more = more.Plus(place.Vector(make([]int64, dim+1)), 1)
-				more[dim] = amount
-			}
-		}
+		d.Count = d.Min + min(d.Count-d.Min, extra)
 		at, ok := byKey[d.Class.Key()]
 		if !ok {
 			at = len(classes)
@@ -274,23 +266,45 @@ func (f *Search) begin(c Claim, p *Plan) {
 		k.class = append(k.class, at)
 		classes[at].wanted += int64(d.Min)
 	}
-	k.need = k.need.Plus(more, int64(min(extra, count-sum)))
 	if len(classes) == 1 && count >= c.MinMember {
 		k.single = f.countable(classes[0].class)
 		classes[0].wanted += int64(extra)
 	}
 	f.room.count(classes)
+	k.bound(min(extra, count-sum))
 	for _, q := range f.queues.list[k.queue].path {
-		for dim, amount := range k.need {
-			limit, ok := at(f.queues.list[q].capability, dim)
-			if lack := f.queues.list[q].used.At(dim) + amount - limit; ok && amount > 0 && lack > 0 {
-				k.limits = append(k.limits, newLimit(q, dim, lack))
+		for dim, amount := range k.most {
+			capability, ok := at(f.queues.list[q].capability, dim)
+			if lack := f.queues.list[q].used.At(dim) + amount - capability; ok && amount > 0 && lack > 0 {
+				k.limits = append(k.limits, limit{queue: q, dim: dim, lack: lack})
 			}
 		}
 	}
 }
 
-func newLimit(q int32, dim int, lack int64) limit { return limit{queue: q, dim: dim, lack: lack, whole: lack} }
+// bound computes the least and the most that the minimum takes. They differ if it can be met with
+// pods of several demands: extra is the number of pods for which that is open.
+func (k *claim) bound(extra int) {
+	var least, most place.Vector // of one of these pods
+	for _, d := range k.gang.Demands {
+		k.most = k.most.Plus(d.Class.Request, int64(d.Min))
+		if d.Count == d.Min {
+			continue
+		}
+		if most == nil {
+			least, most = d.Class.Request.Plus(nil, 0), d.Class.Request.Plus(nil, 0)
+			continue
+		}
+		for dim, amount := range d.Class.Request.Plus(most, 0) { // at least as long as most
+			for len(most) <= dim {
+				least, most = append(least, 0), append(most, 0)
+			}
+			least[dim], most[dim] = min(least[dim], amount), max(most[dim], amount)
+		}
+	}
+	k.least = k.most.Plus(least, int64(extra))
+	k.most = k.most.Plus(most, int64(extra))
+}
 
 // countable reports whether counting tells if pods of the class fit.
 func (f *Search) countable(c *place.Class) bool {

@@ -120,30 +120,41 @@ func (f *Search) victim(v ref) (*gang, place.Vector) {
 }
 
 // take makes a possible victim a victim, if the rules allow that beside the other victims. Pods of a
-// gang that were victims singly become part of the whole gang.
-func (f *Search) take(v ref) bool {
+// gang that were victims singly become part of the whole gang; they are replaced, and untake makes
+// them victims again.
+func (f *Search) take(v ref) (replaced []ref, ok bool) {
 	g, request := f.victim(v)
 	if v >= 0 {
 		p := &f.room.pods[v]
 		t := &g.tasks[p.task]
 		if !f.may[v] || g.gone || p.lifted || g.lost >= g.spare || t.lost >= t.spare || f.refuses(g, request, false) != "" {
-			return false
+			return nil, false
 		}
 		f.force(v)
-		return true
+		return nil, true
 	}
 	if !g.whole || g.gone {
-		return false
+		return nil, false
 	}
-	single := f.dropSingle(g)
+	replaced = f.dropSingle(g)
 	if f.refuses(g, g.sum, false) != "" {
-		for _, o := range single {
-			f.force(o)
-		}
-		return false
+		f.forceAll(replaced)
+		return nil, false
 	}
 	f.force(v)
-	return true
+	return replaced, true
+}
+
+// untake undoes take.
+func (f *Search) untake(v ref, replaced []ref) {
+	f.drop(v)
+	f.forceAll(replaced)
+}
+
+func (f *Search) forceAll(list []ref) {
+	for _, v := range list {
+		f.force(v)
+	}
 }
 
 // dropSingle drops the pods of a gang that are victims singly, and returns them.

@@ -281,10 +281,10 @@ func (w *world) use(queue string, name corev1.ResourceName) int64 {
 
 func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 	w := &world{rules: Rules{
-		Preempt:       rapid.IntRange(0, 4).Draw(t, "preempt") > 0,
+		Preempt:       !oneIn(t, 5, "no preemption"),
 		PreemptAcross: rapid.Bool().Draw(t, "across"),
-		Reclaim:       rapid.IntRange(0, 4).Draw(t, "reclaim") > 0,
-		EvictionsMax:  rapid.IntRange(0, 2).Draw(t, "often"), Window: time.Hour,
+		Reclaim:       !oneIn(t, 5, "no reclaim"),
+		EvictionsMax:  rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "often"), Window: time.Hour,
 	}}
 	amount := func(label string, most int) string { return fmt.Sprint(rapid.IntRange(0, most).Draw(t, label)) }
 	for i := range rapid.IntRange(1, nodesMax).Draw(t, "nodes") {
@@ -307,10 +307,10 @@ func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 			case 1:
 				q.guarantee = list("memory", amount("guarantees", 6)+"Gi")
 			}
-			if rapid.IntRange(0, 7).Draw(t, "capability") == 0 {
+			if oneIn(t, 8, "capability") {
 				q.capability = list("cpu", amount("capability", 12))
 			}
-			q.kept = rapid.IntRange(0, 5).Draw(t, "kept") == 0
+			q.kept = oneIn(t, 6, "kept")
 		}
 		w.queues = append(w.queues, q)
 	}
@@ -325,10 +325,10 @@ func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 
 func (w *world) drawGang(t *rapid.T, key string, podsMax int) {
 	g := testGang{Gang: Gang{Key: key, Queue: drawQueue(t), Priority: drawPriority(t)}}
-	if rapid.IntRange(0, 5).Draw(t, "evicted before") == 0 {
+	if oneIn(t, 6, "evicted before") {
 		g.Evicted = []time.Time{now.Add(-time.Minute), now.Add(-2 * time.Hour)}
 	}
-	odd := rapid.IntRange(0, 5).Draw(t, "odd") == 0 // pods that differ
+	odd := oneIn(t, 6, "odd") // pods that differ
 	shape := drawPod(t)
 	for k := range rapid.IntRange(1, podsMax).Draw(t, "pods") {
 		pod := Pod{Name: types.NamespacedName{Name: fmt.Sprint(key, "-", k)}, Priority: g.Priority, Task: "x",
@@ -337,20 +337,20 @@ func (w *world) drawGang(t *rapid.T, key string, podsMax int) {
 		if odd {
 			tpl = drawPod(t)
 			pod.Task = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "task")
-			pod.Protected = rapid.IntRange(0, 5).Draw(t, "protected") == 0
-			pod.Leaving = rapid.IntRange(0, 5).Draw(t, "leaving") == 0
-			if rapid.IntRange(0, 9).Draw(t, "critical") == 0 {
+			pod.Protected = oneIn(t, 6, "protected")
+			pod.Leaving = oneIn(t, 6, "leaving")
+			if oneIn(t, 10, "critical") {
 				pod.Priority = SystemCritical
 			}
-			if rapid.IntRange(0, 3).Draw(t, "cooldown") == 0 {
+			if oneIn(t, 4, "cooldown") {
 				pod.Cooldown = 2 * time.Minute
 			}
-			if rapid.IntRange(0, 3).Draw(t, "task priority") == 0 {
+			if oneIn(t, 4, "task priority") {
 				pod.Priority = drawPriority(t)
 			}
 		}
 		for b := range w.budgets {
-			if rapid.IntRange(0, 3).Draw(t, "covered") == 0 {
+			if oneIn(t, 4, "covered") {
 				pod.Budgets = append(pod.Budgets, b)
 			}
 		}
@@ -367,7 +367,7 @@ func (w *world) drawGang(t *rapid.T, key string, podsMax int) {
 		return
 	}
 	g.MinMember = len(g.Pods)
-	if rapid.IntRange(0, 2).Draw(t, "elastic") == 0 {
+	if oneIn(t, 3, "elastic") {
 		g.MinMember = rapid.IntRange(0, len(g.Pods)).Draw(t, "minimum")
 	}
 	if odd && rapid.Bool().Draw(t, "by task") {
@@ -376,8 +376,11 @@ func (w *world) drawGang(t *rapid.T, key string, podsMax int) {
 	w.gangs = append(w.gangs, g)
 }
 
+// oneIn is true in about one of n draws, and seldom when an example is made simple.
+func oneIn(t *rapid.T, n int, label string) bool { return rapid.IntRange(0, 1000*n-1).Draw(t, label)%n == n-1 }
+
 func drawQueue(t *rapid.T) string {
-	return rapid.SampledFrom([]string{"a1", "a1", "a2", "b", "b", "", "unknown"}).Draw(t, "queue")
+	return rapid.SampledFrom([]string{"a1", "a1", "a1", "a2", "a2", "b", "b", "", "unknown"}).Draw(t, "queue")
 }
 
 func drawPriority(t *rapid.T) int32 {
@@ -386,13 +389,13 @@ func drawPriority(t *rapid.T) int32 {
 
 func drawPod(t *rapid.T) *corev1.Pod {
 	p := template("cpu", fmt.Sprint(rapid.IntRange(1, 3).Draw(t, "cpu")), "memory", fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "memory"), "Gi"))
-	if rapid.IntRange(0, 5).Draw(t, "gpu") == 0 {
+	if oneIn(t, 6, "gpu") {
 		p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
 	}
-	if rapid.IntRange(0, 5).Draw(t, "selector") == 0 {
+	if oneIn(t, 6, "selector") {
 		p.Spec.NodeSelector = map[string]string{"zone": "a"}
 	}
-	if rapid.IntRange(0, 9).Draw(t, "port") == 0 {
+	if oneIn(t, 10, "port") {
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
 	}
 	return p
@@ -424,8 +427,11 @@ func (w *world) roomFor(n int, making *testGang, tpl *corev1.Pod) bool {
 
 func drawClaim(t *rapid.T, w *world, demands int) *testClaim {
 	c := &testClaim{Claim: Claim{Gang: place.Gang{Key: "claimant", Queue: drawQueue(t)}, Priority: drawPriority(t)}}
-	c.Never = rapid.IntRange(0, 19).Draw(t, "never") == 0
-	if rapid.IntRange(0, 9).Draw(t, "evicted before") == 0 {
+	if oneIn(t, 2, "high") {
+		c.Priority = 20
+	}
+	c.Never = oneIn(t, 20, "never")
+	if oneIn(t, 10, "evicted before") {
 		c.Evicted = []time.Time{now.Add(-time.Minute)}
 	}
 	if g := rapid.IntRange(0, 5*len(w.gangs)).Draw(t, "own"); g < len(w.gangs) {
