@@ -2,6 +2,7 @@ package evict
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 )
 
@@ -333,13 +334,15 @@ func (f *Search) addForLimit(i int, possible []ref) bool {
 	return found
 }
 
-// steps adds victims for one class, node by node and gang by gang.
+// steps adds victims for one class, node by node and gang by gang. It keeps all possible steps in a
+// heap. A step that changed is in the heap again; earlier entries have an older version.
 type steps struct {
 	f     *Search
 	class int
 	nodes []bundle
 	gangs []gain
-	best  []candidate
+	heap  stepHeap
+	dirty []int32 // nodes to examine
 
 	// Scratch space.
 	stack   []int32
@@ -350,15 +353,15 @@ type steps struct {
 
 // bundle is the least that has to leave a node for one more pod of the class.
 type bundle struct {
-	state   int8 // unknown, possible or impossible
 	victims []ref
-	score
+	version int32
+	dirty   bool
 }
 
 // gain is what a whole gang frees on all its nodes.
 type gain struct {
-	state int8
-	score
+	version int32
+	dirty   bool
 }
 
 // score says how good a step is.
@@ -370,114 +373,99 @@ type score struct {
 	work   int64
 }
 
-const (
-	unknown = iota
-	possible
-	impossible
-)
+// compare orders steps, the best first: fewer disruptions, then fewer gangs per pod of the claimant,
+// then lower priority, then less work per pod.
+func (a *score) compare(b *score) int {
+	switch {
+	case a.breaks != b.breaks:
+		return cmp.Compare(a.breaks, b.breaks)
+	case (a.whole == 0) != (b.whole == 0):
+		return cmp.Compare(a.whole, b.whole)
+	}
+	if x, y := int64(a.whole)*b.pods, int64(b.whole)*a.pods; x != y {
+		return cmp.Compare(x, y)
+	}
+	if a.level != b.level {
+		return cmp.Compare(b.level, a.level)
+	}
+	return cmp.Compare(float64(a.work)/float64(a.pods), float64(b.work)/float64(b.pods))
+}
+
+// step is a possible step: the bundle of a node, or a whole gang.
+type step struct {
+	score
+	at      ref // the node, or the complement of the gang
+	version int32
+}
+
+func (a *step) compare(b *step) int {
+	return cmp.Or(a.score.compare(&b.score), cmp.Compare(a.at, b.at))
+}
+
+// stepHeap implements heap.Interface, with the best step first.
+type stepHeap []step
+
+func (h stepHeap) Len() int           { return len(h) }
+func (h stepHeap) Less(i, j int) bool { return h[i].compare(&h[j]) < 0 }
+func (h stepHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *stepHeap) Push(x any)        { *h = append(*h, x.(step)) }
+
+func (h *stepHeap) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
+}
 
 func (f *Search) newSteps(class int) *steps {
-	return &steps{f: f, class: class, nodes: make([]bundle, len(f.room.nodes)), gangs: make([]gain, len(f.gangs))}
-}
-
-// compare orders steps, the best first: fewer disruptions, then fewer gangs per pod of the claimant,
-// then lower priority.
-func (a *score) compare(b *score) int {
-	if c := cmp.Compare(a.breaks, b.breaks); c != 0 {
-		return c
+	s := &steps{f: f, class: class, nodes: make([]bundle, len(f.room.nodes)), gangs: make([]gain, len(f.gangs))}
+	for i := range s.nodes {
+		s.examine(int32(i))
 	}
-	if c := cmp.Compare(min(a.whole, 1), min(b.whole, 1)); c != 0 {
-		return c
+	for _, i := range f.candidates {
+		s.weigh(i)
 	}
-	return cmp.Or(cmp.Compare(int64(a.whole)*b.pods, int64(b.whole)*a.pods), cmp.Compare(b.level, a.level))
+	return s
 }
 
-// workPerPod is the work that is lost for one pod of the claimant.
-func (a *score) workPerPod() float64 { return float64(a.work) / float64(a.pods) }
-
-// candidate is a step that is as good as any other: the bundle of a node, or a whole gang.
-type candidate struct {
-	score
-	node, gang int32 // one of them is negative
-}
-
-// advance adds the best victims: bundles of nodes, and gangs. It adds all that are equally good and
-// do not touch each other, as long as pods are missing. It returns false if there are none.
+// advance adds the best victims: a bundle of one node, or one gang. It returns false if there are
+// none.
 func (s *steps) advance(wanted int64) bool {
-	f := s.f
-	total := &f.room.classes[s.class].total
-	for {
-		missing := wanted - *total
-		s.best = s.best[:0]
-		for i := range s.nodes {
-			b := &s.nodes[i]
-			if b.state == unknown {
-				s.examine(int32(i))
-			}
-			if b.state == possible {
-				s.consider(candidate{b.score, int32(i), -1}, missing)
-			}
+	for _, i := range s.dirty {
+		s.examine(i)
+	}
+	s.dirty = s.dirty[:0]
+	missing := wanted - s.f.room.classes[s.class].total
+	for len(s.heap) > 0 {
+		if s.heap[0].pods > missing && s.valid(&s.heap[0]) {
+			s.cap(missing)
 		}
-		for _, i := range f.candidates {
-			g := &s.gangs[i]
-			if !f.gangs[i].whole || f.gangs[i].gone {
-				continue
-			}
-			if g.state == unknown {
-				s.weigh(i)
-			}
-			if g.state == possible {
-				s.consider(candidate{g.score, -1, i}, missing)
-			}
-		}
-		if len(s.best) == 0 {
-			return false
-		}
-		slices.SortFunc(s.best, func(a, b candidate) int {
-			return cmp.Or(cmp.Compare(a.workPerPod(), b.workPerPod()), cmp.Compare(a.node, b.node), cmp.Compare(a.gang, b.gang))
-		})
-		if s.takeBest(wanted) {
+		best := heap.Pop(&s.heap).(step)
+		switch {
+		case !s.valid(&best):
+		case best.at < 0 && s.gangs[^best.at].dirty:
+			s.weigh(int32(^best.at))
+		case best.at < 0 && s.take([]ref{best.at}), best.at >= 0 && s.take(s.nodes[best.at].victims):
 			return true
 		}
 	}
+	return false
 }
 
-// consider keeps a step if none is better.
-func (s *steps) consider(c candidate, missing int64) {
-	c.pods = min(c.pods, missing)
-	if len(s.best) > 0 {
-		switch order := c.compare(&s.best[0].score); {
-		case order > 0:
-			return
-		case order < 0:
-			s.best = s.best[:0]
-		}
+// valid reports whether a step has not changed since it was put into the heap.
+func (s *steps) valid(x *step) bool {
+	if x.at < 0 {
+		return s.gangs[^x.at].version == x.version && !s.f.gangs[^x.at].gone
 	}
-	s.best = append(s.best, c)
+	return s.nodes[x.at].version == x.version
 }
 
-// takeBest takes the best steps, and reports whether it took any.
-func (s *steps) takeBest(wanted int64) bool {
-	total := &s.f.room.classes[s.class].total
-	taken := false
-	for _, c := range s.best {
-		missing := wanted - *total
-		if missing <= 0 || taken && c.pods > missing {
-			break // what is best now depends on what is missing
-		}
-		state, list := &s.gangs[max(c.gang, 0)].state, []ref{^ref(c.gang)}
-		if c.gang < 0 {
-			state, list = &s.nodes[c.node].state, s.nodes[c.node].victims
-		}
-		switch {
-		case *state != possible: // changed by an earlier step
-		case s.take(list):
-			taken = true
-		default:
-			*state = impossible
-		}
+// cap rates the steps anew: those that would free more than is missing are not better for that.
+func (s *steps) cap(missing int64) {
+	for i := range s.heap {
+		s.heap[i].pods = min(s.heap[i].pods, missing)
 	}
-	return taken
+	heap.Init(&s.heap)
 }
 
 // take makes all of them victims, or none. What depends on their nodes has to be examined again.
@@ -498,13 +486,14 @@ func (s *steps) take(list []ref) bool {
 	}
 	for _, v := range list {
 		f.each(v, func(id int32) {
-			n := f.room.pods[id].node
-			if s.nodes[n].state == unknown {
+			i := f.room.pods[id].node
+			if s.nodes[i].dirty {
 				return
 			}
-			s.nodes[n].state = unknown
-			for _, o := range f.room.nodes[n].pods {
-				s.gangs[f.room.pods[o].gang].state = unknown
+			s.nodes[i].dirty = true
+			s.dirty = append(s.dirty, i)
+			for _, o := range f.room.nodes[i].pods {
+				s.gangs[f.room.pods[o].gang].dirty = true
 			}
 		})
 	}
@@ -514,6 +503,12 @@ func (s *steps) take(list []ref) bool {
 // weigh computes what a whole gang frees.
 func (s *steps) weigh(i int32) {
 	f, g := s.f, &s.f.gangs[i]
+	w := &s.gangs[i]
+	w.dirty = false
+	w.version++
+	if !g.whole || g.gone {
+		return
+	}
 	c := &f.room.classes[s.class]
 	before := c.total
 	s.stack = s.stack[:0]
@@ -523,13 +518,12 @@ func (s *steps) weigh(i int32) {
 			s.stack = append(s.stack, id)
 		}
 	}
-	w := &s.gangs[i]
-	w.score = score{breaks: f.breaks(^ref(i)), whole: 1, pods: c.total - before, level: g.level, work: g.work}
+	freed := c.total - before
 	for _, id := range s.stack {
 		f.putBack(id)
 	}
-	if w.state = possible; w.pods <= 0 {
-		w.state = impossible
+	if freed > 0 {
+		heap.Push(&s.heap, step{score{f.breaks(^ref(i)), 1, freed, g.level, g.work}, ^ref(i), w.version})
 	}
 }
 
@@ -539,7 +533,8 @@ func (s *steps) weigh(i int32) {
 func (s *steps) examine(i int32) {
 	f := s.f
 	b := &s.nodes[i]
-	b.state, b.victims = impossible, b.victims[:0]
+	b.victims, b.dirty = b.victims[:0], false
+	b.version++
 	c := &f.room.classes[s.class]
 	if !c.eligible[i] {
 		return
@@ -564,26 +559,32 @@ func (s *steps) examine(i int32) {
 			chosen = append(chosen, ^ref(g))
 		}
 	}
-	if c.fit[i] > before {
-		b.state = possible
-	}
 	// 3. Leave out what is not needed.
+	found := c.fit[i] > before
 	slices.SortStableFunc(chosen, f.dearer)
-	if b.state == possible {
+	if found {
 		chosen = s.leaveOut(i, c, before, chosen)
-		b.score = score{pods: int64(c.fit[i] - before), level: len(f.victims.levels)}
 	}
+	sc := score{pods: int64(c.fit[i] - before), level: len(f.victims.levels)}
 	for _, v := range chosen {
 		s.undo(i, v)
 	}
 	s.chosen = chosen
+	if !found {
+		return
+	}
 	for _, v := range chosen {
 		one := f.single(v)
-		b.breaks += f.breaks(v)
-		b.whole += one.gangs
-		b.level = min(b.level, one.level)
-		b.work += one.work
+		sc.breaks += f.breaks(v)
+		sc.whole += one.gangs
+		sc.level = min(sc.level, one.level)
+		sc.work += one.work
 		b.victims = append(b.victims, v)
+	}
+	heap.Push(&s.heap, step{sc, ref(i), b.version})
+	// A single gang may free capacity on other nodes, too.
+	if g := chosen[0]; len(chosen) == 1 && g < 0 && s.gangs[^g].dirty {
+		s.weigh(int32(^g))
 	}
 }
 

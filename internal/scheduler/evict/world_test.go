@@ -38,6 +38,7 @@ type world struct {
 	queues  []testQueue
 	budgets []int
 	rules   Rules
+	crowded bool // most gangs may be evicted
 }
 
 type testGang struct {
@@ -317,7 +318,12 @@ func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 	for range rapid.IntRange(0, 2).Draw(t, "budgets") {
 		w.budgets = append(w.budgets, rapid.IntRange(0, 2).Draw(t, "allowed"))
 	}
-	for i := range rapid.IntRange(1, gangsMax).Draw(t, "gangs") {
+	w.crowded = rapid.Bool().Draw(t, "crowded")
+	least := 1
+	if w.crowded {
+		w.rules, least = Rules{Preempt: true, PreemptAcross: true, Reclaim: true}, gangsMax-1
+	}
+	for i := range rapid.IntRange(least, gangsMax).Draw(t, "gangs") {
 		w.drawGang(t, fmt.Sprint("gang-", i), podsMax)
 	}
 	return w
@@ -325,6 +331,9 @@ func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 
 func (w *world) drawGang(t *rapid.T, key string, podsMax int) {
 	g := testGang{Gang: Gang{Key: key, Queue: drawQueue(t), Priority: drawPriority(t)}}
+	if w.crowded {
+		g.Queue, g.Priority = rapid.SampledFrom([]string{"b", "b", "b", "a1"}).Draw(t, "queue"), rapid.SampledFrom([]int32{0, 5}).Draw(t, "priority")
+	}
 	if oneIn(t, 6, "evicted before") {
 		g.Evicted = []time.Time{now.Add(-time.Minute), now.Add(-2 * time.Hour)}
 	}
@@ -434,7 +443,9 @@ func drawClaim(t *rapid.T, w *world, demands int) *testClaim {
 	if oneIn(t, 10, "evicted before") {
 		c.Evicted = []time.Time{now.Add(-time.Minute)}
 	}
-	if g := rapid.IntRange(0, 5*len(w.gangs)).Draw(t, "own"); g < len(w.gangs) {
+	if w.crowded {
+		c.Queue, c.Priority, c.Never, c.Evicted = "b", 20, false, nil
+	} else if g := rapid.IntRange(0, 5*len(w.gangs)).Draw(t, "own"); g < len(w.gangs) {
 		own := &w.gangs[g]
 		c.Key, c.Queue, c.Priority = own.Key, own.Queue, own.Priority
 		c.TaskPriority = drawPriority(t)
