@@ -15,7 +15,7 @@ const (
 	// exchangesMax is how many pods are lifted, at most, to exchange victims for cheaper ones.
 	exchangesMax = 200_000
 	// placementsMax is the same in placements, for claimants whose fit cannot be counted.
-	placementsMax = 64
+	placementsMax = 32
 	// allMax is the number of pods up to which victims are also chosen by leaving out the dearest.
 	allMax = 4000
 )
@@ -52,7 +52,7 @@ func (f *Search) choose() (found, exact bool) {
 			keep()
 		}
 	}
-	if pods <= exactPods {
+	if pods <= f.exactPods {
 		best, found, exact = f.exhaust(best, cost, found)
 	}
 	f.restore(best)
@@ -202,7 +202,7 @@ func (f *Search) exchange() {
 	order := slices.Clone(f.victims.list)
 	slices.SortFunc(order, f.dearer)
 	possible := f.possibleVictims(false)
-	w := &work{}
+	lifts, until := 0, f.room.placements+placementsMax
 	for _, v := range order {
 		if _, still := f.victims.at[v]; !still {
 			continue
@@ -215,9 +215,13 @@ func (f *Search) exchange() {
 			if o == v || f.cheaper(o, v) > 0 && f.breaks(v) == 0 {
 				break
 			}
-			if _, in := f.victims.at[o]; in || w.spent(f, o) {
+			if lifts > exchangesMax || f.room.placements >= until {
+				break
+			}
+			if _, in := f.victims.at[o]; in {
 				continue
 			}
+			lifts += f.size(o)
 			if og, _ := f.victim(o); og == g && v >= 0 && o < 0 {
 				continue
 			}
@@ -234,25 +238,18 @@ func (f *Search) exchange() {
 		if !done {
 			f.force(v)
 		}
-		if w.lifts > exchangesMax || w.placements > placementsMax {
+		if lifts > exchangesMax || f.room.placements >= until {
 			return
 		}
 	}
 }
 
-// work counts the steps of exchange.
-type work struct{ lifts, placements int }
-
-// spent counts one trial, and reports whether there have been too many.
-func (w *work) spent(f *Search, v ref) bool {
-	w.lifts++
+// size returns the number of pods of a possible victim.
+func (f *Search) size(v ref) int {
 	if v < 0 {
-		w.lifts += len(f.gangs[^v].pods)
+		return len(f.gangs[^v].pods)
 	}
-	if !f.claim.single && f.room.enough() {
-		w.placements++
-	}
-	return w.lifts > exchangesMax || w.placements > placementsMax
+	return 1
 }
 
 // add adds victims until the claimant fits.
@@ -264,9 +261,17 @@ func (f *Search) add() bool {
 	for k := range wanted {
 		wanted[k] = f.room.classes[k].wanted
 	}
+	// The classes with the largest pods come first: what they need serves the others, too.
+	order := make([]int, len(wanted))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(f.portion(f.room.classes[b].class.Request), f.portion(f.room.classes[a].class.Request))
+	})
 	var s *steps
 	for round := range roundsMax {
-		for k := range wanted {
+		for _, k := range order {
 			for f.room.classes[k].total < wanted[k] {
 				if s == nil || s.class != k {
 					s = f.newSteps(k)
@@ -278,6 +283,11 @@ func (f *Search) add() bool {
 		}
 		if f.claim.single {
 			return true
+		}
+		if dim, lack := f.room.lacking(); lack > 0 {
+			c := &f.room.classes[order[0]]
+			wanted[order[0]] = c.total + 1 + lack/max(1, c.class.Request.At(dim))
+			continue
 		}
 		d := f.room.place(f.claim.gang)
 		if d.Shortage == nil {

@@ -97,7 +97,7 @@ type Cost struct {
 	Work time.Duration
 	// AgeSeconds is the sum of the times since the pods' starts.
 	AgeSeconds int64
-	Pods int
+	Pods       int
 }
 
 // PriorityCount is a number of victims of one priority.

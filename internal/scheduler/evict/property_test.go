@@ -487,6 +487,43 @@ func TestPlansAreTheCheapest(t *testing.T) {
 	t.Logf("%d of %d are exact; %v", exact, all, seen)
 }
 
+// TestPlansWithoutExhaustionAreAlmostTheCheapest measures how often the steps that large clusters
+// rely on miss the cheapest victims in small ones. The test limits the rates to about what was
+// measured; see docs/decisions/eviction.md.
+func TestPlansWithoutExhaustionAreAlmostTheCheapest(t *testing.T) {
+	plans, missed, dearer, gangs := 0, 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t, 3, 6, 2)
+		c := drawClaim(t, w, 1)
+		s, dims := w.state(inOrder)
+		f := New(s)
+		f.exactPods = 0
+		p := f.Find(c.claim(dims))
+		checkPlan(t, w, c, p)
+		set, found := w.cheapest(c)
+		if !found || len(set) == 0 {
+			if p.Refusal == nil && len(p.Victims) > 0 {
+				t.Fatalf("impossible, but found\n%s%s%s", w, c, p.Explain())
+			}
+			return
+		}
+		plans++
+		switch best := w.cost(set); {
+		case p.Refusal != nil:
+			missed++
+		case best.Compare(p.Cost) < 0:
+			if dearer++; best.Disruptions < p.Cost.Disruptions || best.Gangs < p.Cost.Gangs {
+				gangs++
+			}
+		}
+	})
+	t.Logf("%d plans: %d missed, %d not the cheapest, %d of them with more gangs or disruptions", plans, missed, dearer, gangs)
+	const missedMax, dearerMax = 0.01, 0.05
+	if float64(missed) > missedMax*float64(plans)+4 || float64(dearer) > dearerMax*float64(plans)+8 {
+		t.Error("missed more than measured")
+	}
+}
+
 func names(set []part) (out []string) {
 	for _, p := range set {
 		out = append(out, fmt.Sprint(p.gang.Key, p.pods))

@@ -24,11 +24,17 @@ type room struct {
 	nodeOf []int32 // by index in trial
 	// vacant has the same nodes without pods. Its placer tells which nodes a class may go to.
 	vacant  *place.Placer
-	options place.Options
 	follow  func(*Pod, bool)
+	// placements counts the calls of place.
+	placements int
 
-	stale    []int32 // nodes that trial does not show as they are
-	classes  []fits
+	stale   []int32 // nodes that trial does not show as they are
+	classes []fits
+	least   place.Vector // what the claimant takes in any case
+	// With several classes, free is the sum of what is free on nodes that take a pod of one of
+	// them, and part is what each node contributes to it.
+	free     place.Vector
+	part     []int64
 	eligible map[string][]bool // by class key: nodes that pass the filters on the node's object
 }
 
@@ -73,7 +79,7 @@ const eligibleMax = 256
 
 func newRoom(s *State) *room {
 	dims := s.Nodes.Dims()
-	r := &room{width: dims.Len(), options: s.Place, follow: s.Follow, eligible: map[string][]bool{}}
+	r := &room{width: dims.Len(), follow: s.Follow, eligible: map[string][]bool{}}
 	for _, n := range s.Nodes.All() {
 		r.nodes = append(r.nodes, node{Node: *n})
 	}
@@ -149,6 +155,34 @@ func (r *room) touch(i int32) {
 			f.fit[i] = fit
 		}
 	}
+	if r.free != nil {
+		r.contribute(i)
+	}
+}
+
+// contribute updates what a node contributes to free.
+func (r *room) contribute(i int32) {
+	serves := slices.ContainsFunc(r.classes, func(f fits) bool { return f.fit[i] > 0 })
+	base := int(i) * r.width
+	for dim := range r.width {
+		free := int64(0)
+		if serves {
+			free = max(0, r.allocatable[base+dim]-r.used[base+dim])
+		}
+		r.free[dim] += free - r.part[base+dim]
+		r.part[base+dim] = free
+	}
+}
+
+// lacking returns the resource of which less is free than the claimant takes in any case, and how
+// much less.
+func (r *room) lacking() (dim int, amount int64) {
+	for dim, free := range r.free {
+		if lack := r.least.At(dim) - free; lack > 0 {
+			return dim, lack
+		}
+	}
+	return 0, 0
 }
 
 // fits returns how many more pods of a class a node takes.
@@ -172,8 +206,8 @@ func (r *room) fits(f *fits, i int32) int32 {
 }
 
 // count starts counting the pods of a claim's classes that fit.
-func (r *room) count(classes []fits) {
-	r.classes = classes
+func (r *room) count(classes []fits, least place.Vector) {
+	r.classes, r.least, r.free = classes, least, nil
 	for k := range classes {
 		f := &classes[k]
 		f.needs, f.total = f.needs[:0], 0
@@ -195,6 +229,12 @@ func (r *room) count(classes []fits) {
 				f.fit[i] = r.fits(f, int32(i))
 				f.total += int64(f.fit[i])
 			}
+		}
+	}
+	if len(classes) > 1 {
+		r.free, r.part = make(place.Vector, r.width), make([]int64, len(r.used))
+		for i := range r.nodes {
+			r.contribute(int32(i))
 		}
 	}
 }
@@ -229,12 +269,14 @@ func (r *room) enough() bool {
 			return false
 		}
 	}
-	return true
+	_, lack := r.lacking()
+	return lack == 0
 }
 
 // place asks package place for the claimant's nodes, and leaves the nodes as they were.
 func (r *room) place(g place.Gang) place.Decision {
 	r.sync()
+	r.placements++
 	d := r.placer.Place(g)
 	if d.Shortage == nil {
 		r.placer.Undo(g, d)

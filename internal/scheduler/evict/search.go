@@ -14,18 +14,19 @@ import (
 // the State is not modified.
 type Search struct {
 	state  *State
-	dims   *place.Dims
 	queues *queues
 	gangs  []gang // sorted by key
 	room   *room
 	total  place.Vector // allocatable amounts of all nodes
 
-	budgets    []int        // how many more pods may be evicted, by budget
+	budgets []int // how many more pods may be evicted, by budget
 
 	claim      *claim
 	may        []bool // by pod: may be evicted for the claim, as surplus or with its gang
 	candidates []int32
 	victims    victims
+
+	exactPods int // the constant; tests change it
 }
 
 // gang is a gang that may lose pods.
@@ -80,7 +81,7 @@ type limit struct {
 
 // New prepares a search. It costs O(pods + nodes).
 func New(s *State) *Search {
-	f := &Search{state: s, dims: s.Nodes.Dims(), queues: newQueues(s), room: newRoom(s)}
+	f := &Search{state: s, queues: newQueues(s), room: newRoom(s), exactPods: exactPods}
 	at := make(map[string]int32, len(f.room.nodes))
 	for i := range f.room.nodes {
 		at[f.room.nodes[i].Name] = int32(i)
@@ -266,12 +267,10 @@ func (f *Search) begin(c Claim) {
 		k.class = append(k.class, at)
 		classes[at].wanted += int64(d.Min)
 	}
-	if len(classes) == 1 && count >= c.MinMember {
-		k.single = f.countable(classes[0].class)
-		classes[0].wanted += int64(extra)
-	}
-	f.room.count(classes)
+	k.single = len(classes) == 1 && count >= c.MinMember && f.countable(classes[0].class)
 	k.bound(min(extra, count-sum))
+	f.room.count(classes, k.least)
+	want(classes, int64(extra))
 	for _, q := range f.queues.list[k.queue].path {
 		for dim, amount := range k.most {
 			capability, ok := at(f.queues.list[q].capability, dim)
@@ -280,6 +279,43 @@ func (f *Search) begin(c Claim) {
 			}
 		}
 	}
+}
+
+// want sets how many places of each class the claimant needs at least. A pod takes a place of every
+// class that requests no more than the pod's own class and may go to the same nodes.
+func want(classes []fits, extra int64) {
+	wanted := make([]int64, len(classes))
+	for k := range classes {
+		all := true
+		for a := range classes {
+			if a == k || dominates(&classes[a], &classes[k]) {
+				wanted[k] += classes[a].wanted
+			} else {
+				all = false
+			}
+		}
+		if all {
+			wanted[k] += extra
+		}
+	}
+	for k := range classes {
+		classes[k].wanted = wanted[k]
+	}
+}
+
+// dominates reports whether every pod of class a takes a place of class b.
+func dominates(a, b *fits) bool {
+	for dim, amount := range b.class.Request {
+		if a.class.Request.At(dim) < amount {
+			return false
+		}
+	}
+	for i, ok := range a.eligible {
+		if ok && !b.eligible[i] {
+			return false
+		}
+	}
+	return len(b.class.Ports) == 0
 }
 
 // bound computes the least and the most that the minimum takes. They differ if it can be met with
@@ -326,7 +362,7 @@ func (f *Search) end() {
 		}
 	}
 	f.candidates = f.candidates[:0]
-	f.room.classes = nil
+	f.room.classes, f.room.free = nil, nil
 	f.claim = nil
 }
 

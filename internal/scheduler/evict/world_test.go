@@ -386,7 +386,9 @@ func (w *world) drawGang(t *rapid.T, key string, podsMax int) {
 }
 
 // oneIn is true in about one of n draws, and seldom when an example is made simple.
-func oneIn(t *rapid.T, n int, label string) bool { return rapid.IntRange(0, 1000*n-1).Draw(t, label)%n == n-1 }
+func oneIn(t *rapid.T, n int, label string) bool {
+	return rapid.IntRange(0, 1000*n-1).Draw(t, label)%n == n-1
+}
 
 func drawQueue(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"a1", "a1", "a1", "a2", "a2", "b", "b", "", "unknown"}).Draw(t, "queue")
