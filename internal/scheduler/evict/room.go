@@ -23,8 +23,8 @@ type room struct {
 	placer *place.Placer
 	nodeOf []int32 // by index in trial
 	// vacant has the same nodes without pods. Its placer tells which nodes a class may go to.
-	vacant  *place.Placer
-	follow  func(*Pod, bool)
+	vacant *place.Placer
+	follow func(*Pod, bool)
 	// placements counts the calls of place.
 	placements int
 

@@ -254,15 +254,20 @@ func (f *Search) disrupt(id int32, times int) int {
 	return change
 }
 
-// breaks returns how many disruptions beyond the budgets a victim would add, roughly.
-func (f *Search) breaks(v ref) int {
+// breaks returns how many disruptions beyond the budgets a possible victim would add, roughly.
+func (f *Search) breaks(v ref) int { return f.over(v, 0) }
+
+// exceeds returns how many disruptions beyond the budgets a victim adds, roughly.
+func (f *Search) exceeds(v ref) int { return f.over(v, 1) }
+
+func (f *Search) over(v ref, itself int) int {
 	if len(f.victims.broken) == 0 {
 		return 0
 	}
 	n := 0
 	f.each(v, func(id int32) {
 		for _, b := range f.room.pods[id].Budgets {
-			if f.victims.broken[b] >= f.budgets[b] {
+			if f.victims.broken[b]-itself >= f.budgets[b] {
 				n++
 			}
 		}
