@@ -2,6 +2,7 @@ package evict
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +182,37 @@ func TestFind(t *testing.T) {
 				t.Errorf("refusal %q, victims (-want +got): %s\n%s", code, diff, p.Explain())
 			}
 		})
+	}
+}
+
+// TestEqualGangsHaveAnOrder checks that the order of the state does not decide among equal victims.
+func TestEqualGangsHaveAnOrder(t *testing.T) {
+	c := newCluster(2, "cpu", "2")
+	c.gang("a", "q", 0, cpu2, 0)
+	c.gang("b", "q", 0, cpu2, 1)
+	s, dims := c.state(func(n int) []int {
+		order := inOrder(n)
+		slices.Reverse(order)
+		return order
+	})
+	claim := claimOf("q", 10, 1, cpu2)
+	if a, b := c.find(claim), New(s).Find(claim.claim(dims)); !slices.Equal(victimsOf(a), victimsOf(b)) {
+		t.Error(victimsOf(a), "and in another order", victimsOf(b))
+	}
+}
+
+// TestVictimsOfEarlierStepsAreDropped checks that surplus stays that was chosen before a whole gang
+// had to go that frees enough alone, also without an exhaustive search.
+func TestVictimsOfEarlierStepsAreDropped(t *testing.T) {
+	c := newCluster(2, "cpu", "3")
+	c.gang("elastic", "q", 0, cpu1, 0, 0, 0).MinMember = 2
+	c.gang("whole", "q", 0, cpu1, 1, 1, 1)
+	s, dims := c.state(inOrder)
+	f := New(s)
+	f.exactPods = 0
+	p := f.Find(claimOf("q", 10, 3, cpu1).claim(dims))
+	if diff := cmp.Diff([]string{"whole"}, victimsOf(p)); diff != "" {
+		t.Error("(-want +got):", diff)
 	}
 }
 
