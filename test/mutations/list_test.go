@@ -346,7 +346,7 @@ var mutations = []mutation{
 		"q.used.At(dim)-taken[dim]-also.At(dim) > deserved", "q.used.At(dim)-taken[dim]-also.At(dim) >= deserved", evictor,
 		"TestFind/a high priority takes nothing that another queue deserves", nil, nil},
 	{"victims are evicted although pods are leaving", evictor + "/search.go",
-		"if p.Leaving {\n\t\t\tf.room.lift(p)", "if p.Leaving {\n\t\t\t_ = p", evictor, "TestFind/pods that are leaving are enough", nil, nil},
+		"if p.Leaving {\n\t\t\tf.nodes.lift(p)", "if p.Leaving {\n\t\t\t_ = p", evictor, "TestFind/pods that are leaving are enough", nil, nil},
 	{"victims that are not needed are evicted", evictor + "/choose.go",
 		"if f.feasible() {\n\t\t\t\tdropped = true", "if false {\n\t\t\t\tdropped = true", evictor,
 		"TestVictimsOfEarlierStepsAreDropped", nil, nil},

@@ -64,7 +64,7 @@ func (f *Search) allowGang(g *gang, plan *Plan) int {
 	// 2. Which pods may go at all?
 	all := true
 	for _, id := range g.pods {
-		p := &f.room.pods[id]
+		p := &f.nodes.pods[id]
 		if why := f.exempt(g, p, own); why != "" {
 			plan.Exempt[why]++
 			all = false
@@ -77,7 +77,7 @@ func (f *Search) allowGang(g *gang, plan *Plan) int {
 	g.whole = all && !own && tooMuch == ""
 	n := 0
 	for _, id := range g.pods {
-		p := &f.room.pods[id]
+		p := &f.nodes.pods[id]
 		if !f.may[id] || g.whole {
 			continue
 		}

@@ -88,7 +88,8 @@ func BenchmarkFind(b *testing.B) {
 		{size: 1, classes: 3, scattered: true},
 		{size: 4, classes: 3},
 	} {
-		b.Run(fmt.Sprintf("size=%d/classes=%d/scattered=%v/elastic=%v", o.size, o.classes, o.scattered, o.elastic), func(b *testing.B) {
+		name := fmt.Sprintf("size=%d/classes=%d/scattered=%v/elastic=%v", o.size, o.classes, o.scattered, o.elastic)
+		b.Run(name, func(b *testing.B) {
 			s, c := o.build()
 			f := New(s)
 			b.ReportAllocs()

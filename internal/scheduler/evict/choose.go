@@ -183,8 +183,8 @@ func (f *Search) downgrade() {
 // freed measures how much of what the claimant needs is free.
 func (f *Search) freed() int64 {
 	n := int64(0)
-	for k := range f.room.classes {
-		n += min(f.room.classes[k].total, f.room.classes[k].wanted)
+	for k := range f.nodes.classes {
+		n += min(f.nodes.classes[k].total, f.nodes.classes[k].wanted)
 	}
 	for _, l := range f.claim.limits {
 		if l.lack <= 0 {
@@ -199,7 +199,7 @@ func (f *Search) exchange() {
 	order := slices.Clone(f.victims.list)
 	slices.SortFunc(order, f.dearer)
 	possible := f.possibleVictims(false)
-	lifts, until := 0, f.room.placements+placementsMax
+	lifts, until := 0, f.nodes.placements+placementsMax
 	for _, v := range order {
 		if _, still := f.victims.at[v]; !still {
 			continue
@@ -212,7 +212,7 @@ func (f *Search) exchange() {
 			if o == v || f.cheaper(o, v) > 0 && f.breaks(v) == 0 {
 				break
 			}
-			if lifts > exchangesMax || f.room.placements >= until {
+			if lifts > exchangesMax || f.nodes.placements >= until {
 				break
 			}
 			if _, in := f.victims.at[o]; in {
@@ -235,7 +235,7 @@ func (f *Search) exchange() {
 		if !done {
 			f.force(v)
 		}
-		if lifts > exchangesMax || f.room.placements >= until {
+		if lifts > exchangesMax || f.nodes.placements >= until {
 			return
 		}
 	}

@@ -232,7 +232,8 @@ not allowed: 1 pod not of lower priority
 		t.Error("(-want +got):", diff)
 	}
 	got := c.find(claimOf("q", 10, 5, cpu1)).Explain()
-	for _, part := range []string{"nothing is evicted for claimant: it would not fit even if all pods were evicted that may be",
+	for _, part := range []string{
+		"nothing is evicted for claimant: it would not fit even if all pods were evicted that may be",
 		"4 of 5 pods fit, 1 of cpu missing"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("%q is missing in:\n%s", part, got)
@@ -252,7 +253,7 @@ func TestFollow(t *testing.T) {
 	if !gone["a-0"] || !gone["a-1"] {
 		t.Error("the claimant was placed while", gone)
 	}
-	f.room.sync()
+	f.nodes.sync()
 	if gone["a-0"] || gone["a-1"] {
 		t.Error("after the search", gone)
 	}

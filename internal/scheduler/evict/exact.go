@@ -61,7 +61,7 @@ func (x *exhaustion) hopeless() bool {
 			return true
 		}
 	}
-	return !x.f.room.enough()
+	return !x.f.nodes.enough()
 }
 
 // gang decides about the k-th gang and those behind it.
@@ -107,7 +107,7 @@ func (x *exhaustion) pod(k, j int) {
 		return
 	}
 	id := g.pods[j]
-	p := &f.room.pods[id]
+	p := &f.nodes.pods[id]
 	// 1. It stays.
 	f.putBack(id)
 	x.pod(k, j+1)

@@ -52,7 +52,7 @@ type Plan struct {
 	// Nodes has, for each demand, the nodes of the pods of the claimant's minimum.
 	Nodes [][]string
 	Cost  Cost
-	// Exact means that no cheaper victims exist.
+	// Exact means that all possibilities have been searched, and none is cheaper.
 	Exact bool
 	// Leaving is the number of pods that are leaving Nodes already.
 	Leaving int
@@ -150,8 +150,8 @@ const (
 // Refusal says why no pods are evicted for a claim.
 type Refusal struct {
 	Code string
-	// Shortage says, for NoVictims and NotEnough, what the claimant would still lack. It is nil if
-	// a queue's capability is what it lacks.
+	// Shortage says, for NotEnough, what the claimant would still lack. It is nil if a queue's
+	// capability is what it lacks.
 	Shortage *place.Shortage
 	// Queue is the queue whose capability the claimant would exceed, or empty.
 	Queue string

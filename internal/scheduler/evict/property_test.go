@@ -463,7 +463,8 @@ func checkNoCycle(t *rapid.T, w *world, c *testClaim, p *Plan) {
 		for _, o := range after.find(back).Victims {
 			for _, name := range o.Pods {
 				if mine[name] {
-					t.Fatalf("%s evicts its evictor (%s, was %s)\n%s%s%s\n%s%s", g.Key, o.Rule, v.Rule, w, c, p.Explain(), after, back)
+					t.Fatalf("%s evicts its evictor (%s, was %s)\n%s%s%s\n%s%s", g.Key, o.Rule, v.Rule, w, c, p.Explain(),
+						after, back)
 				}
 			}
 		}
@@ -522,7 +523,8 @@ func TestPlansWithoutExhaustionAreAlmostTheCheapest(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("%d plans: %d missed, %d not the cheapest, %d of them with more gangs or disruptions", plans, missed, dearer, gangs)
+	t.Logf("%d plans: %d missed, %d not the cheapest, %d of them with more gangs or disruptions", plans, missed, dearer,
+		gangs)
 	const missedMax, dearerMax = 0.01, 0.05
 	if float64(missed) > missedMax*float64(plans)+4 || float64(dearer) > dearerMax*float64(plans)+8 {
 		t.Error("missed more than measured")
@@ -634,7 +636,8 @@ func TestAcceptedPlansArePartOfTheState(t *testing.T) {
 		placed := testGang{Gang: Gang{Key: "placed", Queue: c.Queue}}
 		for i, nodes := range p.Nodes {
 			for k, n := range nodes {
-				placed.Pods = append(placed.Pods, Pod{Name: types.NamespacedName{Name: fmt.Sprint("placed-", i, "-", k)}, Node: n, Protected: true})
+				name := types.NamespacedName{Name: fmt.Sprint("placed-", i, "-", k)}
+				placed.Pods = append(placed.Pods, Pod{Name: name, Node: n, Protected: true})
 				placed.templates = append(placed.templates, c.templates[i])
 			}
 		}

@@ -16,7 +16,7 @@ type Search struct {
 	state  *State
 	queues *queues
 	gangs  []gang // sorted by key
-	room   *room
+	nodes  *occupancy
 	total  place.Vector // allocatable amounts of all nodes
 
 	budgets []int // how many more pods may be evicted, by budget
@@ -68,7 +68,7 @@ type claim struct {
 	least  place.Vector // what the minimum takes in any case
 	most   place.Vector // and at most
 	single bool         // whether it fits can be told by counting
-	class  []int        // by demand: index in room.classes
+	class  []int        // by demand: index in nodes.classes
 	limits []limit
 }
 
@@ -81,11 +81,11 @@ type limit struct {
 
 // New prepares a search. It costs O(pods + nodes).
 func New(s *State) *Search {
-	f := &Search{state: s, queues: newQueues(s), room: newRoom(s), exactPods: exactPods}
-	at := make(map[string]int32, len(f.room.nodes))
-	for i := range f.room.nodes {
-		at[f.room.nodes[i].Name] = int32(i)
-		f.total = f.total.Plus(f.room.nodes[i].Allocatable, 1)
+	f := &Search{state: s, queues: newQueues(s), nodes: newOccupancy(s), exactPods: exactPods}
+	at := make(map[string]int32, len(f.nodes.list))
+	for i := range f.nodes.list {
+		at[f.nodes.list[i].Name] = int32(i)
+		f.total = f.total.Plus(f.nodes.list[i].Allocatable, 1)
 	}
 	order := make([]*Gang, 0, len(s.Gangs))
 	pods := 0
@@ -95,22 +95,22 @@ func New(s *State) *Search {
 	}
 	slices.SortFunc(order, func(a, b *Gang) int { return cmp.Compare(a.Key, b.Key) })
 	f.gangs = make([]gang, len(order))
-	f.room.pods = make([]pod, 0, pods)
+	f.nodes.pods = make([]pod, 0, pods)
 	for i, src := range order {
 		f.addGang(int32(i), src, at)
 	}
-	for i := range f.room.pods {
-		p := &f.room.pods[i]
-		n := &f.room.nodes[p.node]
+	for i := range f.nodes.pods {
+		p := &f.nodes.pods[i]
+		n := &f.nodes.list[p.node]
 		n.pods = append(n.pods, int32(i))
 		if p.Leaving {
-			f.room.lift(p)
+			f.nodes.lift(p)
 			for _, q := range f.queues.list[f.gangs[p.gang].queue].path {
 				f.queues.list[q].used = f.queues.list[q].used.Plus(p.Request, -1)
 			}
 		}
 	}
-	f.may = make([]bool, len(f.room.pods))
+	f.may = make([]bool, len(f.nodes.pods))
 	for _, b := range s.Budgets {
 		f.budgets = append(f.budgets, max(0, b.Allowed))
 	}
@@ -154,9 +154,9 @@ func (f *Search) addGang(i int32, src *Gang, at map[string]int32) {
 			cmp.Compare(a.Name.Name, b.Name.Name))
 	})
 	for _, p := range order {
-		id := int32(len(f.room.pods))
+		id := int32(len(f.nodes.pods))
 		age := max(0, int64(f.state.Now.Sub(p.Started)))
-		f.room.pods = append(f.room.pods, pod{Pod: p, gang: i, node: at[p.Node], task: names[p.Task],
+		f.nodes.pods = append(f.nodes.pods, pod{Pod: p, request: p.Request, gang: i, node: at[p.Node], task: names[p.Task],
 			age: age / int64(time.Second), work: int64(float64(age) * f.portion(p.Request))})
 		if p.Leaving {
 			continue
@@ -171,8 +171,8 @@ func (f *Search) addGang(i int32, src *Gang, at map[string]int32) {
 			}
 		}
 		g.priority = max(g.priority, p.Priority)
-		g.age += f.room.pods[id].age
-		g.work += f.room.pods[id].work
+		g.age += f.nodes.pods[id].age
+		g.work += f.nodes.pods[id].work
 	}
 }
 
@@ -219,10 +219,10 @@ func (f *Search) Find(c Claim) *Plan {
 	case f.often(c.Evicted):
 		p.Refusal = &Refusal{Code: EvictsOften}
 	case p.Pods == 0:
-		p.Refusal = &Refusal{Code: NoVictims, Shortage: f.room.place(f.claim.gang).Shortage, Queue: f.exceeded()}
+		p.Refusal = &Refusal{Code: NoVictims}
 	case !f.possible():
 		p.Refusal = &Refusal{Code: NotEnough, Queue: f.exceeded()}
-		p.Refusal.Shortage = f.room.place(f.claim.gang).Shortage
+		p.Refusal.Shortage = f.nodes.place(f.claim.gang).Shortage
 	}
 	if p.Refusal != nil {
 		return p
@@ -236,7 +236,7 @@ func (f *Search) Find(c Claim) *Plan {
 	}
 	// 4. Place the claimant without them.
 	p.Exact = exact
-	f.report(p, f.room.place(f.claim.gang))
+	f.report(p, f.nodes.place(f.claim.gang))
 	return p
 }
 
@@ -269,7 +269,7 @@ func (f *Search) begin(c Claim) {
 	}
 	k.single = len(classes) == 1 && count >= c.MinMember && f.countable(classes[0].class)
 	k.bound(min(extra, count-sum))
-	f.room.count(classes, k.least)
+	f.nodes.count(classes, k.least)
 	want(classes, int64(extra))
 	for _, q := range f.queues.list[k.queue].path {
 		for dim, amount := range k.most {
@@ -362,16 +362,16 @@ func (f *Search) end() {
 		}
 	}
 	f.candidates = f.candidates[:0]
-	f.room.classes, f.room.free = nil, nil
+	f.nodes.classes, f.nodes.free = nil, nil
 	f.claim = nil
 }
 
 // fitsNow reports whether the claimant fits without victims.
 func (f *Search) fitsNow() (place.Decision, bool) {
-	if len(f.claim.limits) > 0 || !f.room.enough() {
+	if len(f.claim.limits) > 0 || !f.nodes.enough() {
 		return place.Decision{}, false
 	}
-	d := f.room.place(f.claim.gang)
+	d := f.nodes.place(f.claim.gang)
 	return d, d.Shortage == nil
 }
 
@@ -382,7 +382,7 @@ func (f *Search) feasible() bool {
 			return false
 		}
 	}
-	return f.room.enough() && (f.claim.single || f.room.place(f.claim.gang).Shortage == nil)
+	return f.nodes.enough() && (f.claim.single || f.nodes.place(f.claim.gang).Shortage == nil)
 }
 
 // possible reports whether the claimant would fit if all pods were lifted that may be evicted, and
@@ -410,15 +410,15 @@ func (f *Search) exceeded() string {
 
 // lift takes a pod from its node.
 func (f *Search) lift(id int32) {
-	if p := &f.room.pods[id]; !p.lifted {
-		f.room.lift(p)
+	if p := &f.nodes.pods[id]; !p.lifted {
+		f.nodes.lift(p)
 		f.giveBack(p, 1)
 	}
 }
 
 func (f *Search) putBack(id int32) {
-	if p := &f.room.pods[id]; p.lifted {
-		f.room.putBack(p)
+	if p := &f.nodes.pods[id]; p.lifted {
+		f.nodes.putBack(p)
 		f.giveBack(p, -1)
 	}
 }
@@ -468,14 +468,14 @@ func (f *Search) report(p *Plan, d place.Decision) {
 	for i, nodes := range d.Placed {
 		p.Nodes[i] = make([]string, 0, counts[i])
 		for _, index := range nodes[:counts[i]] {
-			n := f.room.nodeOf[index]
+			n := f.nodes.nodeOf[index]
 			on[n] = true
-			p.Nodes[i] = append(p.Nodes[i], f.room.nodes[n].Name)
+			p.Nodes[i] = append(p.Nodes[i], f.nodes.list[n].Name)
 		}
 	}
 	for n := range on {
-		for _, id := range f.room.nodes[n].pods {
-			if f.room.pods[id].Leaving {
+		for _, id := range f.nodes.list[n].pods {
+			if f.nodes.pods[id].Leaving {
 				p.Leaving++
 			}
 		}
@@ -501,7 +501,7 @@ func (f *Search) reportVictims(p *Plan) {
 	of := map[int32][]int32{}
 	for _, v := range f.victims.list {
 		f.each(v, func(id int32) {
-			g := f.room.pods[id].gang
+			g := f.nodes.pods[id].gang
 			of[g] = append(of[g], id)
 		})
 	}
@@ -510,8 +510,8 @@ func (f *Search) reportVictims(p *Plan) {
 		p.removed = append(p.removed, ids...)
 		v := Victim{Gang: g.Key, Queue: g.Queue, Priority: g.Priority, Rule: g.rule, Whole: g.gone}
 		for _, id := range ids {
-			v.Pods = append(v.Pods, f.room.pods[id].Name)
-			v.Work += time.Duration(f.room.pods[id].work)
+			v.Pods = append(v.Pods, f.nodes.pods[id].Name)
+			v.Work += time.Duration(f.nodes.pods[id].work)
 		}
 		slices.SortFunc(v.Pods, func(a, b types.NamespacedName) int {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -522,15 +522,15 @@ func (f *Search) reportVictims(p *Plan) {
 }
 
 // Accept makes a plan part of the state of the search: its victims are gone, and the claimant has
-// its nodes. The plan must be the last one that was found or accepted.
+// its nodes. No other plan may have been accepted since the plan was found.
 func (f *Search) Accept(p *Plan) {
 	if p.Refusal != nil {
 		return
 	}
 	for _, id := range p.removed {
-		pod := &f.room.pods[id]
+		pod := &f.nodes.pods[id]
 		g := &f.gangs[pod.gang]
-		f.room.lift(pod)
+		f.nodes.lift(pod)
 		for _, b := range pod.Budgets {
 			f.budgets[b] = max(0, f.budgets[b]-1)
 		}
@@ -540,9 +540,9 @@ func (f *Search) Accept(p *Plan) {
 		g.tasks[pod.task].pods--
 		g.age, g.work = g.age-pod.age, g.work-pod.work
 	}
-	f.room.sync()
+	f.nodes.sync()
 	for _, id := range p.removed {
-		n := &f.room.nodes[f.room.pods[id].node]
+		n := &f.nodes.list[f.nodes.pods[id].node]
 		n.pods = slices.DeleteFunc(n.pods, func(o int32) bool { return o == id })
 	}
 	var need place.Vector
@@ -550,10 +550,10 @@ func (f *Search) Accept(p *Plan) {
 		class := p.placed.Demands[i].Class
 		need = need.Plus(class.Request, int64(len(nodes)))
 		for _, name := range nodes {
-			n, _ := f.room.trial.Index(name)
-			f.room.take(class, f.room.nodeOf[n])
+			n, _ := f.nodes.trial.Index(name)
+			f.nodes.take(class, f.nodes.nodeOf[n])
 			if rare := f.state.Place.Rare; rare != nil {
-				rare.Add(class, f.room.trial.Node(n))
+				rare.Add(class, f.nodes.trial.Node(n))
 			}
 		}
 	}

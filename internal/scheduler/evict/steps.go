@@ -15,9 +15,9 @@ func (f *Search) add() bool {
 	if !f.addForLimits() {
 		return false
 	}
-	wanted := make([]int64, len(f.room.classes))
+	wanted := make([]int64, len(f.nodes.classes))
 	for k := range wanted {
-		wanted[k] = f.room.classes[k].wanted
+		wanted[k] = f.nodes.classes[k].wanted
 	}
 	// The classes with the largest pods come first: what they need serves the others, too.
 	order := make([]int, len(wanted))
@@ -25,12 +25,12 @@ func (f *Search) add() bool {
 		order[k] = k
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(f.portion(f.room.classes[b].class.Request), f.portion(f.room.classes[a].class.Request))
+		return cmp.Compare(f.portion(f.nodes.classes[b].class.Request), f.portion(f.nodes.classes[a].class.Request))
 	})
 	var s *steps
 	for round := range roundsMax {
 		for _, k := range order {
-			for f.room.classes[k].total < wanted[k] {
+			for f.nodes.classes[k].total < wanted[k] {
 				if s == nil || s.class != k {
 					s = f.newSteps(k)
 				}
@@ -42,19 +42,19 @@ func (f *Search) add() bool {
 		if f.claim.single {
 			return true
 		}
-		if dim, lack := f.room.lacking(); lack > 0 {
-			c := &f.room.classes[order[0]]
+		if dim, lack := f.nodes.lacking(); lack > 0 {
+			c := &f.nodes.classes[order[0]]
 			wanted[order[0]] = c.total + 1 + lack/max(1, c.class.Request.At(dim))
 			continue
 		}
-		d := f.room.place(f.claim.gang)
+		d := f.nodes.place(f.claim.gang)
 		if d.Shortage == nil {
 			return true
 		}
 		// Several classes compete for the same nodes: more of the class that does not fit.
 		k := f.claim.class[d.Shortage.Demand]
 		missing := int64(max(1, d.Shortage.Wanted-d.Shortage.Fit)) << min(round/4, 8)
-		wanted[k] = f.room.classes[k].total + missing
+		wanted[k] = f.nodes.classes[k].total + missing
 	}
 	return false
 }
@@ -108,7 +108,6 @@ type steps struct {
 	stack   []int32
 	chosen  []ref
 	freeing []freeing
-	order   []int32
 }
 
 // bundle is the least that has to leave a node for one more pod of the class.
@@ -178,7 +177,7 @@ func (h *stepHeap) Pop() any {
 }
 
 func (f *Search) newSteps(class int) *steps {
-	s := &steps{f: f, class: class, nodes: make([]bundle, len(f.room.nodes)), gangs: make([]gain, len(f.gangs))}
+	s := &steps{f: f, class: class, nodes: make([]bundle, len(f.nodes.list)), gangs: make([]gain, len(f.gangs))}
 	for i := range s.nodes {
 		s.examine(int32(i))
 	}
@@ -195,7 +194,7 @@ func (s *steps) advance(wanted int64) bool {
 		s.examine(i)
 	}
 	s.dirty = s.dirty[:0]
-	missing := wanted - s.f.room.classes[s.class].total
+	missing := wanted - s.f.nodes.classes[s.class].total
 	for len(s.heap) > 0 {
 		if s.heap[0].pods > missing && s.valid(&s.heap[0]) {
 			s.cap(missing)
@@ -246,14 +245,14 @@ func (s *steps) take(list []ref) bool {
 	}
 	for _, v := range list {
 		f.each(v, func(id int32) {
-			i := f.room.pods[id].node
+			i := f.nodes.pods[id].node
 			if s.nodes[i].dirty {
 				return
 			}
 			s.nodes[i].dirty = true
 			s.dirty = append(s.dirty, i)
-			for _, o := range f.room.nodes[i].pods {
-				s.gangs[f.room.pods[o].gang].dirty = true
+			for _, o := range f.nodes.list[i].pods {
+				s.gangs[f.nodes.pods[o].gang].dirty = true
 			}
 		})
 	}
@@ -269,11 +268,11 @@ func (s *steps) weigh(i int32) {
 	if !g.whole || g.gone {
 		return
 	}
-	c := &f.room.classes[s.class]
+	c := &f.nodes.classes[s.class]
 	before := c.total
 	s.stack = s.stack[:0]
 	for _, id := range g.pods {
-		if p := &f.room.pods[id]; !p.lifted && c.eligible[p.node] {
+		if p := &f.nodes.pods[id]; !p.lifted && c.eligible[p.node] {
 			f.lift(id)
 			s.stack = append(s.stack, id)
 		}
@@ -295,7 +294,7 @@ func (s *steps) examine(i int32) {
 	b := &s.nodes[i]
 	b.victims, b.dirty = b.victims[:0], false
 	b.version++
-	c := &f.room.classes[s.class]
+	c := &f.nodes.classes[s.class]
 	if !c.eligible[i] {
 		return
 	}
@@ -311,10 +310,16 @@ func (s *steps) examine(i int32) {
 	}
 	// 2. Whole gangs.
 	if c.fit[i] == before {
-		for _, g := range s.wholes(i, c) {
-			if c.fit[i] > before {
-				break
+		list := s.wholes(i, c)
+		for len(list) > 0 && c.fit[i] == before {
+			best := 0
+			for k := range list {
+				if s.freesMore(&list[k], &list[best]) {
+					best = k
+				}
 			}
+			g := list[best].gang
+			list = slices.Delete(list, best, best+1)
 			s.onNode(i, g, f.lift)
 			chosen = append(chosen, ^ref(g))
 		}
@@ -381,8 +386,8 @@ func (s *steps) undo(i int32, v ref) {
 
 // onNode calls do for a gang's pods on a node.
 func (s *steps) onNode(i, gang int32, do func(int32)) {
-	for _, id := range s.f.room.nodes[i].pods {
-		if p := &s.f.room.pods[id]; p.gang == gang && !p.Leaving {
+	for _, id := range s.f.nodes.list[i].pods {
+		if p := &s.f.nodes.pods[id]; p.gang == gang && !p.Leaving {
 			do(id)
 		}
 	}
@@ -393,8 +398,8 @@ func (s *steps) onNode(i, gang int32, do func(int32)) {
 func (s *steps) surplus(i int32) []int32 {
 	f := s.f
 	list := s.stack[:0]
-	for _, id := range f.room.nodes[i].pods {
-		p := &f.room.pods[id]
+	for _, id := range f.nodes.list[i].pods {
+		p := &f.nodes.pods[id]
 		g := &f.gangs[p.gang]
 		if p.lifted || !f.may[id] || g.lost >= g.spare || g.tasks[p.task].lost >= g.tasks[p.task].spare {
 			continue
@@ -406,13 +411,13 @@ func (s *steps) surplus(i int32) []int32 {
 		return cmp.Or(cmp.Compare(f.breaks(ref(a)), f.breaks(ref(b))), f.cheaper(ref(a), ref(b)))
 	})
 	for k := range list { // more than one of a gang
-		p := &f.room.pods[list[k]]
+		p := &f.nodes.pods[list[k]]
 		g := &f.gangs[p.gang]
 		n, ofTask := 0, 0
 		for _, o := range list[:k] {
-			if o >= 0 && f.room.pods[o].gang == p.gang {
+			if o >= 0 && f.nodes.pods[o].gang == p.gang {
 				n++
-				if f.room.pods[o].task == p.task {
+				if f.nodes.pods[o].task == p.task {
 					ofTask++
 				}
 			}
@@ -430,14 +435,27 @@ type freeing struct {
 	useful float64
 }
 
-// wholes returns the gangs of a node that may go whole: those first that free most of what one more
-// pod of the class lacks.
-func (s *steps) wholes(i int32, c *fits) []int32 {
+// freesMore reports whether a gang should go rather than another.
+func (s *steps) freesMore(a, b *freeing) bool {
+	x, y := ^ref(a.gang), ^ref(b.gang)
+	if len(s.f.budgets) > 0 {
+		if c := cmp.Compare(s.f.breaks(x), s.f.breaks(y)); c != 0 {
+			return c < 0
+		}
+	}
+	if a.useful != b.useful {
+		return a.useful > b.useful
+	}
+	return s.f.cheaper(x, y) < 0
+}
+
+// wholes returns the gangs of a node that may go whole, and how much each frees.
+func (s *steps) wholes(i int32, c *fits) []freeing {
 	f := s.f
 	list := s.freeing[:0]
-	base := int(i) * f.room.width
-	for _, id := range f.room.nodes[i].pods {
-		p := &f.room.pods[id]
+	base := int(i) * f.nodes.width
+	for _, id := range f.nodes.list[i].pods {
+		p := &f.nodes.pods[id]
 		g := &f.gangs[p.gang]
 		if p.lifted || !g.whole || g.gone {
 			continue
@@ -448,19 +466,12 @@ func (s *steps) wholes(i int32, c *fits) []int32 {
 			list = append(list, freeing{gang: p.gang})
 		}
 		for _, n := range c.needs {
-			free := f.room.allocatable[base+n.dim] - f.room.used[base+n.dim]
+			free := f.nodes.allocatable[base+n.dim] - f.nodes.used[base+n.dim]
 			if lack := n.amount*int64(c.fit[i]+1) - free; lack > 0 {
-				list[k].useful += min(1, float64(p.Request.At(n.dim))/float64(lack))
+				list[k].useful += min(1, float64(p.request.At(n.dim))/float64(lack))
 			}
 		}
 	}
 	s.freeing = list
-	slices.SortFunc(list, func(a, b freeing) int {
-		return cmp.Or(cmp.Compare(f.breaks(^ref(a.gang)), f.breaks(^ref(b.gang))), cmp.Compare(b.useful, a.useful), f.cheaper(^ref(a.gang), ^ref(b.gang)))
-	})
-	s.order = s.order[:0]
-	for _, l := range list {
-		s.order = append(s.order, l.gang)
-	}
-	return s.order
+	return list
 }

@@ -39,7 +39,7 @@ type price struct {
 }
 
 func (v *victims) reset(f *Search) {
-	v.width = f.room.width
+	v.width = f.nodes.width
 	v.list, v.at = v.list[:0], map[ref]int{}
 	v.taken = make([]int64, len(f.queues.list)*v.width)
 	v.uses = make([]int, len(f.queues.list)*v.width)
@@ -55,7 +55,7 @@ func (v *victims) setLevels(f *Search) {
 		g := &f.gangs[i]
 		v.levels = append(v.levels, g.priority)
 		for _, id := range g.pods {
-			if p := &f.room.pods[id]; p.Priority != g.priority && g.spare > 0 {
+			if p := &f.nodes.pods[id]; p.Priority != g.priority && g.spare > 0 {
 				v.levels = append(v.levels, p.Priority)
 			}
 		}
@@ -71,7 +71,7 @@ func (v *victims) setLevels(f *Search) {
 		g := &f.gangs[i]
 		g.level = level(g.priority)
 		for _, id := range g.pods {
-			p := &f.room.pods[id]
+			p := &f.nodes.pods[id]
 			if p.level = g.level; p.Priority != g.priority && g.spare > 0 {
 				p.level = level(p.Priority)
 			}
@@ -115,8 +115,8 @@ func (f *Search) victim(v ref) (*gang, place.Vector) {
 		g := &f.gangs[^v]
 		return g, g.sum
 	}
-	p := &f.room.pods[v]
-	return &f.gangs[p.gang], p.Request
+	p := &f.nodes.pods[v]
+	return &f.gangs[p.gang], p.request
 }
 
 // take makes a possible victim a victim, if the rules allow that beside the other victims. Pods of a
@@ -125,7 +125,7 @@ func (f *Search) victim(v ref) (*gang, place.Vector) {
 func (f *Search) take(v ref) (replaced []ref, ok bool) {
 	g, request := f.victim(v)
 	if v >= 0 {
-		p := &f.room.pods[v]
+		p := &f.nodes.pods[v]
 		t := &g.tasks[p.task]
 		if !f.may[v] || g.gone || p.lifted || g.lost >= g.spare || t.lost >= t.spare || f.refuses(g, request, false) != "" {
 			return nil, false
@@ -216,7 +216,7 @@ func (f *Search) account(v ref, times int) {
 		p.age += int64(times) * g.age
 		p.pods += times * len(g.pods)
 	} else {
-		pod := &f.room.pods[v]
+		pod := &f.nodes.pods[v]
 		g.lost += times
 		g.tasks[pod.task].lost += times
 		p.work += int64(times) * pod.work
@@ -245,7 +245,7 @@ func (f *Search) account(v ref, times int) {
 // beyond them.
 func (f *Search) disrupt(id int32, times int) int {
 	change := 0
-	for _, b := range f.room.pods[id].Budgets {
+	for _, b := range f.nodes.pods[id].Budgets {
 		allowed := f.budgets[b]
 		before := max(0, f.victims.broken[b]-allowed)
 		f.victims.broken[b] += times
@@ -266,7 +266,7 @@ func (f *Search) over(v ref, itself int) int {
 	}
 	n := 0
 	f.each(v, func(id int32) {
-		for _, b := range f.room.pods[id].Budgets {
+		for _, b := range f.nodes.pods[id].Budgets {
 			if f.victims.broken[b]-itself >= f.budgets[b] {
 				n++
 			}
@@ -297,6 +297,6 @@ func (f *Search) single(v ref) value {
 		g := &f.gangs[^v]
 		return value{1, g.level, g.work, g.age}
 	}
-	p := &f.room.pods[v]
+	p := &f.nodes.pods[v]
 	return value{0, p.level, p.work, p.age}
 }

@@ -86,14 +86,15 @@ func (w *world) state(shuffle func(n int) []int) (*State, *place.Dims) {
 	dims.Vector(list("example.com/gpu", "1"))
 	s := &State{Now: now, Nodes: place.NewSnapshot(dims), Rules: w.rules}
 	for i, allowed := range w.budgets {
-		s.Budgets = append(s.Budgets, Budget{Name: types.NamespacedName{Name: fmt.Sprint("budget-", i)}, Allowed: allowed})
+		name := types.NamespacedName{Name: fmt.Sprint("budget-", i)}
+		s.Budgets = append(s.Budgets, Budget{Name: name, Allowed: allowed})
 	}
 	used := map[string]place.Vector{}
 	nodes := map[string]*place.Node{}
 	for _, i := range shuffle(len(w.nodes)) {
 		o := w.nodes[i]
-		nodes[o.Name] = &place.Node{Name: o.Name, Object: o, Labels: o.Labels, Allocatable: dims.Vector(o.Status.Allocatable),
-			Ports: place.PortSet{}}
+		nodes[o.Name] = &place.Node{Name: o.Name, Object: o, Labels: o.Labels,
+			Allocatable: dims.Vector(o.Status.Allocatable), Ports: place.PortSet{}}
 	}
 	for _, i := range shuffle(len(w.gangs)) {
 		g := w.gangs[i].Gang
@@ -166,16 +167,6 @@ func (w *world) without(gone map[types.NamespacedName]bool) *world {
 		out.gangs = append(out.gangs, g)
 	}
 	return &out
-}
-
-func (p *Plan) gone() map[types.NamespacedName]bool {
-	gone := map[types.NamespacedName]bool{}
-	for _, v := range p.Victims {
-		for _, name := range v.Pods {
-			gone[name] = true
-		}
-	}
-	return gone
 }
 
 // leaving returns the pods that are being deleted.
@@ -294,7 +285,9 @@ func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 		n.Labels = map[string]string{"zone": rapid.SampledFrom([]string{"a", "a", "b"}).Draw(t, "zone")}
 		w.nodes = append(w.nodes, n)
 	}
-	for _, q := range []testQueue{{name: share.Root}, {name: "a"}, {name: "b"}, {name: "a1", parent: "a"}, {name: "a2", parent: "a"}} {
+	for _, q := range []testQueue{
+		{name: share.Root}, {name: "a"}, {name: "b"}, {name: "a1", parent: "a"}, {name: "a2", parent: "a"},
+	} {
 		if q.name != share.Root {
 			switch rapid.IntRange(0, 3).Draw(t, "deserved") {
 			case 0:
@@ -332,7 +325,8 @@ func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 func (w *world) drawGang(t *rapid.T, key string, podsMax int) {
 	g := testGang{Gang: Gang{Key: key, Queue: drawQueue(t), Priority: drawPriority(t)}}
 	if w.crowded {
-		g.Queue, g.Priority = rapid.SampledFrom([]string{"b", "b", "b", "a1"}).Draw(t, "queue"), rapid.SampledFrom([]int32{0, 5}).Draw(t, "priority")
+		g.Queue = rapid.SampledFrom([]string{"b", "b", "b", "a1"}).Draw(t, "queue")
+		g.Priority = rapid.SampledFrom([]int32{0, 5}).Draw(t, "priority")
 	}
 	if oneIn(t, 6, "evicted before") {
 		g.Evicted = []time.Time{now.Add(-time.Minute), now.Add(-2 * time.Hour)}
@@ -399,7 +393,8 @@ func drawPriority(t *rapid.T) int32 {
 }
 
 func drawPod(t *rapid.T) *corev1.Pod {
-	p := template("cpu", fmt.Sprint(rapid.IntRange(1, 3).Draw(t, "cpu")), "memory", fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "memory"), "Gi"))
+	p := template("cpu", fmt.Sprint(rapid.IntRange(1, 3).Draw(t, "cpu")),
+		"memory", fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "memory"), "Gi"))
 	if oneIn(t, 6, "gpu") {
 		p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
 	}
@@ -469,25 +464,27 @@ func drawClaim(t *rapid.T, w *world, demands int) *testClaim {
 
 func (w *world) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%+v\n", w.rules)
+	fmt.Fprintf(&b, "%+v, budgets %v\n", w.rules, w.budgets)
 	for _, n := range w.nodes {
-		fmt.Fprintf(&b, "%s: cpu %v, memory %v, gpu %v, %v\n", n.Name, n.Status.Allocatable.Cpu(), n.Status.Allocatable.Memory(),
-			n.Status.Allocatable["example.com/gpu"], n.Labels["zone"])
+		fmt.Fprintf(&b, "%s: %s, zone %s\n", n.Name, show(n.Status.Allocatable), n.Labels["zone"])
 	}
 	for _, q := range w.queues {
-		fmt.Fprintf(&b, "queue %s in %q: guarantee %v, deserved %v, capability %v, kept %v\n", q.name, q.parent, show(q.guarantee),
-			show(q.deserved), show(q.capability), q.kept)
+		fmt.Fprintf(&b, "queue %s in %q: guarantee %s, deserved %s, capability %s, kept %v\n", q.name, q.parent,
+			show(q.guarantee), show(q.deserved), show(q.capability), q.kept)
 	}
 	for _, g := range w.gangs {
-		fmt.Fprintf(&b, "%s in %q, priority %d, minimum %d %v, evicted %d times\n", g.Key, g.Queue, g.Priority, g.MinMember, g.Min, len(g.Evicted))
-		for i, p := range g.Pods {
-			fmt.Fprintf(&b, "  %s on %s, task %s, priority %d, %s old, cooldown %s, protected %v, leaving %v, budgets %v: %v %v %v\n", p.Name.Name, p.Node, p.Task,
-				p.Priority, now.Sub(p.Started), p.Cooldown, p.Protected, p.Leaving, p.Budgets, show(g.templates[i].Spec.Containers[0].Resources.Requests),
-				g.templates[i].Spec.NodeSelector, len(g.templates[i].Spec.Containers[0].Ports))
+		pods := g.Pods
+		g.Pods = nil
+		fmt.Fprintf(&b, "%+v\n", g.Gang)
+		for i, p := range pods {
+			fmt.Fprintf(&b, "  %s, %s old: %+v\n", showPod(g.templates[i]), now.Sub(p.Started), p)
 		}
 	}
-	fmt.Fprintf(&b, "budgets %v\n", w.budgets)
 	return b.String()
+}
+
+func showPod(t *corev1.Pod) string {
+	return fmt.Sprint(show(t.Spec.Containers[0].Resources.Requests), t.Spec.NodeSelector, len(t.Spec.Containers[0].Ports))
 }
 
 func show(l corev1.ResourceList) string {
@@ -501,10 +498,9 @@ func show(l corev1.ResourceList) string {
 
 func (c *testClaim) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "claim %s in %q, priority %d, members %d, task priority %d, surplus %v, never %v, evicted %d times\n", c.Key, c.Queue, c.Priority,
-		c.MinMember, c.TaskPriority, c.Surplus, c.Never, len(c.Evicted))
+	fmt.Fprintf(&b, "%+v\n", c.Claim)
 	for i, t := range c.templates {
-		fmt.Fprintf(&b, "  %d of %d: %s %v %v\n", c.min[i], c.count[i], show(t.Spec.Containers[0].Resources.Requests), t.Spec.NodeSelector, len(t.Spec.Containers[0].Ports))
+		fmt.Fprintf(&b, "  %d of %d: %s\n", c.min[i], c.count[i], showPod(t))
 	}
 	return b.String()
 }

@@ -9,13 +9,13 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// room is the state of the nodes while victims are chosen. Pods are lifted from their nodes and put
-// back; the numbers of pods that fit, by class, follow. trial is a snapshot for package place, which
-// follows when place is called.
-type room struct {
+// occupancy is the state of the nodes while victims are chosen. Pods are lifted from their nodes and
+// put back; the numbers of pods that fit, by class, follow. trial is a snapshot for package place,
+// which follows when place is called.
+type occupancy struct {
 	width int
 	pods  []pod // of all gangs
-	nodes []node
+	list  []node
 	// allocatable and used hold width amounts per node.
 	allocatable, used []int64
 
@@ -51,6 +51,7 @@ type node struct {
 // pod is a pod on a node of the state.
 type pod struct {
 	*Pod
+	request          place.Vector
 	gang, node, task int32
 	lifted           bool
 	seen             bool // trial shows the pod as lifted
@@ -77,55 +78,55 @@ type need struct {
 // eligibleMax bounds the number of classes whose nodes are kept.
 const eligibleMax = 256
 
-func newRoom(s *State) *room {
+func newOccupancy(s *State) *occupancy {
 	dims := s.Nodes.Dims()
-	r := &room{width: dims.Len(), follow: s.Follow, eligible: map[string][]bool{}}
+	o := &occupancy{width: dims.Len(), follow: s.Follow, eligible: map[string][]bool{}}
 	for _, n := range s.Nodes.All() {
-		r.nodes = append(r.nodes, node{Node: *n})
+		o.list = append(o.list, node{Node: *n})
 	}
-	slices.SortFunc(r.nodes, func(a, b node) int { return cmp.Compare(a.Name, b.Name) })
-	r.allocatable, r.used = make([]int64, r.width*len(r.nodes)), make([]int64, r.width*len(r.nodes))
-	r.trial = place.NewSnapshot(dims)
+	slices.SortFunc(o.list, func(a, b node) int { return cmp.Compare(a.Name, b.Name) })
+	o.allocatable, o.used = make([]int64, o.width*len(o.list)), make([]int64, o.width*len(o.list))
+	o.trial = place.NewSnapshot(dims)
 	empty := place.NewSnapshot(dims)
-	r.nodeOf = make([]int32, len(r.nodes))
-	for i := range r.nodes {
-		n := &r.nodes[i]
-		copy(r.allocatable[i*r.width:], n.Allocatable)
-		n.Allocatable = r.allocatable[i*r.width:][:r.width]
-		copy(r.used[i*r.width:], n.Used)
+	o.nodeOf = make([]int32, len(o.list))
+	for i := range o.list {
+		n := &o.list[i]
+		copy(o.allocatable[i*o.width:], n.Allocatable)
+		n.Allocatable = o.allocatable[i*o.width:][:o.width]
+		copy(o.used[i*o.width:], n.Used)
 		n.nonZero = [2]int64{n.UsedNonZero.At(place.CPU), n.UsedNonZero.At(place.Memory)}
 		n.ports = maps.Clone(n.Ports)
-		n.index = r.trial.Set(n.Node)
-		r.nodeOf[n.index] = int32(i)
+		n.index = o.trial.Set(n.Node)
+		o.nodeOf[n.index] = int32(i)
 		bare := n.Node
 		bare.Used, bare.UsedNonZero, bare.Ports = nil, nil, nil
 		empty.Set(bare)
 	}
-	r.placer = place.NewPlacer(r.trial, s.Place)
-	r.vacant = place.NewPlacer(empty, place.Options{})
-	return r
+	o.placer = place.NewPlacer(o.trial, s.Place)
+	o.vacant = place.NewPlacer(empty, place.Options{})
+	return o
 }
 
 // lift takes a pod from its node.
-func (r *room) lift(p *pod) {
+func (o *occupancy) lift(p *pod) {
 	if !p.lifted {
 		p.lifted = true
-		r.change(p, -1)
+		o.change(p, -1)
 	}
 }
 
 // putBack undoes lift.
-func (r *room) putBack(p *pod) {
+func (o *occupancy) putBack(p *pod) {
 	if p.lifted {
 		p.lifted = false
-		r.change(p, 1)
+		o.change(p, 1)
 	}
 }
 
-func (r *room) change(p *pod, times int64) {
-	n := &r.nodes[p.node]
-	used := r.used[int(p.node)*r.width:][:r.width]
-	for dim, amount := range p.Request {
+func (o *occupancy) change(p *pod, times int64) {
+	n := &o.list[p.node]
+	used := o.used[int(p.node)*o.width:][:o.width]
+	for dim, amount := range p.request {
 		used[dim] += times * amount
 	}
 	n.nonZero[0] += times * p.NonZero.At(place.CPU)
@@ -138,47 +139,47 @@ func (r *room) change(p *pod, times int64) {
 			delete(n.ports, port)
 		}
 	}
-	r.touch(p.node)
+	o.touch(p.node)
 }
 
 // touch brings what depends on a node up to date.
-func (r *room) touch(i int32) {
-	if n := &r.nodes[i]; !n.stale {
+func (o *occupancy) touch(i int32) {
+	if n := &o.list[i]; !n.stale {
 		n.stale = true
-		r.stale = append(r.stale, i)
+		o.stale = append(o.stale, i)
 	}
-	for k := range r.classes {
-		f := &r.classes[k]
+	for k := range o.classes {
+		f := &o.classes[k]
 		if f.eligible[i] {
-			fit := r.fits(f, i)
+			fit := o.fits(f, i)
 			f.total += int64(fit - f.fit[i])
 			f.fit[i] = fit
 		}
 	}
-	if r.free != nil {
-		r.contribute(i)
+	if o.free != nil {
+		o.contribute(i)
 	}
 }
 
 // contribute updates what a node contributes to free.
-func (r *room) contribute(i int32) {
-	serves := slices.ContainsFunc(r.classes, func(f fits) bool { return f.fit[i] > 0 })
-	base := int(i) * r.width
-	for dim := range r.width {
+func (o *occupancy) contribute(i int32) {
+	serves := slices.ContainsFunc(o.classes, func(f fits) bool { return f.fit[i] > 0 })
+	base := int(i) * o.width
+	for dim := range o.width {
 		free := int64(0)
 		if serves {
-			free = max(0, r.allocatable[base+dim]-r.used[base+dim])
+			free = max(0, o.allocatable[base+dim]-o.used[base+dim])
 		}
-		r.free[dim] += free - r.part[base+dim]
-		r.part[base+dim] = free
+		o.free[dim] += free - o.part[base+dim]
+		o.part[base+dim] = free
 	}
 }
 
 // lacking returns the resource of which less is free than the claimant takes in any case, and how
 // much less.
-func (r *room) lacking() (dim int, amount int64) {
-	for dim, free := range r.free {
-		if lack := r.least.At(dim) - free; lack > 0 {
+func (o *occupancy) lacking() (dim int, amount int64) {
+	for dim, free := range o.free {
+		if lack := o.least.At(dim) - free; lack > 0 {
 			return dim, lack
 		}
 	}
@@ -186,8 +187,8 @@ func (r *room) lacking() (dim int, amount int64) {
 }
 
 // fits returns how many more pods of a class a node takes.
-func (r *room) fits(f *fits, i int32) int32 {
-	allocatable, used := r.allocatable[int(i)*r.width:][:r.width], r.used[int(i)*r.width:][:r.width]
+func (o *occupancy) fits(f *fits, i int32) int32 {
+	allocatable, used := o.allocatable[int(i)*o.width:][:o.width], o.used[int(i)*o.width:][:o.width]
 	fit := int64(math.MaxInt32)
 	for _, need := range f.needs {
 		free := allocatable[need.dim] - used[need.dim]
@@ -197,7 +198,7 @@ func (r *room) fits(f *fits, i int32) int32 {
 		fit = min(fit, free/need.amount)
 	}
 	if len(f.class.Ports) > 0 {
-		if slices.ContainsFunc(f.class.Ports, r.nodes[i].ports.Conflicts) {
+		if slices.ContainsFunc(f.class.Ports, o.list[i].ports.Conflicts) {
 			return 0
 		}
 		fit = 1
@@ -206,8 +207,8 @@ func (r *room) fits(f *fits, i int32) int32 {
 }
 
 // count starts counting the pods of a claim's classes that fit.
-func (r *room) count(classes []fits, least place.Vector) {
-	r.classes, r.least, r.free = classes, least, nil
+func (o *occupancy) count(classes []fits, least place.Vector) {
+	o.classes, o.least, o.free = classes, least, nil
 	for k := range classes {
 		f := &classes[k]
 		f.needs, f.total = f.needs[:0], 0
@@ -216,100 +217,100 @@ func (r *room) count(classes []fits, least place.Vector) {
 			if amount == 0 {
 				continue
 			}
-			impossible = impossible || dim >= r.width
+			impossible = impossible || dim >= o.width
 			f.needs = append(f.needs, need{dim, amount})
 		}
-		f.fit = make([]int32, len(r.nodes))
-		f.eligible = r.eligibleFor(f.class)
+		f.fit = make([]int32, len(o.list))
+		f.eligible = o.eligibleFor(f.class)
 		if impossible { // no node has a resource that the class needs
-			f.eligible = make([]bool, len(r.nodes))
+			f.eligible = make([]bool, len(o.list))
 		}
-		for i := range r.nodes {
+		for i := range o.list {
 			if f.eligible[i] {
-				f.fit[i] = r.fits(f, int32(i))
+				f.fit[i] = o.fits(f, int32(i))
 				f.total += int64(f.fit[i])
 			}
 		}
 	}
 	if len(classes) > 1 {
-		r.free, r.part = make(place.Vector, r.width), make([]int64, len(r.used))
-		for i := range r.nodes {
-			r.contribute(int32(i))
+		o.free, o.part = make(place.Vector, o.width), make([]int64, len(o.used))
+		for i := range o.list {
+			o.contribute(int32(i))
 		}
 	}
 }
 
 // eligibleFor returns the nodes that would take a pod of the class if they were empty.
-func (r *room) eligibleFor(c *place.Class) []bool {
-	if e := r.eligible[c.Key()]; e != nil {
+func (o *occupancy) eligibleFor(c *place.Class) []bool {
+	if e := o.eligible[c.Key()]; e != nil {
 		return e
 	}
-	if len(r.eligible) >= eligibleMax {
-		clear(r.eligible)
+	if len(o.eligible) >= eligibleMax {
+		clear(o.eligible)
 	}
 	plain := *c
 	plain.Pins = nil
 	at := map[string]int32{}
-	for i := range r.nodes {
-		at[r.nodes[i].Name] = int32(i)
+	for i := range o.list {
+		at[o.list[i].Name] = int32(i)
 	}
-	e := make([]bool, len(r.nodes))
-	for n := range r.vacant.Candidates(&plain) {
+	e := make([]bool, len(o.list))
+	for n := range o.vacant.Candidates(&plain) {
 		e[at[n.Name]] = true
 	}
-	r.eligible[c.Key()] = e
+	o.eligible[c.Key()] = e
 	return e
 }
 
 // enough reports whether every class has as many places as the claimant needs at least. If the
 // claimant has one class, then its minimum fits; otherwise it may.
-func (r *room) enough() bool {
-	for k := range r.classes {
-		if r.classes[k].total < r.classes[k].wanted {
+func (o *occupancy) enough() bool {
+	for k := range o.classes {
+		if o.classes[k].total < o.classes[k].wanted {
 			return false
 		}
 	}
-	_, lack := r.lacking()
+	_, lack := o.lacking()
 	return lack == 0
 }
 
 // place asks package place for the claimant's nodes, and leaves the nodes as they were.
-func (r *room) place(g place.Gang) place.Decision {
-	r.sync()
-	r.placements++
-	d := r.placer.Place(g)
+func (o *occupancy) place(g place.Gang) place.Decision {
+	o.sync()
+	o.placements++
+	d := o.placer.Place(g)
 	if d.Shortage == nil {
-		r.placer.Undo(g, d)
+		o.placer.Undo(g, d)
 	}
 	return d
 }
 
 // sync makes trial show the nodes as they are.
-func (r *room) sync() {
-	for _, i := range r.stale {
-		n := &r.nodes[i]
+func (o *occupancy) sync() {
+	for _, i := range o.stale {
+		n := &o.list[i]
 		n.stale = false
 		state := n.Node
-		state.Used = r.used[int(i)*r.width:][:r.width]
+		state.Used = o.used[int(i)*o.width:][:o.width]
 		state.UsedNonZero = n.nonZero[:]
 		state.Ports = n.ports
-		r.trial.Set(state)
+		o.trial.Set(state)
 		for _, id := range n.pods {
-			if p := &r.pods[id]; p.lifted != p.seen {
+			if p := &o.pods[id]; p.lifted != p.seen {
 				p.seen = p.lifted
-				if r.follow != nil {
-					r.follow(p.Pod, p.lifted)
+				if o.follow != nil {
+					o.follow(p.Pod, p.lifted)
 				}
 			}
 		}
 	}
-	r.stale = r.stale[:0]
+	o.stale = o.stale[:0]
 }
 
 // take puts pods of a class on a node for good.
-func (r *room) take(c *place.Class, i int32) {
-	n := &r.nodes[i]
-	used := r.used[int(i)*r.width:][:r.width]
+func (o *occupancy) take(c *place.Class, i int32) {
+	n := &o.list[i]
+	used := o.used[int(i)*o.width:][:o.width]
 	for dim, amount := range c.Request {
 		if amount != 0 {
 			used[dim] += amount
@@ -323,5 +324,5 @@ func (r *room) take(c *place.Class, i int32) {
 		}
 		n.ports[port]++
 	}
-	r.touch(i)
+	o.touch(i)
 }
