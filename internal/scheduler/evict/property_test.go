@@ -652,3 +652,68 @@ func TestAcceptedPlansArePartOfTheState(t *testing.T) {
 		}
 	})
 }
+
+// TestEvictionsEnd lets every gang that waits, also the victims, evict others until nothing changes.
+// Nothing is added meanwhile, so that must end: there is no circle of evictions, of any length.
+func TestEvictionsEnd(t *testing.T) {
+	longest := 0
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t, 4, 7, 3)
+		w.rules.EvictionsMax = 0
+		var waiting []*testClaim
+		for i := range rapid.IntRange(1, 3).Draw(t, "claims") {
+			c := drawClaim(t, w, 1)
+			if c.Key == "claimant" {
+				c.Key = fmt.Sprint("claimant-", i)
+				waiting = append(waiting, c)
+			}
+		}
+		start := fmt.Sprint(w, waiting)
+		var steps []string
+		for at := 0; at < len(waiting); {
+			c := waiting[at]
+			p := w.find(c)
+			if p.Refusal != nil {
+				at++
+				continue
+			}
+			steps = append(steps, p.Explain())
+			if longest = max(longest, len(steps)); len(steps) > 100 {
+				t.Fatalf("evictions do not end\n%s%s", start, steps)
+			}
+			waiting = slices.Delete(waiting, at, at+1)
+			at = 0
+			w, waiting = w.carryOut(c, p, waiting)
+		}
+	})
+	t.Log("longest chain:", longest)
+}
+
+// carryOut returns the world after a plan, and the claims that wait: whole victims do, too.
+func (w *world) carryOut(c *testClaim, p *Plan, waiting []*testClaim) (*world, []*testClaim) {
+	for _, part := range w.parts(p) {
+		if !part.whole {
+			continue
+		}
+		g := part.gang
+		back := &testClaim{Claim: Claim{Gang: place.Gang{Key: g.Key, Queue: g.Queue}, Priority: g.Priority}}
+		for _, i := range part.pods {
+			back.templates = append(back.templates, g.templates[i])
+			back.count, back.min = append(back.count, 1), append(back.min, 1)
+		}
+		waiting = append(waiting, back)
+	}
+	after := w.after(w.parts(p))
+	after.gangs = slices.DeleteFunc(after.gangs, func(g testGang) bool { return len(g.Pods) == 0 })
+	placed := testGang{Gang: Gang{Key: c.Key, Queue: c.Queue, Priority: c.Priority}}
+	for i, nodes := range p.Nodes {
+		for k, n := range nodes {
+			placed.Pods = append(placed.Pods, Pod{Name: types.NamespacedName{Name: fmt.Sprint(c.Key, "/", i, "-", k)}, Node: n,
+				Priority: c.Priority, Started: now})
+			placed.templates = append(placed.templates, c.templates[i])
+		}
+	}
+	placed.MinMember = len(placed.Pods)
+	after.gangs = append(after.gangs, placed)
+	return after, waiting
+}

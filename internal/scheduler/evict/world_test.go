@@ -38,7 +38,8 @@ type world struct {
 	queues  []testQueue
 	budgets []int
 	rules   Rules
-	crowded bool // most gangs may be evicted
+	crowded bool // most gangs may be evicted by priority
+	shares  bool // most gangs may be evicted for the shares of queues
 }
 
 type testGang struct {
@@ -285,6 +286,12 @@ func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 		n.Labels = map[string]string{"zone": rapid.SampledFrom([]string{"a", "a", "b"}).Draw(t, "zone")}
 		w.nodes = append(w.nodes, n)
 	}
+	switch rapid.IntRange(0, 2).Draw(t, "kind") {
+	case 1:
+		w.crowded = true
+	case 2:
+		w.shares = true
+	}
 	for _, q := range []testQueue{
 		{name: share.Root}, {name: "a"}, {name: "b"}, {name: "a1", parent: "a"}, {name: "a2", parent: "a"},
 	} {
@@ -305,15 +312,21 @@ func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 				q.capability = list("cpu", amount("capability", 12))
 			}
 			q.kept = oneIn(t, 6, "kept")
+			if w.shares { // the claimant's queue, b, deserves much, and the others little
+				most := 3
+				if q.name == "b" {
+					most = 12
+				}
+				q.deserved = list("cpu", amount("deserves", most), "memory", amount("deserves", most)+"Gi")
+			}
 		}
 		w.queues = append(w.queues, q)
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "budgets") {
 		w.budgets = append(w.budgets, rapid.IntRange(0, 2).Draw(t, "allowed"))
 	}
-	w.crowded = rapid.Bool().Draw(t, "crowded")
 	least := 1
-	if w.crowded {
+	if w.crowded || w.shares {
 		w.rules, least = Rules{Preempt: true, PreemptAcross: true, Reclaim: true}, gangsMax-1
 	}
 	for i := range rapid.IntRange(least, gangsMax).Draw(t, "gangs") {
@@ -327,6 +340,9 @@ func (w *world) drawGang(t *rapid.T, key string, podsMax int) {
 	if w.crowded {
 		g.Queue = rapid.SampledFrom([]string{"b", "b", "b", "a1"}).Draw(t, "queue")
 		g.Priority = rapid.SampledFrom([]int32{0, 5}).Draw(t, "priority")
+	}
+	if w.shares {
+		g.Queue = rapid.SampledFrom([]string{"a1", "a1", "a2", "b"}).Draw(t, "queue")
 	}
 	if oneIn(t, 6, "evicted before") {
 		g.Evicted = []time.Time{now.Add(-time.Minute), now.Add(-2 * time.Hour)}
@@ -440,8 +456,11 @@ func drawClaim(t *rapid.T, w *world, demands int) *testClaim {
 	if oneIn(t, 10, "evicted before") {
 		c.Evicted = []time.Time{now.Add(-time.Minute)}
 	}
-	if w.crowded {
-		c.Queue, c.Priority, c.Never, c.Evicted = "b", 20, false, nil
+	if w.crowded || w.shares {
+		c.Queue, c.Never, c.Evicted = "b", false, nil
+		if w.crowded {
+			c.Priority = 20
+		}
 	} else if g := rapid.IntRange(0, 5*len(w.gangs)).Draw(t, "own"); g < len(w.gangs) {
 		own := &w.gangs[g]
 		c.Key, c.Queue, c.Priority = own.Key, own.Queue, own.Priority
