@@ -144,6 +144,15 @@ func (f *Search) exempt(g *gang, p *pod, own bool) string {
 // victims chosen so far; or nothing. alone means that no victims are chosen.
 func (f *Search) refuses(g *gang, amount place.Vector, alone bool) string {
 	v := &f.victims
+	for _, i := range g.common {
+		q, taken := &f.queues.list[i], v.taken[int(i)*v.width:][:v.width]
+		for dim, a := range amount {
+			left := q.used.At(dim) - taken[dim] - a + f.claim.least.At(dim)
+			if floor := q.guarantee.At(dim); a > 0 && floor > 0 && left < min(floor, q.used.At(dim)) {
+				return exemptGuarantee
+			}
+		}
+	}
 	for _, i := range g.levels {
 		q, taken := &f.queues.list[i], v.taken[int(i)*v.width:][:v.width]
 		for dim, a := range amount {

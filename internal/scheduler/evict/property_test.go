@@ -156,6 +156,22 @@ func (w *world) allowed(c *testClaim, set []part) string {
 				return pod.Name.Name + ": priority"
 			}
 		}
+		for _, q := range w.chain(g.Queue) {
+			if own || q == share.Root || !w.above(q, c.Queue) {
+				continue
+			}
+			for _, r := range resources {
+				after := w.use(q, r) + c.least(r)
+				for k := range set {
+					if w.above(q, set[k].gang.Queue) && set[k].gang.Key != c.Key {
+						after -= set[k].request(r)
+					}
+				}
+				if floor := min(w.guarantee(q, r), w.use(q, r)); p.request(r) > 0 && w.guarantee(q, r) > 0 && after < floor {
+					return fmt.Sprintf("%s: guarantee of %s, which gets the claimant", g2(p), q)
+				}
+			}
+		}
 		for _, q := range levels {
 			over, stated := false, false
 			for _, r := range resources {
@@ -251,6 +267,24 @@ func (c *testClaim) certain(name corev1.ResourceName) bool {
 	}
 	// Pods of demands without the resource might do, if there is one.
 	return c.MinMember > sum && without == 0
+}
+
+// least returns what the claim's minimum takes of a resource in any case.
+func (c *testClaim) least(name corev1.ResourceName) int64 {
+	sum, pods, all := int64(0), 0, 0
+	fewest := int64(1) << 60
+	for i, t := range c.templates {
+		sum += int64(c.min[i]) * request(t, name)
+		pods += c.min[i]
+		all += c.count[i]
+		if c.count[i] > c.min[i] {
+			fewest = min(fewest, request(t, name))
+		}
+	}
+	if extra := min(c.MinMember, all) - pods; extra > 0 {
+		sum += int64(extra) * fewest
+	}
+	return sum
 }
 
 // cost computes the cost of a set independently.
@@ -654,12 +688,13 @@ func TestAcceptedPlansArePartOfTheState(t *testing.T) {
 }
 
 // TestEvictionsEnd lets every gang that waits, also the victims, evict others until nothing changes.
-// Nothing is added meanwhile, so that must end: there is no circle of evictions, of any length.
+// Nothing is added meanwhile, so that must end: there is no circle of evictions, of any length. With
+// PreemptAcross there are such circles; they end by Rules.EvictionsMax.
 func TestEvictionsEnd(t *testing.T) {
 	longest := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, 4, 7, 3)
-		w.rules.EvictionsMax = 0
+		w.rules.EvictionsMax, w.rules.PreemptAcross = 0, false
 		var waiting []*testClaim
 		for i := range rapid.IntRange(1, 3).Draw(t, "claims") {
 			c := drawClaim(t, w, 1)

@@ -143,6 +143,8 @@ type relation struct {
 	rule Rule
 	// levels are the queues on the victim's path below the level where it meets the claimant's.
 	levels []int32
+	// common are the queues above both, without the root. They lose the victim and get the claimant.
+	common []int32
 	// reason says why gangs of the queue cannot be evicted; rule is then zero.
 	reason string
 }
@@ -151,25 +153,27 @@ type relation struct {
 // depend on the other victims are checked gang by gang.
 func (t *queues) relate(r Rules, c *claim, victim int32) relation {
 	a, b := t.list[c.queue].path, t.list[victim].path
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	path := t.list[victim].path
+	common := path[len(b):max(len(b), len(path)-1)]
 	if t.list[victim].name == "" || c.queue == victim {
 		if !r.Preempt {
 			return relation{reason: exemptPreempt}
 		}
-		return relation{rule: Preempt}
-	}
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
+		return relation{rule: Preempt, common: common}
 	}
 	kept := slices.ContainsFunc(b, func(q int32) bool { return t.list[q].kept })
 	switch {
 	case t.entitled(a, c, true):
-		return relation{rule: Guarantee, levels: b}
+		return relation{rule: Guarantee, levels: b, common: common}
 	case kept:
 		return relation{reason: exemptKept}
 	case r.Reclaim && t.entitled(a, c, false):
-		return relation{rule: Reclaim, levels: b}
+		return relation{rule: Reclaim, levels: b, common: common}
 	case r.PreemptAcross:
-		return relation{rule: PreemptAcross, levels: b}
+		return relation{rule: PreemptAcross, levels: b, common: common}
 	}
 	return relation{reason: exemptQueue}
 }

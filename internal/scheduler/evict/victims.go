@@ -227,6 +227,11 @@ func (f *Search) account(v ref, times int) {
 	if len(s.broken) > 0 {
 		f.each(v, func(id int32) { p.disruptions += f.disrupt(id, times) })
 	}
+	for _, q := range g.common {
+		for dim, amount := range request {
+			s.taken[int(q)*s.width+dim] += int64(times) * amount
+		}
+	}
 	for _, q := range g.levels {
 		base := int(q) * s.width
 		if g.onLoan() {
