@@ -26,9 +26,10 @@
 //   - With the victims gone, the Placer places the claimant's minimum on the nodes of the Plan.
 //   - No victim can be left out.
 //   - A gang loses only pods above its minimum, or all of its pods.
-//   - No queue ends below its guarantee because of a claimant of another queue.
+//   - No queue ends below its guarantee because of a claimant, whether of another queue or its own.
 //   - A victim, as the next claimant, cannot evict its evictor: priorities are strictly ordered, a
 //     queue that claims what it deserves is not above it afterwards, and the victims' queue is.
+//     With PreemptAcross, circles of three and more are possible; Rules.EvictionsMax ends them.
 //   - The outcome depends on the state alone, not on the order in which it is listed.
 //
 // The cheapest victims are those with the smallest Cost. Finding them is NP-hard (it contains set
