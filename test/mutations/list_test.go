@@ -36,6 +36,7 @@ const (
 	http2client = "internal/http2client"
 	placer      = "internal/scheduler/place"
 	scheduler   = "internal/scheduler"
+	evictor     = "internal/scheduler/evict"
 	engine      = "internal/workflow/engine"
 	locks       = "internal/workflow/locks"
 	resource    = "internal/workflow/resource"
@@ -333,4 +334,27 @@ var mutations = []mutation{
 		"last || !apierrors.IsBadRequest(err)", "last && false || !apierrors.IsBadRequest(err)", "internal/submit/workflows", "TestFollowingEndsAtAPodThatNeverStarted", nil, nil},
 	{"an uninstallation frees the first page of objects only", "internal/install/uninstall.go",
 		"list, err := resource.List(ctx, o)\n", "list, err := resource.List(ctx, o)\n\t\tif list != nil {\n\t\t\tlist.SetContinue(\"\")\n\t\t}\n", "internal/install", "TestUninstallFreesAllObjectsAtOnce", nil, nil},
+	{"victims have the claimant's priority", evictor + "/allow.go",
+		"g.Priority >= c.Priority:", "g.Priority > c.Priority:", evictor, "TestFind/priorities must be lower", nil,
+		[]string{"p.Priority >= f.claim.Priority:", "p.Priority > f.claim.Priority:"}},
+	{"victims include a protected pod with its gang", evictor + "/allow.go",
+		"g.whole = all && !own &&", "g.whole = !own &&", evictor, "TestFind/a protected pod protects its gang", nil, nil},
+	{"victims leave their queue below its guarantee", evictor + "/allow.go",
+		"q.used.At(dim)-taken[dim]-a < floor", "q.used.At(dim)-taken[dim] < floor", evictor,
+		"TestFind/a high priority takes nothing that is guaranteed to another queue", nil, nil},
+	{"victims can claim their resources back", evictor + "/allow.go",
+		"q.used.At(dim)-taken[dim]-also.At(dim) > deserved", "q.used.At(dim)-taken[dim]-also.At(dim) >= deserved", evictor,
+		"TestFind/a high priority takes nothing that another queue deserves", nil, nil},
+	{"victims are evicted although pods are leaving", evictor + "/search.go",
+		"if p.Leaving {\n\t\t\tf.nodes.lift(p)", "if p.Leaving {\n\t\t\t_ = p", evictor, "TestFind/pods that are leaving are enough", nil, nil},
+	{"victims that are not needed are evicted", evictor + "/choose.go",
+		"if f.feasible() {\n\t\t\t\tdropped = true", "if false {\n\t\t\t\tdropped = true", evictor,
+		"TestVictimsOfEarlierStepsAreDropped", nil, nil},
+	{"victims are many gangs instead of few", evictor + "/victims.go",
+		"cmp.Compare(p.gangs, o.gangs),\n", "0,\n", evictor, "TestFind/one gang of two is better than two gangs of one", nil, nil},
+	{"victims depend on the order of the gangs", evictor + "/search.go",
+		"slices.SortFunc(order, func(a, b *Gang) int { return cmp.Compare(a.Key, b.Key) })", "", evictor,
+		"TestEqualGangsHaveAnOrder", nil, nil},
+	{"victims of an earlier claim keep their disruption budget", evictor + "/search.go",
+		"f.budgets[b] = max(0, f.budgets[b]-1)", "_ = b", evictor, "TestAcceptedPlansArePartOfTheState", nil, nil},
 }

@@ -1,0 +1,328 @@
+package evict
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// occupancy is the state of the nodes while victims are chosen. Pods are lifted from their nodes and
+// put back; the numbers of pods that fit, by class, follow. trial is a snapshot for package place,
+// which follows when place is called.
+type occupancy struct {
+	width int
+	pods  []pod // of all gangs
+	list  []node
+	// allocatable and used hold width amounts per node.
+	allocatable, used []int64
+
+	trial  *place.Snapshot
+	placer *place.Placer
+	nodeOf []int32 // by index in trial
+	// vacant has the same nodes without pods. Its placer tells which nodes a class may go to.
+	vacant *place.Placer
+	follow func(*Pod, bool)
+	// placements counts the calls of place.
+	placements int
+
+	stale   []int32 // nodes that trial does not show as they are
+	classes []fits
+	least   place.Vector // what the claimant takes in any case
+	// With several classes, free is the sum of what is free on nodes that take a pod of one of
+	// them, and part is what each node contributes to it.
+	free     place.Vector
+	part     []int64
+	eligible map[string][]bool // by class key: nodes that pass the filters on the node's object
+}
+
+// node is a node of the state.
+type node struct {
+	place.Node
+	index   int32 // in trial
+	pods    []int32
+	nonZero [2]int64
+	ports   place.PortSet // nil if no pod uses a host port
+	stale   bool
+}
+
+// pod is a pod on a node of the state.
+type pod struct {
+	*Pod
+	request          place.Vector
+	gang, node, task int32
+	lifted           bool
+	seen             bool // trial shows the pod as lifted
+	age, work        int64
+	level            int // index of its priority in victims.levels, for the claim
+}
+
+// fits counts the pods of a class that fit.
+type fits struct {
+	class    *place.Class
+	needs    []need
+	eligible []bool
+	fit      []int32 // by node
+	total    int64
+	wanted   int64 // how many of the class the claimant needs at least
+}
+
+// need is one dimension of a request.
+type need struct {
+	dim    int
+	amount int64
+}
+
+// eligibleMax bounds the number of classes whose nodes are kept.
+const eligibleMax = 256
+
+func newOccupancy(s *State) *occupancy {
+	dims := s.Nodes.Dims()
+	o := &occupancy{width: dims.Len(), follow: s.Follow, eligible: map[string][]bool{}}
+	for _, n := range s.Nodes.All() {
+		o.list = append(o.list, node{Node: *n})
+	}
+	slices.SortFunc(o.list, func(a, b node) int { return cmp.Compare(a.Name, b.Name) })
+	o.allocatable, o.used = make([]int64, o.width*len(o.list)), make([]int64, o.width*len(o.list))
+	o.trial = place.NewSnapshot(dims)
+	empty := place.NewSnapshot(dims)
+	o.nodeOf = make([]int32, len(o.list))
+	for i := range o.list {
+		n := &o.list[i]
+		copy(o.allocatable[i*o.width:], n.Allocatable)
+		n.Allocatable = o.allocatable[i*o.width:][:o.width]
+		copy(o.used[i*o.width:], n.Used)
+		n.nonZero = [2]int64{n.UsedNonZero.At(place.CPU), n.UsedNonZero.At(place.Memory)}
+		n.ports = maps.Clone(n.Ports)
+		n.index = o.trial.Set(n.Node)
+		o.nodeOf[n.index] = int32(i)
+		bare := n.Node
+		bare.Used, bare.UsedNonZero, bare.Ports = nil, nil, nil
+		empty.Set(bare)
+	}
+	o.placer = place.NewPlacer(o.trial, s.Place)
+	o.vacant = place.NewPlacer(empty, place.Options{})
+	return o
+}
+
+// lift takes a pod from its node.
+func (o *occupancy) lift(p *pod) {
+	if !p.lifted {
+		p.lifted = true
+		o.change(p, -1)
+	}
+}
+
+// putBack undoes lift.
+func (o *occupancy) putBack(p *pod) {
+	if p.lifted {
+		p.lifted = false
+		o.change(p, 1)
+	}
+}
+
+func (o *occupancy) change(p *pod, times int64) {
+	n := &o.list[p.node]
+	used := o.used[int(p.node)*o.width:][:o.width]
+	for dim, amount := range p.request {
+		used[dim] += times * amount
+	}
+	n.nonZero[0] += times * p.NonZero.At(place.CPU)
+	n.nonZero[1] += times * p.NonZero.At(place.Memory)
+	for _, port := range p.Ports {
+		if n.ports == nil {
+			n.ports = place.PortSet{}
+		}
+		if n.ports[port] += int(times); n.ports[port] == 0 {
+			delete(n.ports, port)
+		}
+	}
+	o.touch(p.node)
+}
+
+// touch brings what depends on a node up to date.
+func (o *occupancy) touch(i int32) {
+	if n := &o.list[i]; !n.stale {
+		n.stale = true
+		o.stale = append(o.stale, i)
+	}
+	for k := range o.classes {
+		f := &o.classes[k]
+		if f.eligible[i] {
+			fit := o.fits(f, i)
+			f.total += int64(fit - f.fit[i])
+			f.fit[i] = fit
+		}
+	}
+	if o.free != nil {
+		o.contribute(i)
+	}
+}
+
+// contribute updates what a node contributes to free.
+func (o *occupancy) contribute(i int32) {
+	serves := slices.ContainsFunc(o.classes, func(f fits) bool { return f.fit[i] > 0 })
+	base := int(i) * o.width
+	for dim := range o.width {
+		free := int64(0)
+		if serves {
+			free = max(0, o.allocatable[base+dim]-o.used[base+dim])
+		}
+		o.free[dim] += free - o.part[base+dim]
+		o.part[base+dim] = free
+	}
+}
+
+// lacking returns the resource of which less is free than the claimant takes in any case, and how
+// much less.
+func (o *occupancy) lacking() (dim int, amount int64) {
+	for dim, free := range o.free {
+		if lack := o.least.At(dim) - free; lack > 0 {
+			return dim, lack
+		}
+	}
+	return 0, 0
+}
+
+// fits returns how many more pods of a class a node takes.
+func (o *occupancy) fits(f *fits, i int32) int32 {
+	allocatable, used := o.allocatable[int(i)*o.width:][:o.width], o.used[int(i)*o.width:][:o.width]
+	fit := int64(math.MaxInt32)
+	for _, need := range f.needs {
+		free := allocatable[need.dim] - used[need.dim]
+		if free < need.amount {
+			return 0
+		}
+		fit = min(fit, free/need.amount)
+	}
+	if len(f.class.Ports) > 0 {
+		if slices.ContainsFunc(f.class.Ports, o.list[i].ports.Conflicts) {
+			return 0
+		}
+		fit = 1
+	}
+	return int32(fit)
+}
+
+// count starts counting the pods of a claim's classes that fit.
+func (o *occupancy) count(classes []fits, least place.Vector) {
+	o.classes, o.least, o.free = classes, least, nil
+	for k := range classes {
+		f := &classes[k]
+		f.needs, f.total = f.needs[:0], 0
+		impossible := false
+		for dim, amount := range f.class.Request {
+			if amount == 0 {
+				continue
+			}
+			impossible = impossible || dim >= o.width
+			f.needs = append(f.needs, need{dim, amount})
+		}
+		f.fit = make([]int32, len(o.list))
+		f.eligible = o.eligibleFor(f.class)
+		if impossible { // no node has a resource that the class needs
+			f.eligible = make([]bool, len(o.list))
+		}
+		for i := range o.list {
+			if f.eligible[i] {
+				f.fit[i] = o.fits(f, int32(i))
+				f.total += int64(f.fit[i])
+			}
+		}
+	}
+	if len(classes) > 1 {
+		o.free, o.part = make(place.Vector, o.width), make([]int64, len(o.used))
+		for i := range o.list {
+			o.contribute(int32(i))
+		}
+	}
+}
+
+// eligibleFor returns the nodes that would take a pod of the class if they were empty.
+func (o *occupancy) eligibleFor(c *place.Class) []bool {
+	if e := o.eligible[c.Key()]; e != nil {
+		return e
+	}
+	if len(o.eligible) >= eligibleMax {
+		clear(o.eligible)
+	}
+	plain := *c
+	plain.Pins = nil
+	at := map[string]int32{}
+	for i := range o.list {
+		at[o.list[i].Name] = int32(i)
+	}
+	e := make([]bool, len(o.list))
+	for n := range o.vacant.Candidates(&plain) {
+		e[at[n.Name]] = true
+	}
+	o.eligible[c.Key()] = e
+	return e
+}
+
+// enough reports whether every class has as many places as the claimant needs at least. If the
+// claimant has one class, then its minimum fits; otherwise it may.
+func (o *occupancy) enough() bool {
+	for k := range o.classes {
+		if o.classes[k].total < o.classes[k].wanted {
+			return false
+		}
+	}
+	_, lack := o.lacking()
+	return lack == 0
+}
+
+// place asks package place for the claimant's nodes, and leaves the nodes as they were.
+func (o *occupancy) place(g place.Gang) place.Decision {
+	o.sync()
+	o.placements++
+	d := o.placer.Place(g)
+	if d.Shortage == nil {
+		o.placer.Undo(g, d)
+	}
+	return d
+}
+
+// sync makes trial show the nodes as they are.
+func (o *occupancy) sync() {
+	for _, i := range o.stale {
+		n := &o.list[i]
+		n.stale = false
+		state := n.Node
+		state.Used = o.used[int(i)*o.width:][:o.width]
+		state.UsedNonZero = n.nonZero[:]
+		state.Ports = n.ports
+		o.trial.Set(state)
+		for _, id := range n.pods {
+			if p := &o.pods[id]; p.lifted != p.seen {
+				p.seen = p.lifted
+				if o.follow != nil {
+					o.follow(p.Pod, p.lifted)
+				}
+			}
+		}
+	}
+	o.stale = o.stale[:0]
+}
+
+// take puts pods of a class on a node for good.
+func (o *occupancy) take(c *place.Class, i int32) {
+	n := &o.list[i]
+	used := o.used[int(i)*o.width:][:o.width]
+	for dim, amount := range c.Request {
+		if amount != 0 {
+			used[dim] += amount
+		}
+	}
+	n.nonZero[0] += c.NonZero.At(place.CPU)
+	n.nonZero[1] += c.NonZero.At(place.Memory)
+	for _, port := range c.Ports {
+		if n.ports == nil {
+			n.ports = place.PortSet{}
+		}
+		n.ports[port]++
+	}
+	o.touch(i)
+}

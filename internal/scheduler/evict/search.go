@@ -1,0 +1,568 @@
+package evict
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// Search finds victims in one State. It is not safe for concurrent use, and valid only as long as
+// the State is not modified.
+type Search struct {
+	state  *State
+	queues *queues
+	gangs  []gang // sorted by key
+	nodes  *occupancy
+	total  place.Vector // allocatable amounts of all nodes
+
+	budgets []int // how many more pods may be evicted, by budget
+
+	claim      *claim
+	may        []bool // by pod: may be evicted for the claim, as surplus or with its gang
+	candidates []int32
+	victims    victims
+
+	exactPods int // the constant; tests change it
+}
+
+// gang is a gang that may lose pods.
+type gang struct {
+	*Gang
+	queue    int32
+	pods     []int32 // those that are not leaving, by node
+	tasks    []task
+	sum      place.Vector
+	priority int32 // the highest of the gang's and its pods'
+	often    bool  // has been evicted as often as it may be
+	age      int64
+	work     int64
+
+	// For the claim:
+	relation
+	whole bool // may lose all pods
+	spare int  // how many pods it may lose without falling below its minimum
+	level int  // index of its priority in victims.levels
+
+	// Chosen so far:
+	gone bool // all pods
+	lost int  // single pods
+}
+
+// task is the pods of a gang that have one task.
+type task struct {
+	pods  int
+	min   int
+	spare int // may be lost for the claim
+	lost  int // chosen so far
+}
+
+// claim is a Claim being decided.
+type claim struct {
+	Claim
+	gang   place.Gang // what is placed: the demands without pods that the minimum cannot need
+	queue  int32
+	least  place.Vector // what the minimum takes in any case
+	most   place.Vector // and at most
+	single bool         // whether it fits can be told by counting
+	class  []int        // by demand: index in nodes.classes
+	limits []limit
+}
+
+// limit is a capability that the claimant would exceed.
+type limit struct {
+	queue int32
+	dim   int
+	lack  int64 // how much victims have to give back
+}
+
+// New prepares a search. It costs O(pods + nodes).
+func New(s *State) *Search {
+	f := &Search{state: s, queues: newQueues(s), nodes: newOccupancy(s), exactPods: exactPods}
+	at := make(map[string]int32, len(f.nodes.list))
+	for i := range f.nodes.list {
+		at[f.nodes.list[i].Name] = int32(i)
+		f.total = f.total.Plus(f.nodes.list[i].Allocatable, 1)
+	}
+	order := make([]*Gang, 0, len(s.Gangs))
+	pods := 0
+	for i := range s.Gangs {
+		order = append(order, &s.Gangs[i])
+		pods += len(s.Gangs[i].Pods)
+	}
+	slices.SortFunc(order, func(a, b *Gang) int { return cmp.Compare(a.Key, b.Key) })
+	f.gangs = make([]gang, len(order))
+	f.nodes.pods = make([]pod, 0, pods)
+	for i, src := range order {
+		f.addGang(int32(i), src, at)
+	}
+	for i := range f.nodes.pods {
+		p := &f.nodes.pods[i]
+		n := &f.nodes.list[p.node]
+		n.pods = append(n.pods, int32(i))
+		if p.Leaving {
+			f.nodes.lift(p)
+			for _, q := range f.queues.list[f.gangs[p.gang].queue].path {
+				f.queues.list[q].used = f.queues.list[q].used.Plus(p.Request, -1)
+			}
+		}
+	}
+	f.may = make([]bool, len(f.nodes.pods))
+	for _, b := range s.Budgets {
+		f.budgets = append(f.budgets, max(0, b.Allowed))
+	}
+	return f
+}
+
+// addGang adds a gang and its pods.
+func (f *Search) addGang(i int32, src *Gang, at map[string]int32) {
+	g := &f.gangs[i]
+	*g = gang{Gang: src, queue: f.queues.of(src.Queue), priority: src.Priority}
+	g.often = f.often(src.Evicted)
+	names := map[string]int32{}
+	if len(src.Min) > 0 {
+		for _, p := range src.Pods {
+			names[p.Task] = 0
+		}
+		for task := range src.Min {
+			names[task] = 0
+		}
+		sorted := make([]string, 0, len(names))
+		for task := range names {
+			sorted = append(sorted, task)
+		}
+		slices.Sort(sorted)
+		for k, task := range sorted {
+			names[task] = int32(k)
+		}
+	}
+	g.tasks = make([]task, max(1, len(names)))
+	for task, least := range src.Min {
+		g.tasks[names[task]].min = least
+	}
+	order := make([]*Pod, 0, len(src.Pods))
+	for k := range src.Pods {
+		if _, ok := at[src.Pods[k].Node]; ok {
+			order = append(order, &src.Pods[k])
+		}
+	}
+	slices.SortFunc(order, func(a, b *Pod) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name.Namespace, b.Name.Namespace),
+			cmp.Compare(a.Name.Name, b.Name.Name))
+	})
+	for _, p := range order {
+		id := int32(len(f.nodes.pods))
+		age := max(0, int64(f.state.Now.Sub(p.Started)))
+		f.nodes.pods = append(f.nodes.pods, pod{Pod: p, request: p.Request, gang: i, node: at[p.Node], task: names[p.Task],
+			age: age / int64(time.Second), work: int64(float64(age) * f.portion(p.Request))})
+		if p.Leaving {
+			continue
+		}
+		g.pods = append(g.pods, id)
+		g.tasks[names[p.Task]].pods++
+		if len(g.sum) < len(p.Request) {
+			g.sum = g.sum.Plus(p.Request, 1)
+		} else {
+			for dim, amount := range p.Request {
+				g.sum[dim] += amount
+			}
+		}
+		g.priority = max(g.priority, p.Priority)
+		g.age += f.nodes.pods[id].age
+		g.work += f.nodes.pods[id].work
+	}
+}
+
+// portion returns the largest fraction of any of the cluster's resources that a request takes.
+func (f *Search) portion(request place.Vector) float64 {
+	most := 0.0
+	for dim, amount := range request {
+		if total := f.total.At(dim); total > 0 {
+			most = max(most, float64(amount)/float64(total))
+		}
+	}
+	return most
+}
+
+// often reports whether the times within the window are as many as may be.
+func (f *Search) often(times []time.Time) bool {
+	n := 0
+	for _, t := range times {
+		if f.state.Now.Sub(t) < f.state.Rules.Window {
+			n++
+		}
+	}
+	return f.state.Rules.EvictionsMax > 0 && n >= f.state.Rules.EvictionsMax
+}
+
+// Find decides which pods have to leave for a claim.
+func (f *Search) Find(c Claim) *Plan {
+	p := &Plan{Claim: c.Key, Exempt: map[string]int{}}
+	f.begin(c)
+	defer f.end()
+	p.claim, p.placed = f.claim, f.claim.gang
+
+	// 1. Does the claimant fit already, or when the pods that are leaving are gone?
+	if d, ok := f.fitsNow(); ok {
+		p.Exact = true
+		f.report(p, d)
+		return p
+	}
+	// 2. May it evict anybody?
+	f.allow(p)
+	switch {
+	case c.Never:
+		p.Refusal = &Refusal{Code: NeverEvicts}
+	case f.often(c.Evicted):
+		p.Refusal = &Refusal{Code: EvictsOften}
+	case p.Pods == 0:
+		p.Refusal = &Refusal{Code: NoVictims}
+	case !f.possible():
+		p.Refusal = &Refusal{Code: NotEnough, Queue: f.exceeded()}
+		p.Refusal.Shortage = f.nodes.place(f.claim.gang).Shortage
+	}
+	if p.Refusal != nil {
+		return p
+	}
+	f.putAllBack()
+	// 3. Choose victims, and exchange them for cheaper ones.
+	found, exact := f.choose()
+	if !found {
+		p.Refusal = &Refusal{Code: NotFound}
+		return p
+	}
+	// 4. Place the claimant without them.
+	p.Exact = exact
+	f.report(p, f.nodes.place(f.claim.gang))
+	return p
+}
+
+// begin prepares the search for a claim.
+func (f *Search) begin(c Claim) {
+	k := &claim{Claim: c, queue: f.queues.of(c.Queue)}
+	f.claim = k
+	sum, count := 0, 0
+	for _, d := range c.Demands {
+		sum += d.Min
+		count += d.Count
+	}
+	// extra is how many pods the minimum needs beyond the minimums of the demands.
+	extra := max(0, c.MinMember-sum)
+	k.gang = c.Gang
+	k.gang.Demands = slices.Clone(c.Demands)
+	byKey := map[string]int{}
+	var classes []fits
+	for i := range k.gang.Demands {
+		d := &k.gang.Demands[i]
+		d.Count = d.Min + min(d.Count-d.Min, extra)
+		at, ok := byKey[d.Class.Key()]
+		if !ok {
+			at = len(classes)
+			byKey[d.Class.Key()] = at
+			classes = append(classes, fits{class: d.Class})
+		}
+		k.class = append(k.class, at)
+		classes[at].wanted += int64(d.Min)
+	}
+	k.single = len(classes) == 1 && count >= c.MinMember && f.countable(classes[0].class)
+	k.bound(min(extra, count-sum))
+	f.nodes.count(classes, k.least)
+	want(classes, int64(extra))
+	for _, q := range f.queues.list[k.queue].path {
+		for dim, amount := range k.most {
+			capability, ok := at(f.queues.list[q].capability, dim)
+			if lack := f.queues.list[q].used.At(dim) + amount - capability; ok && amount > 0 && lack > 0 {
+				k.limits = append(k.limits, limit{queue: q, dim: dim, lack: lack})
+			}
+		}
+	}
+}
+
+// want sets how many places of each class the claimant needs at least. A pod takes a place of every
+// class that requests no more than the pod's own class and may go to the same nodes.
+func want(classes []fits, extra int64) {
+	wanted := make([]int64, len(classes))
+	for k := range classes {
+		all := true
+		for a := range classes {
+			if a == k || dominates(&classes[a], &classes[k]) {
+				wanted[k] += classes[a].wanted
+			} else {
+				all = false
+			}
+		}
+		if all {
+			wanted[k] += extra
+		}
+	}
+	for k := range classes {
+		classes[k].wanted = wanted[k]
+	}
+}
+
+// dominates reports whether every pod of class a takes a place of class b.
+func dominates(a, b *fits) bool {
+	for dim, amount := range b.class.Request {
+		if a.class.Request.At(dim) < amount {
+			return false
+		}
+	}
+	for i, ok := range a.eligible {
+		if ok && !b.eligible[i] {
+			return false
+		}
+	}
+	return len(b.class.Ports) == 0
+}
+
+// bound computes the least and the most that the minimum takes. They differ if it can be met with
+// pods of several demands: extra is the number of pods for which that is open.
+func (k *claim) bound(extra int) {
+	var least, most place.Vector // of one of these pods
+	for _, d := range k.gang.Demands {
+		k.most = k.most.Plus(d.Class.Request, int64(d.Min))
+		if d.Count == d.Min {
+			continue
+		}
+		if most == nil {
+			least, most = d.Class.Request.Plus(nil, 0), d.Class.Request.Plus(nil, 0)
+			continue
+		}
+		for dim, amount := range d.Class.Request.Plus(most, 0) { // at least as long as most
+			for len(most) <= dim {
+				least, most = append(least, 0), append(most, 0)
+			}
+			least[dim], most[dim] = min(least[dim], amount), max(most[dim], amount)
+		}
+	}
+	k.least = k.most.Plus(least, int64(extra))
+	k.most = k.most.Plus(most, int64(extra))
+}
+
+// countable reports whether counting tells if pods of the class fit.
+func (f *Search) countable(c *place.Class) bool {
+	rare := f.state.Place.Rare
+	return !c.Rare && c.Pins == nil && (rare == nil || !rare.Concerns(c))
+}
+
+// end forgets the claim.
+func (f *Search) end() {
+	f.putAllBack()
+	for _, i := range f.candidates {
+		g := &f.gangs[i]
+		g.relation, g.whole, g.spare = relation{}, false, 0
+		for t := range g.tasks {
+			g.tasks[t].spare = 0
+		}
+		for _, id := range g.pods {
+			f.may[id] = false
+		}
+	}
+	f.candidates = f.candidates[:0]
+	f.nodes.classes, f.nodes.free = nil, nil
+	f.claim = nil
+}
+
+// fitsNow reports whether the claimant fits without victims.
+func (f *Search) fitsNow() (place.Decision, bool) {
+	if len(f.claim.limits) > 0 || !f.nodes.enough() {
+		return place.Decision{}, false
+	}
+	d := f.nodes.place(f.claim.gang)
+	return d, d.Shortage == nil
+}
+
+// feasible reports whether the claimant fits without the pods that are lifted.
+func (f *Search) feasible() bool {
+	for i := range f.claim.limits {
+		if f.claim.limits[i].lack > 0 {
+			return false
+		}
+	}
+	return f.nodes.enough() && (f.claim.single || f.nodes.place(f.claim.gang).Shortage == nil)
+}
+
+// possible reports whether the claimant would fit if all pods were lifted that may be evicted, and
+// leaves them lifted.
+func (f *Search) possible() bool {
+	for _, i := range f.candidates {
+		for _, id := range f.gangs[i].pods {
+			if f.may[id] {
+				f.lift(id)
+			}
+		}
+	}
+	return f.feasible()
+}
+
+// exceeded returns the name of a queue whose capability the claimant would exceed, or nothing.
+func (f *Search) exceeded() string {
+	for _, l := range f.claim.limits {
+		if l.lack > 0 {
+			return f.queues.list[l.queue].name
+		}
+	}
+	return ""
+}
+
+// lift takes a pod from its node.
+func (f *Search) lift(id int32) {
+	if p := &f.nodes.pods[id]; !p.lifted {
+		f.nodes.lift(p)
+		f.giveBack(p, 1)
+	}
+}
+
+func (f *Search) putBack(id int32) {
+	if p := &f.nodes.pods[id]; p.lifted {
+		f.nodes.putBack(p)
+		f.giveBack(p, -1)
+	}
+}
+
+// giveBack counts what a pod gives back to the limits of the claimant's queues.
+func (f *Search) giveBack(p *pod, times int64) {
+	for i := range f.claim.limits {
+		l := &f.claim.limits[i]
+		if slices.Contains(f.queues.list[f.gangs[p.gang].queue].path, l.queue) {
+			l.lack -= times * p.Request.At(l.dim)
+		}
+	}
+}
+
+// putAllBack puts all pods back, and forgets the victims.
+func (f *Search) putAllBack() {
+	for _, v := range slices.Clone(f.victims.list) {
+		f.drop(v)
+	}
+	for _, i := range f.candidates {
+		for _, id := range f.gangs[i].pods {
+			f.putBack(id)
+		}
+	}
+}
+
+// report fills in a plan from the victims chosen and the placement.
+func (f *Search) report(p *Plan, d place.Decision) {
+	c := f.claim
+	if d.Shortage != nil { // the placement of several classes is greedy; see choose
+		p.Refusal = &Refusal{Code: NotFound, Shortage: d.Shortage}
+		return
+	}
+	p.Nodes = make([][]string, len(d.Placed))
+	on := map[int32]bool{}
+	missing := c.MinMember
+	counts := make([]int, len(d.Placed))
+	for i, dem := range c.gang.Demands {
+		counts[i] = dem.Min
+		missing -= dem.Min
+	}
+	for _, i := range f.smallFirst() {
+		n := max(0, min(missing, len(d.Placed[i])-counts[i]))
+		counts[i] += n
+		missing -= n
+	}
+	for i, nodes := range d.Placed {
+		p.Nodes[i] = make([]string, 0, counts[i])
+		for _, index := range nodes[:counts[i]] {
+			n := f.nodes.nodeOf[index]
+			on[n] = true
+			p.Nodes[i] = append(p.Nodes[i], f.nodes.list[n].Name)
+		}
+	}
+	for n := range on {
+		for _, id := range f.nodes.list[n].pods {
+			if f.nodes.pods[id].Leaving {
+				p.Leaving++
+			}
+		}
+	}
+	f.reportVictims(p)
+}
+
+// smallFirst returns the demands, those with the smallest pods first.
+func (f *Search) smallFirst() []int {
+	demands := f.claim.gang.Demands
+	order := make([]int, len(demands))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(f.portion(demands[a].Class.Request), f.portion(demands[b].Class.Request))
+	})
+	return order
+}
+
+func (f *Search) reportVictims(p *Plan) {
+	p.Cost = f.victims.price().cost(f.victims.levels)
+	of := map[int32][]int32{}
+	for _, v := range f.victims.list {
+		f.each(v, func(id int32) {
+			g := f.nodes.pods[id].gang
+			of[g] = append(of[g], id)
+		})
+	}
+	for i, ids := range of {
+		g := &f.gangs[i]
+		p.removed = append(p.removed, ids...)
+		v := Victim{Gang: g.Key, Queue: g.Queue, Priority: g.Priority, Rule: g.rule, Whole: g.gone}
+		for _, id := range ids {
+			v.Pods = append(v.Pods, f.nodes.pods[id].Name)
+			v.Work += time.Duration(f.nodes.pods[id].work)
+		}
+		slices.SortFunc(v.Pods, func(a, b types.NamespacedName) int {
+			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		})
+		p.Victims = append(p.Victims, v)
+	}
+	slices.SortFunc(p.Victims, func(a, b Victim) int { return cmp.Compare(a.Gang, b.Gang) })
+}
+
+// Accept makes a plan part of the state of the search: its victims are gone, and the claimant has
+// its nodes. No other plan may have been accepted since the plan was found.
+func (f *Search) Accept(p *Plan) {
+	if p.Refusal != nil {
+		return
+	}
+	for _, id := range p.removed {
+		pod := &f.nodes.pods[id]
+		g := &f.gangs[pod.gang]
+		f.nodes.lift(pod)
+		for _, b := range pod.Budgets {
+			f.budgets[b] = max(0, f.budgets[b]-1)
+		}
+		f.use(g.queue, pod.Request, -1)
+		g.pods = slices.DeleteFunc(g.pods, func(o int32) bool { return o == id })
+		g.sum = g.sum.Plus(pod.Request, -1)
+		g.tasks[pod.task].pods--
+		g.age, g.work = g.age-pod.age, g.work-pod.work
+	}
+	f.nodes.sync()
+	for _, id := range p.removed {
+		n := &f.nodes.list[f.nodes.pods[id].node]
+		n.pods = slices.DeleteFunc(n.pods, func(o int32) bool { return o == id })
+	}
+	var need place.Vector
+	for i, nodes := range p.Nodes {
+		class := p.placed.Demands[i].Class
+		need = need.Plus(class.Request, int64(len(nodes)))
+		for _, name := range nodes {
+			n, _ := f.nodes.trial.Index(name)
+			f.nodes.take(class, f.nodes.nodeOf[n])
+			if rare := f.state.Place.Rare; rare != nil {
+				rare.Add(class, f.nodes.trial.Node(n))
+			}
+		}
+	}
+	f.use(p.claim.queue, need, 1)
+}
+
+// use adds to what a queue and those above it have.
+func (f *Search) use(q int32, amount place.Vector, times int64) {
+	for _, i := range f.queues.list[q].path {
+		f.queues.list[i].used = f.queues.list[i].used.Plus(amount, times)
+	}
+}
