@@ -336,7 +336,9 @@ func TestFailuresAreSeenOnTheJob(t *testing.T) {
 	t.Parallel()
 	ns := e.namespace(t)
 	exits := job(ns, "exits", 1, podSpec("echo -n spent > /dev/termination-log; exit 3"))
-	hungry := podSpec("exec tail /dev/zero") // tail keeps the line, which never ends, in memory
+	// tail keeps the line, which never ends, in memory. The shell outlives it for a moment: containerd
+	// reports OOMKilled only if the kernel's event reaches it before the end of the container.
+	hungry := podSpec("tail /dev/zero; code=$?; sleep 1; exit $code")
 	hungry.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("24Mi")}
 	killed := job(ns, "hungry", 1, hungry)
 	for _, j := range []*batch.Job{exits, killed} {
