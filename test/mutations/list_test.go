@@ -240,7 +240,17 @@ var mutations = []mutation{
 
 	// Applications, under kills.
 	{"what has left an application is forgotten and stays", "internal/application/deploy/collect.go",
-		"if strategy == plan.GCNever {", "if strategy != plan.GCOnAppDelete {", faults, "TestKilledAgainAndAgain", nil, nil},
+		"gone, err := d.removeOne(a, m, strategy == plan.GCNever, propagation, a.As)", "gone, err := propagation != \"\", error(nil)", faults, "TestKilledAgainAndAgain", nil, nil},
+	{"what is never to be deleted is deleted with its application", "internal/application/deploy/collect.go",
+		"stays := orphan || strategy == plan.GCNever", "stays := orphan", apps, "TestEveryStrategyOfCollection/the application is deleted/never", nil, nil},
+	{"dependents are deleted with their application whatever the policy", "internal/application/deploy/collect.go",
+		"gone, err := d.removeOne(a, m, stays, propagation, nil)", "propagation = metav1.DeletePropagationBackground\n\t\tgone, err := d.removeOne(a, m, stays, propagation, nil)",
+		apps, "TestPropagationHoldsForEveryDeletion/orphan", nil, nil},
+	{"a rule is forgotten with its policy", "internal/application/deploy/collect.go",
+		"strategy = a.Tracker.Strategy(m)", "strategy = \"\"", apps, "TestEveryStrategyOfCollection/the policy leaves with the object", nil, nil},
+	{"an application waits for a cluster in which its objects stay", "internal/application/deploy/collect.go",
+		"return d.unreleased(a, ref, stays, &objects.ErrDown{Err: err})", "return false, &objects.ErrDown{Err: err}",
+		apps, "TestADeletionDoesNotWaitForWhatStays/the cluster cannot be reached", nil, nil},
 	{"a manager that was started writes statuses that are right again", "internal/application/report/report.go",
 		"conflicted == \"\" && Same(before, s)", "conflicted == \"\" && r.Status != nil && Same(before, s)", faults, "TestKilledAgainAndAgain", nil, nil},
 

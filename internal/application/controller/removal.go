@@ -22,18 +22,15 @@ const finalizerWrite = "finalizer"
 // changed them. By then the watch has shown the change.
 const finalizersInterval = 100 * time.Millisecond
 
-// remove deletes an Application's objects, then its tracker, then its finalizers.
+// remove deletes or releases an Application's objects, then its tracker, then its finalizers.
 func (c *reconciler) remove(a *record, o *oam.Application) {
-	if o != nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
-		a.Tracker.Resources = nil
-	}
 	var spec *oam.ApplicationSpec
 	if o != nil {
 		spec = &o.Spec
 	} else if last := a.Tracker.Latest(); last != nil {
 		spec = last.Spec
 	}
-	remaining, why, failed := c.remover.RemoveAll(a.State, spec)
+	remaining, why, failed := c.remover.RemoveAll(a.State, spec, o != nil && slices.Contains(o.Finalizers, oam.OrphanFinalizer))
 	if failed {
 		a.removal.Failed(c.now())
 		a.WakeAfter(a.removal.Left(c.now()))

@@ -3,7 +3,7 @@ package deploy
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -29,35 +29,41 @@ type Remover struct {
 // Collect deletes the objects that have left the plan. It returns true if the tracker must be
 // written.
 func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
-	order := d.orderOf(a, spec)
-	wanted := map[plan.Ref]bool{}
+	policies := a.Plan.Policies
+	order := d.orderOf(a, spec, policies)
+	wanted := map[plan.Ref]*plan.Resource{}
 	for i := range a.Plan.Resources {
-		wanted[a.Plan.Resources[i].Ref] = true
+		wanted[a.Plan.Resources[i].Ref] = &a.Plan.Resources[i]
 	}
 	var kept []oam.ManagedResource
+	onDelete := map[string]bool{}
+	keep := func(m oam.ManagedResource, strategy plan.GCStrategy) {
+		m.SkipGC = strategy == plan.GCNever
+		if kept = append(kept, m); strategy == plan.GCOnAppDelete {
+			onDelete[records.RefKey(records.RefOf(&m))] = true
+		}
+	}
 	for i := range a.Tracker.Resources {
 		m := &a.Tracker.Resources[i]
-		if wanted[records.RefOf(m)] {
-			kept = append(kept, *m)
+		if r := wanted[records.RefOf(m)]; r != nil {
+			keep(*m, r.GC)
 			continue
 		}
-		strategy, propagation := a.Plan.Policies.Leaves(m, a.Tracker.ComponentType(m.Component))
-		if strategy == plan.GCNever {
+		strategy, propagation := leaves(a, m, policies)
+		onUpdate := strategy == "" && !policies.KeepLegacy || strategy == plan.GCOnAppUpdate
+		if !onUpdate && strategy != plan.GCNever || onUpdate && order.mustWait(m) {
+			keep(*m, strategy)
 			continue
 		}
-		if strategy == plan.GCOnAppDelete || order.mustWait(m) {
-			kept = append(kept, *m)
-			continue
-		}
-		gone, err := d.removeOne(a, m, propagation, a.As)
+		gone, err := d.removeOne(a, m, strategy == plan.GCNever, propagation, a.As)
 		if unreachable := (*objects.ErrDown)(nil); err != nil && !errors.As(err, &unreachable) {
 			d.Log.Warn("an object cannot be removed", "application", a.Key, "object", records.RefOf(m).String(), "error", err)
 		}
 		if !gone {
-			kept = append(kept, *m)
+			keep(*m, strategy)
 		}
 	}
-	dirty = a.Tracker.Dirty || len(kept) != len(a.Tracker.Resources)
+	dirty = a.Tracker.Dirty || !slices.Equal(kept, a.Tracker.Resources) || !maps.Equal(onDelete, a.Tracker.OnDelete)
 	applied := map[string]json.RawMessage{}
 	for i := range a.Plan.Resources {
 		r := &a.Plan.Resources[i]
@@ -79,15 +85,44 @@ func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
 	if !dirty || a.Writes.InFlight(records.TrackerWrite) {
 		return false
 	}
-	a.Tracker.Resources, a.Tracker.Applied = kept, applied
+	a.Tracker.Resources, a.Tracker.Applied, a.Tracker.OnDelete = kept, applied, onDelete
 	return true
 }
 
-// RemoveAll deletes the objects of an Application that is removed, in the order that spec asks for.
-// It returns how many objects remain, why some cannot be reached, and whether others could not be
-// removed.
-func (d *Remover) RemoveAll(a *State, spec *oam.ApplicationSpec) (remaining int, why error, failed bool) {
-	order := d.orderOf(a, spec)
+// leaves returns the strategy and the propagation for deleting an object. A strategy by which the
+// object was last applied holds unless the present policies have another rule for the object. It is
+// empty if there is no rule.
+func leaves(a *State, m *oam.ManagedResource, policies *plan.Policies) (plan.GCStrategy, metav1.DeletionPropagation) {
+	strategy, propagation := policies.Leaves(m, a.Tracker.ComponentType(m.Component))
+	if strategy == "" {
+		strategy = a.Tracker.Strategy(m)
+	}
+	return strategy, propagation
+}
+
+// policiesOf returns the policies of spec or, if those are malformed, of the latest revision.
+func policiesOf(a *State, spec *oam.ApplicationSpec) *plan.Policies {
+	specs := []*oam.ApplicationSpec{spec}
+	if last := a.Tracker.Latest(); last != nil {
+		specs = append(specs, last.Spec)
+	}
+	for _, s := range specs {
+		if s == nil {
+			continue
+		}
+		if policies, err := plan.RulesOf(&plan.Input{Spec: s}); err == nil {
+			return policies
+		}
+	}
+	return &plan.Policies{}
+}
+
+// RemoveAll deletes the objects of an Application that is removed, as the policies of spec ask for.
+// If orphan is set, all objects stay. RemoveAll returns how many objects remain to be dealt with, why
+// some cannot be reached, and whether others could not be removed.
+func (d *Remover) RemoveAll(a *State, spec *oam.ApplicationSpec, orphan bool) (remaining int, why error, failed bool) {
+	policies := policiesOf(a, spec)
+	order := d.orderOf(a, spec, policies)
 	if !a.leaving {
 		// From now on the manager deletes with its own rights, because the Application created the
 		// objects. Deletions that the author was refused are retried at once.
@@ -96,11 +131,13 @@ func (d *Remover) RemoveAll(a *State, spec *oam.ApplicationSpec) (remaining int,
 	}
 	for i := range a.Tracker.Resources {
 		m := &a.Tracker.Resources[i]
-		if order.mustWait(m) {
+		strategy, propagation := leaves(a, m, policies)
+		stays := orphan || strategy == plan.GCNever
+		if !stays && order.mustWait(m) {
 			remaining++
 			continue
 		}
-		gone, err := d.removeOne(a, m, metav1.DeletePropagationBackground, nil)
+		gone, err := d.removeOne(a, m, stays, propagation, nil)
 		if unreachable := (*objects.ErrDown)(nil); errors.As(err, &unreachable) {
 			why = unreachable // the Application is enqueued when the cluster can be reached again
 		} else if err != nil {
@@ -115,20 +152,23 @@ func (d *Remover) RemoveAll(a *State, spec *oam.ApplicationSpec) (remaining int,
 }
 
 // removeOne deletes one object with the rights of as, or with the manager's own if as is nil, and
-// reports whether the object is deleted. An object that another Application owns by now is left
-// alone and counts as deleted.
-func (d *Remover) removeOne(a *State, m *oam.ManagedResource, propagation metav1.DeletionPropagation, as *apiwriter.Identity) (bool, error) {
+// reports whether the object is deleted. If stays is set, the object is released instead. An object
+// that was released, or that another Application owns by now, is left alone and counts as deleted.
+func (d *Remover) removeOne(a *State, m *oam.ManagedResource, stays bool, propagation metav1.DeletionPropagation, as *apiwriter.Identity) (bool, error) {
 	ref := records.RefOf(m)
 	t, err := d.Targets.Reach(ref.Cluster)
 	if left := objects.ErrLeft(""); errors.As(err, &left) {
 		d.Log.Info("an object stays in a cluster that is no longer managed", "application", a.Key, "object", ref.String())
 		return true, nil
 	} else if err != nil {
-		return false, &objects.ErrDown{Err: err}
+		return d.unreleased(a, ref, stays, &objects.ErrDown{Err: err})
 	}
 	ready, err := t.Objects.Ready(ref.GVK, a.Key)
 	if none := objects.ErrNoKind(""); errors.As(err, &none) {
 		return true, nil // no kind, no objects
+	}
+	if stays && err != nil {
+		return d.unreleased(a, ref, stays, err)
 	}
 	if a.mayPass(err) {
 		return false, err
@@ -148,16 +188,41 @@ func (d *Remover) removeOne(a *State, m *oam.ManagedResource, propagation metav1
 	case there.Owner != a.Key && !d.leftTo(a, there):
 		return true, d.leave(a, ref, there)
 	case there.Deleting:
-		return false, nil
+		return stays, nil
 	}
 	if others := d.living(a, objects.Sharers(there)); len(others) > 1 {
 		return d.handOver(a, ref, there, others)
 	}
-	if failure := a.Writes.Failure(name); failure != "" && !a.Writes.MayRetry(name, d.Now()) {
-		return false, fmt.Errorf("%s", failure)
+	failure := a.Writes.Failure(name)
+	if stays && a.leaving && failure != "" {
+		return d.unreleased(a, ref, stays, errors.New(failure))
+	}
+	if failure != "" && !a.Writes.MayRetry(name, d.Now()) {
+		return false, errors.New(failure)
+	}
+	if stays {
+		return false, d.release(a, ref, there)
 	}
 	d.delete(a, t, ref, there.Uid, "application-delete", propagation, as)
 	return false, nil
+}
+
+// unreleased reports that an object that cannot be reached or changed counts as deleted if it stays:
+// nothing waits for its labels. Otherwise it returns err.
+func (d *Remover) unreleased(a *State, ref plan.Ref, stays bool, err error) (bool, error) {
+	if !stays {
+		return false, err
+	}
+	d.Log.Warn("an object that stays keeps the labels of an application", "application", a.Key, "object", ref.String(), "error", err)
+	return true, nil
+}
+
+// release removes the Application's labels from an object that stays. Then only a take-over policy
+// makes the object an Application's again.
+func (d *Remover) release(a *State, ref plan.Ref, there *objects.Object) error {
+	delete(a.UIDs, there.Uid)
+	d.actAsFor(a, a.Key.String())
+	return d.relabel(a, ref, there, map[string]any{oam.AppNameLabel: nil, oam.AppNamespaceLabel: nil}, nil)
 }
 
 // leave removes the Application from the sharers of another Application's object.
@@ -208,9 +273,12 @@ func (d *Remover) handOver(a *State, ref plan.Ref, there *objects.Object, list [
 	return false, d.relabel(a, ref, there, map[string]any{oam.AppNameLabel: name, oam.AppNamespaceLabel: namespace, oam.RenderHashLabel: nil}, others)
 }
 
-// relabel sets labels on a shared object and replaces the list of Applications that share it.
+// relabel sets labels on an object and replaces the list of Applications that share it, if any do.
 func (d *Remover) relabel(a *State, ref plan.Ref, there *objects.Object, labels map[string]any, sharers []string) error {
-	metadata := map[string]any{"annotations": map[string]any{oam.SharedByAnnotation: strings.Join(sharers, ",")}}
+	metadata := map[string]any{"annotations": map[string]any{oam.SharedByAnnotation: nil}}
+	if len(sharers) > 0 {
+		metadata["annotations"] = map[string]any{oam.SharedByAnnotation: strings.Join(sharers, ",")}
+	}
 	if labels != nil {
 		metadata["labels"] = labels
 	}

@@ -47,7 +47,7 @@ func TestObjectsOfAnAPIThatIsDownRemain(t *testing.T) {
 			if waits := order.mustWait(&oam.ManagedResource{Component: "db"}); waits != c.down {
 				t.Errorf("what it depends on waits: %t", waits)
 			}
-			remaining, why, failed := d.RemoveAll(x.a, nil)
+			remaining, why, failed := d.RemoveAll(x.a, nil, false)
 			if remaining != c.want || c.down != (why != nil) || failed {
 				t.Errorf("%d objects remain when the application is deleted, because %v (failed: %t); want %d", remaining, why, failed, c.want)
 			}

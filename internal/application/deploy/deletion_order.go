@@ -19,9 +19,9 @@ type deletionOrder struct {
 	existing map[string]bool
 }
 
-// orderOf returns the order of removal that spec asks for, or nil if it asks for none.
-func (d *Remover) orderOf(a *State, spec *oam.ApplicationSpec) *deletionOrder {
-	if spec == nil || !plan.RemovesInOrder(spec) {
+// orderOf returns the order of removal that the policies ask for, or nil if they ask for none.
+func (d *Remover) orderOf(a *State, spec *oam.ApplicationSpec, policies *plan.Policies) *deletionOrder {
+	if spec == nil || !policies.DependencyOrder {
 		return nil
 	}
 	w := &deletionOrder{dependents: map[string][]string{}, existing: map[string]bool{}}
@@ -42,7 +42,8 @@ func (d *Remover) orderOf(a *State, spec *oam.ApplicationSpec) *deletionOrder {
 		add(r.Spec)
 	}
 	for i := range a.Tracker.Resources {
-		if m := &a.Tracker.Resources[i]; d.mayBeThere(a, m) {
+		m := &a.Tracker.Resources[i]
+		if strategy, _ := leaves(a, m, policies); strategy != plan.GCNever && d.mayBeThere(a, m) {
 			w.existing[m.Component] = true
 		}
 	}

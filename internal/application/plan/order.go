@@ -6,13 +6,6 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// RemovesInOrder reports whether a garbage-collect policy asks for removal in the order of
-// dependencies.
-func RemovesInOrder(spec *oam.ApplicationSpec) bool {
-	policies, _, err := parsePolicies(spec.Policies, nil)
-	return err == nil && policies.DependencyOrder
-}
-
 // Dependencies returns, for each component, the components that it depends on: those in dependsOn
 // and those whose outputs it takes as inputs.
 func Dependencies(spec *oam.ApplicationSpec) map[string][]string {

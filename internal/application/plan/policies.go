@@ -338,21 +338,14 @@ func (p *Policies) Treat(r *Resource) {
 		}
 		break
 	}
-	if p.KeepLegacy {
-		r.GC = GCOnAppDelete
-	}
-	strategy := GCStrategy("")
 	for i := range p.gc {
 		rule := &p.gc[i]
-		if strategy == "" && rule.Strategy != "" && rule.Selector.matches(r) {
-			strategy = rule.Strategy
+		if r.GC == "" && rule.Strategy != "" && rule.Selector.matches(r) {
+			r.GC = rule.Strategy
 		}
 		if r.Propagation == "" && rule.Propagation != "" && rule.Selector.matches(r) {
 			r.Propagation = rule.Propagation
 		}
-	}
-	if strategy != "" {
-		r.GC = strategy
 	}
 	any := func(rules []rule) bool {
 		return slices.ContainsFunc(rules, func(x rule) bool { return x.Selector.matches(r) })
@@ -366,7 +359,8 @@ func (p *Policies) Treat(r *Resource) {
 	}
 }
 
-// Leaves returns the strategy and the propagation for deleting an object that has left the plan.
+// Leaves returns the strategy of the rules, which may be empty, and the propagation for deleting an
+// object that has left the plan.
 func (p *Policies) Leaves(m *oam.ManagedResource, componentType string) (GCStrategy, metav1.DeletionPropagation) {
 	r := Resource{
 		Ref:       Ref{m.Cluster, schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), m.Namespace, m.Name},

@@ -39,6 +39,9 @@ type packed struct {
 	Revisions []Stored `json:"revisions,omitempty"`
 	// Applied has the objects as last applied, by RefKey. Secrets are left out.
 	Applied map[string]json.RawMessage `json:"applied,omitempty"`
+	// OnDelete has, by RefKey, the objects that a rule keeps until the Application is deleted. Objects
+	// that a rule keeps for ever have SkipGC in the list of objects.
+	OnDelete map[string]bool `json:"onDelete,omitempty"`
 	// Flow is the recorded state of the workflow, if there is any.
 	Flow *Flow `json:"flow,omitempty"`
 }
@@ -75,7 +78,7 @@ func RefOf(m *oam.ManagedResource) plan.Ref {
 
 // ManagedOf returns the entry of a resource in a tracker.
 func ManagedOf(r *plan.Resource) oam.ManagedResource {
-	m := oam.ManagedResource{Component: r.Component, Trait: r.Trait, Resource: r.Output}
+	m := oam.ManagedResource{Component: r.Component, Trait: r.Trait, Resource: r.Output, SkipGC: r.GC == plan.GCNever}
 	m.APIVersion, m.Kind = r.GVK.ToAPIVersionAndKind()
 	m.Cluster, m.Namespace, m.Name = r.Cluster, r.Namespace, r.Name
 	return m
@@ -181,6 +184,12 @@ func (r *Tracker) NameObjects(resources []plan.Resource) bool {
 		if !r.Has(x.Ref) {
 			stored = false
 			r.Resources = append(r.Resources[:len(r.Resources):len(r.Resources)], ManagedOf(x))
+			if x.GC == plan.GCOnAppDelete {
+				if r.OnDelete == nil {
+					r.OnDelete = map[string]bool{}
+				}
+				r.OnDelete[RefKey(x.Ref)] = true
+			}
 		}
 	}
 	if stored {
@@ -234,6 +243,17 @@ func (r *Tracker) ComponentType(name string) string {
 				return c.Type
 			}
 		}
+	}
+	return ""
+}
+
+// Strategy returns the strategy of the rule by which an object was last applied, or an empty one.
+func (r *Tracker) Strategy(m *oam.ManagedResource) plan.GCStrategy {
+	switch {
+	case m.SkipGC:
+		return plan.GCNever
+	case r.OnDelete[RefKey(RefOf(m))]:
+		return plan.GCOnAppDelete
 	}
 	return ""
 }
