@@ -184,7 +184,7 @@ var openFields = map[string]bool{
 	"resourceClaims": true, "podDisruptionBudget": true, "plugin": true, "labelSelector": true, "workflowMetadata": true,
 	"withItems": true, "enum": true, "artifacts": true, "artifact": true, "archiveLocation": true,
 	"templateDefaults": true,
-	"artifactPaths":    true,
+	"artifactPaths":    true, "buckets": true,
 }
 
 // open removes the schemas of openFields and keeps only their types, object or list.

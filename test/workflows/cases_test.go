@@ -36,6 +36,9 @@ type testCase struct {
 	workflow   *wf.Workflow
 	libraries  map[string]*wf.WorkflowSpec // by namespaced/NAME or cluster/NAME
 	configMaps map[string]*corev1.ConfigMap
+	// objects are the workflow and the objects of libraries as the manifest has them: the types of
+	// the API would drop what they do not know and write every value in one form.
+	objects []map[string]any
 }
 
 func load(t *testing.T) []*file {
@@ -87,18 +90,13 @@ func (c *testCase) parse(common string) error {
 	c.libraries, c.configMaps = map[string]*wf.WorkflowSpec{}, map[string]*corev1.ConfigMap{}
 	for i, doc := range strings.Split(c.manifest, "\n---\n") {
 		doc = strings.ReplaceAll(doc, "NAME", c.name)
+		var object map[string]any
+		if err := yaml.Unmarshal([]byte(doc), &object); err != nil {
+			return err
+		}
 		if i == 0 {
-			c.workflow = &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: c.name}}
-			c.workflow.SetGroupVersionKind(wf.GroupVersion.WithKind("Workflow"))
-			if err := yaml.UnmarshalStrict([]byte(doc), &c.workflow.Spec); err != nil {
+			if err := c.parseWorkflow(object, common); err != nil {
 				return err
-			}
-			var shared []wf.Template
-			if err := yaml.UnmarshalStrict([]byte(common), &shared); err != nil {
-				return fmt.Errorf("common templates: %w", err)
-			}
-			if c.workflow.Spec.WorkflowTemplateRef == nil {
-				c.workflow.Spec.Templates = append(c.workflow.Spec.Templates, shared...)
 			}
 			continue
 		}
@@ -117,6 +115,8 @@ func (c *testCase) parse(common string) error {
 				scope = "cluster/"
 			}
 			c.libraries[scope+one.Name] = &one.Spec
+			object["apiVersion"] = wf.GroupVersion.String()
+			c.objects = append(c.objects, object)
 		case "ConfigMap":
 			var one corev1.ConfigMap
 			if err := yaml.UnmarshalStrict([]byte(doc), &one); err != nil {
@@ -128,6 +128,33 @@ func (c *testCase) parse(common string) error {
 		}
 	}
 	return nil
+}
+
+// parseWorkflow takes a workflow, or only its spec.
+func (c *testCase) parseWorkflow(object map[string]any, common string) error {
+	if object["spec"] == nil {
+		object = map[string]any{"spec": object}
+	}
+	object["apiVersion"], object["kind"] = wf.GroupVersion.String(), "Workflow"
+	if object["metadata"] == nil {
+		object["metadata"] = map[string]any{}
+	}
+	object["metadata"].(map[string]any)["name"] = c.name
+	var shared []any
+	if err := yaml.UnmarshalStrict([]byte(common), &shared); err != nil {
+		return fmt.Errorf("common templates: %w", err)
+	}
+	if spec := object["spec"].(map[string]any); spec["workflowTemplateRef"] == nil {
+		own, _ := spec["templates"].([]any)
+		spec["templates"] = append(own, shared...)
+	}
+	c.objects = append(c.objects, object)
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return err
+	}
+	c.workflow = &wf.Workflow{}
+	return yaml.UnmarshalStrict(text, c.workflow)
 }
 
 // text returns the file's content with the present tables.

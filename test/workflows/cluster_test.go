@@ -58,9 +58,7 @@ func TestCluster(t *testing.T) {
 		started.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			w := c.workflow.DeepCopy()
-			w.Namespace = e.ns
-			if err := e.client.Create(e.Context(), "workflows", w, &wf.Workflow{}); err != nil {
+			if err := e.create(c.objects[0]); err != nil {
 				e.Errorf("%s: %v", c.name, err)
 			}
 		})
@@ -111,22 +109,25 @@ func (e *cluster) prepare(c *testCase) {
 			e.Fatal(err)
 		}
 	}
-	for scope, spec := range c.libraries {
-		kind, name, _ := strings.Cut(scope, "/")
-		var err error
-		if kind == "cluster" {
-			o := &wf.ClusterWorkflowTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: *spec}
-			o.SetGroupVersionKind(wf.GroupVersion.WithKind("ClusterWorkflowTemplate"))
-			err = e.client.Create(e.Context(), "clusterworkflowtemplates", o, &wf.ClusterWorkflowTemplate{})
-		} else {
-			o := &wf.WorkflowTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name}, Spec: *spec}
-			o.SetGroupVersionKind(wf.GroupVersion.WithKind("WorkflowTemplate"))
-			err = e.client.Create(e.Context(), "workflowtemplates", o, &wf.WorkflowTemplate{})
-		}
-		if err != nil {
+	for _, o := range c.objects[1:] {
+		if err := e.create(o); err != nil {
 			e.Fatalf("%s: %v", c.name, err)
 		}
 	}
+}
+
+// create sends an object as it was written, with strict validation.
+func (e *cluster) create(object map[string]any) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	kind := object["kind"].(string)
+	request := e.workflows.Post().Resource(strings.ToLower(kind) + "s")
+	if kind != "ClusterWorkflowTemplate" {
+		request = request.Namespace(e.ns)
+	}
+	return request.Param("fieldValidation", "Strict").Body(body).Do(e.Context()).Error()
 }
 
 // follow performs the actions of users, waits for the end and compares the nodes.

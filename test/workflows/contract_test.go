@@ -159,6 +159,12 @@ func (r *reader) node(id string, n clientNode) {
 	if n.DisplayName == "" {
 		r.fault("node %s has no displayName", n.Name)
 	}
+	if n.NodeFlag.Hooked && n.BoundaryID != "" && strings.ContainsAny(n.DisplayName, "[]") {
+		r.fault("node %s has displayName %q, with the name of its group", n.Name, n.DisplayName)
+	}
+	if (n.Type == "Suspend" || n.Type == "Container") && n.Phase == "Succeeded" && n.Progress == "" {
+		r.fault("node %s has no progress", n.Name)
+	}
 	if n.Progress != "" && !progressForm.MatchString(n.Progress) {
 		r.fault("node %s has progress %q", n.Name, n.Progress)
 	}

@@ -272,7 +272,15 @@ type Memoize struct {
 
 // MemoizeCache names a cache.
 type MemoizeCache struct {
-	ConfigMap *corev1.ConfigMapKeySelector `json:"configMap"`
+	ConfigMap *CacheConfigMap `json:"configMap"`
+}
+
+// CacheConfigMap names the ConfigMap that holds a cache. Its keys are those of Memoize, so Key and
+// Optional have no effect: clients write them because they are fields of a reference to a key.
+type CacheConfigMap struct {
+	Name     string `json:"name"`
+	Key      string `json:"key,omitempty"`
+	Optional *bool  `json:"optional,omitempty"`
 }
 
 // Item is one item of a loop: any JSON value.

@@ -23,7 +23,14 @@ type compiled struct {
 	groups  [][]*step
 	dag     *dag
 	results map[string]bool // names of steps and tasks whose result some text refers to
+	// named is true if names of steps or tasks, or the dag's target, have variables: groups and dag
+	// are not set, and each frame compiles the template again with the names resolved.
+	named bool
 }
+
+// wants reports whether some text refers to the result of a step or task. The name in the text may
+// have variables.
+func (t *compiled) wants(name string) bool { return t.results[name] || t.results[""] }
 
 // step is a step or task with its tags parsed.
 type step struct {
@@ -354,6 +361,9 @@ func compileTemplate(t *wf.Template, scope string) (*compiled, error) {
 		"memoize", "metrics"); err != nil {
 		return nil, err
 	}
+	if out.named = namesHaveTags(t); out.named {
+		return out, nil
+	}
 	for i := range t.Steps {
 		var group []*step
 		for j := range t.Steps[i].Steps {
@@ -382,6 +392,70 @@ func compileTemplate(t *wf.Template, scope string) (*compiled, error) {
 	}
 	return out, nil
 }
+
+// memberNames calls yield with every text of a steps or dag template that names steps or tasks.
+func memberNames(t *wf.Template, yield func(*string)) {
+	for i := range t.Steps {
+		for j := range t.Steps[i].Steps {
+			yield(&t.Steps[i].Steps[j].Name)
+		}
+	}
+	if t.DAG == nil {
+		return
+	}
+	yield(&t.DAG.Target)
+	for i := range t.DAG.Tasks {
+		task := &t.DAG.Tasks[i]
+		yield(&task.Name)
+		yield(&task.Depends)
+		for j := range task.Dependencies {
+			yield(&task.Dependencies[j])
+		}
+	}
+}
+
+func namesHaveTags(t *wf.Template) (found bool) {
+	memberNames(t, func(text *string) { found = found || strings.Contains(*text, "{{") })
+	return found
+}
+
+// withNames returns the template of t with the names of its steps and tasks resolved.
+func (t *compiled) withNames(passes []template.Scope) (*compiled, error) {
+	own := *t.Template
+	own.Steps = slices.Clone(own.Steps)
+	for i := range own.Steps {
+		own.Steps[i].Steps = slices.Clone(own.Steps[i].Steps)
+	}
+	if own.DAG != nil {
+		dag := *own.DAG
+		dag.Tasks = slices.Clone(dag.Tasks)
+		for i := range dag.Tasks {
+			dag.Tasks[i].Dependencies = slices.Clone(dag.Tasks[i].Dependencies)
+		}
+		own.DAG = &dag
+	}
+	var fault error
+	memberNames(&own, func(text *string) {
+		resolved, err := resolveText(*text, passes, known...)
+		if *text = resolved; err != nil && fault == nil {
+			fault = err
+		}
+	})
+	if fault != nil {
+		return nil, fault
+	}
+	seen := map[string]bool{}
+	for _, s := range stepsOf(&own) {
+		if !nameOfMember(s.Name) || seen[s.Name] {
+			return nil, fmt.Errorf("'%s' is not a name for a step or task, or not unique", shorten(s.Name))
+		}
+		seen[s.Name] = true
+	}
+	return compileTemplate(&own, t.scope)
+}
+
+// nameOfMember reports whether a text can be the name of a step or task.
+func nameOfMember(name string) bool { return name != "" && !strings.ContainsAny(name, ". (){}") }
 
 func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 	s := &step{full: full, WorkflowStep: *full, index: index}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -47,6 +48,10 @@ func compileDAG(t *wf.DAGTemplate) (*dag, error) {
 		}
 		d.tasks = append(d.tasks, s)
 		names := task.Dependencies
+		if task.ContinueOn != nil && slices.ContainsFunc(t.Tasks, func(other wf.DAGTask) bool { return other.Depends != "" }) {
+			return nil, fmt.Errorf("dag.tasks.%s.continueOn: cannot be used in a dag with depends; write %s.Failed or %s.Errored "+
+				"in the depends of the next tasks", task.Name, task.Name, task.Name)
+		}
 		if task.Depends != "" {
 			if len(names) > 0 {
 				return nil, fmt.Errorf("dag.tasks.%s: has both dependencies and depends", task.Name)
@@ -281,6 +286,13 @@ func (p *dependsParser) unary(depth int) (condition, error) {
 		name, result, asked := strings.Cut(token, ".")
 		if asked && !results[result] {
 			return nil, fmt.Errorf("task result '%s' for task '%s' is invalid", result, name)
+		}
+		if result == "AnySucceeded" || result == "AllFailed" {
+			loops := func(t wf.DAGTask) bool { return t.WithItems != nil || t.WithParam != "" || t.WithSequence != nil }
+			if i := slices.IndexFunc(p.dag.Tasks, func(t wf.DAGTask) bool { return t.Name == name }); i >= 0 && !loops(p.dag.Tasks[i]) {
+				return nil, fmt.Errorf("'%s' is the result of a loop, and task '%s' has none of withItems, withParam, withSequence",
+					result, name)
+			}
 		}
 		if !p.seen[name] {
 			p.seen[name] = true

@@ -44,6 +44,14 @@ func (r *Run) startFrame(n *node, c *call, t *compiled, inputs *inputsScope, kin
 	if r.begin(n, c, kind) {
 		return n
 	}
+	if t.named {
+		own, err := t.withNames(slices.Concat([]template.Scope{r.globalsFor(n.Name)}, c.outer, []template.Scope{inputs}))
+		if err != nil {
+			n.reject(err.Error())
+			return n
+		}
+		t = own
+	}
 	f := &frame{run: r, node: n, call: c, t: t, inputs: inputs, members: map[string]*member{}}
 	if !n.known {
 		n.Inputs = inputs.resolved
@@ -137,15 +145,16 @@ func (f *frame) groupDone() {
 		for _, c := range f.members[s.Name].children {
 			if c.node.Phase.FailedOrError() && !continues(s.ContinueOn, c.node.Phase) {
 				phase, message := wf.PhaseFailed, fmt.Sprintf("child '%s' failed", c.node.ID)
-				if c.node.broken {
+				if c.node.broken && c.node.Phase == wf.PhaseError {
 					f.node.broken = true
-					phase, message = wf.PhaseError, c.node.Message
+					message = c.node.Message
 					if !strings.HasPrefix(message, erroredGroup) {
 						message = fmt.Sprintf("%s %s error: %s", erroredGroup, c.node.Name, message)
 					}
+					phase = wf.PhaseError
 				}
 				f.groupNode.set(phase, message)
-				f.end(phase, message)
+				f.end(wf.PhaseFailed, message)
 				return
 			}
 		}

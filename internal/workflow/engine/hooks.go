@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"strings"
+
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
@@ -39,7 +41,7 @@ func (h *hooks) consider(passes []template.Scope) {
 		h.open++
 		args, err := resolveArguments(hook.Arguments, passes)
 		c := call{
-			name: full, display: full, target: target{template: hook.Template, ref: hook.TemplateRef}, args: args, failure: err,
+			name: full, display: h.display(full), target: target{template: hook.Template, ref: hook.TemplateRef}, args: args, failure: err,
 			from: h.from, boundary: h.boundary, owner: h, hooked: true, onExit: h.onExit, depth: 1,
 		}
 		if h.parent != nil {
@@ -47,6 +49,19 @@ func (h *hooks) consider(passes []template.Scope) {
 		}
 		h.run.execute(c)
 	}
+}
+
+// display returns the part of a hook's node name that follows the name of the enclosing node and of
+// its group.
+func (h *hooks) display(name string) string {
+	if h.boundary == nil {
+		return name
+	}
+	name = strings.TrimPrefix(name, h.boundary.Name)
+	if group, rest, found := strings.Cut(name, "]."); found && strings.HasPrefix(group, "[") {
+		return rest
+	}
+	return strings.TrimPrefix(name, ".")
 }
 
 func (h *hooks) changed(*node) {}

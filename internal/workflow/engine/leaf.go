@@ -86,6 +86,7 @@ func (l *leaf) hasPod() bool { return l.kind != wf.NodeSuspend }
 func (l *leaf) launch() {
 	r, n := l.run, l.node
 	if r.begin(n, &l.call, l.kind) {
+		l.countMembers()
 		return
 	}
 	if r.stopping != "" && !l.call.onExit && !n.known {
@@ -120,6 +121,7 @@ func (l *leaf) launch() {
 		if o := l.outputs; len(o.Parameters) > 0 {
 			n.give(&o)
 		}
+		n.progress(0, 1)
 		n.set(wf.PhaseRunning, "")
 		return
 	}
@@ -204,12 +206,29 @@ func (l *leaf) startMembers(made *wf.Template) {
 		}
 		l.run.begin(m, &call{
 			name: l.node.Name + "." + container.Name, display: container.Name, target: l.call.target, from: l.call.from,
-			boundary: l.node, edges: edges,
+			boundary: l.node, edges: edges, parent: l.node.parent, // a container counts beside its pod
 		}, wf.NodeContainer)
+		if !m.Phase.Fulfilled() {
+			m.progress(0, 1)
+		}
 		if !m.known {
 			m.set(wf.PhasePending, "")
 		}
 		l.members[container.Name] = m
+	}
+}
+
+// countMembers adds the progress of the containers of a restored pod that is done.
+func (l *leaf) countMembers() {
+	if l.t.ContainerSet == nil {
+		return
+	}
+	for i := range l.t.ContainerSet.Containers {
+		name := l.node.Name + "." + l.t.ContainerSet.Containers[i].Name
+		if old := l.run.nodes[wf.NodeID(l.run.Workflow.Name, name)]; old != nil {
+			m := &node{NodeStatus: old.NodeStatus, run: l.run, parent: l.node.parent}
+			m.count()
+		}
 	}
 }
 
@@ -262,7 +281,7 @@ func (l *leaf) pod(e PodState) {
 	}
 	for name, state := range e.Containers {
 		if m := l.members[name]; m != nil {
-			m.set(state.Phase, state.Message)
+			m.settle(state.Phase, state.Message)
 		}
 	}
 	if e.ExitCode != nil && n.Phase == wf.PhasePending {
@@ -321,7 +340,14 @@ func (l *leaf) serve() {
 
 func (l *leaf) settleMembers(phase wf.NodePhase) {
 	for _, name := range sortedKeys(l.members) {
-		l.members[name].set(phase, "")
+		l.members[name].settle(phase, "")
+	}
+}
+
+// settle sets the phase of a node without an owner. A fulfilled node has no progress left.
+func (n *node) settle(phase wf.NodePhase, message string) {
+	if n.set(phase, message); n.Phase.Fulfilled() && n.done < n.total {
+		n.progress(n.total-n.done, 0)
 	}
 }
 
@@ -344,7 +370,7 @@ func (l *leaf) release() {
 		l.counted = false
 		l.run.active--
 	}
-	if n := l.node; l.podName != "" && n.done < n.total {
+	if n := l.node; n.done < n.total {
 		n.progress(n.total-n.done, 0)
 	}
 }

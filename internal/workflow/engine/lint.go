@@ -109,7 +109,9 @@ func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete 
 		c.parameters = map[string]bool{}
 		for i := range c.spec.Arguments.Parameters {
 			p := &c.spec.Arguments.Parameters[i]
-			if c.parameters[p.Name] = true; p.Value == nil && p.Default == nil && p.ValueFrom == nil {
+			c.parameters[p.Name] = true
+			// Arguments of a workflow may get their values when it is submitted, those of a cron may not.
+			if l.object.Kind == "CronWorkflow" && p.Value == nil && p.Default == nil && p.ValueFrom == nil {
 				c.add(place{}.at("arguments").named("parameters", i, p.Name), "has no value")
 			}
 		}

@@ -116,7 +116,6 @@ Workflow/w spec.templates[1].retryStrategy.backoff.duration | spec.templates.lea
 Workflow/w spec.templates[1].timeout | spec.templates.leaf.timeout: 'soon' is neither seconds nor a duration
 Workflow/w spec.templates[1].container.args[1] | spec.templates.leaf.container.args[1]: in {{=1 +}}: unexpected token EOF (1:3)
 Workflow/w spec.templates[2].dag.tasks[1] | spec.templates.graph.dag.tasks.b: dependency 'c' not defined
-Workflow/w spec.arguments.parameters[0] | spec.arguments.parameters.a: has no value
 Workflow/w spec.templates[0].steps[1][2].template | spec.templates.main.steps[1].five.template: template none not found in workflow template namespaced/lib
 Workflow/w spec.templates[0].steps[1][3].template | spec.templates.main.steps[1].six.template: workflow template namespaced/nolib not found
 Workflow/w spec.templates[0].steps[0][0].arguments | spec.templates.main.steps[0].one.arguments: inputs.parameters.p was not supplied, which template leaf needs
@@ -166,5 +165,29 @@ func TestLintFindsNothingInScripts(t *testing.T) {
 				t.Errorf("%s: %s", file, p)
 			}
 		}
+	}
+}
+
+// TestLintAcceptsWhatIsGivenLater checks that values may come when a workflow is submitted, and
+// whole arguments with the workflow that uses a template.
+func TestLintAcceptsWhatIsGivenLater(t *testing.T) {
+	for _, p := range Lint(objects(t, `kind: Workflow
+metadata: {generateName: w-}
+spec:
+  entrypoint: main
+  arguments: {parameters: [{name: date}]}
+  templates:
+  - {name: main, inputs: {parameters: [{name: date}]}, dag: {target: "run-{{inputs.parameters.date}}", tasks: [{name: "run-{{inputs.parameters.date}}", template: leaf}]}}
+  - {name: leaf, container: {image: a}}
+---
+kind: WorkflowTemplate
+metadata: {name: t}
+spec:
+  entrypoint: main
+  onExit: main
+  templates:
+  - {name: main, inputs: {parameters: [{name: date}], artifacts: [{name: f, path: /f}]}, container: {image: a}}
+`), nil, template.InProcess()) {
+		t.Error(p)
 	}
 }

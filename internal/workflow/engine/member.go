@@ -3,8 +3,10 @@ package engine
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,7 +110,7 @@ func (m *member) describe(c call, name string, edges []*node, parent *node) call
 	c.target = target{m.step.Template, m.step.TemplateRef, m.step.full.Inline}
 	c.from, c.boundary, c.edges, c.parent, c.frame = f.t, f.node, edges, parent, f
 	c.depth, c.onExit = f.call.depth+1, f.call.onExit
-	c.wantResult = f.t.results[m.step.Name]
+	c.wantResult = f.t.wants(m.step.Name)
 	return c
 }
 
@@ -125,7 +127,7 @@ func (m *member) call(c *child, name string, edges []*node, parent *node) {
 		c.passes = append(c.passes, c.item)
 	}
 	body, described := &m.step.WorkflowStep, call{}
-	condition, err := m.step.when.Resolve(c.passes, "steps.", "tasks.")
+	condition, err := m.step.when.Resolve(c.passes, c.strict()...)
 	if err != nil {
 		described.failure = fmt.Errorf("when: %w", err)
 	} else {
@@ -140,7 +142,7 @@ func (m *member) call(c *child, name string, edges []*node, parent *node) {
 	}
 	if described.failure == nil && m.step.program.HasTags() {
 		body = body.DeepCopy()
-		described.failure = m.step.program.Apply(body, c.passes, "steps.", "tasks.")
+		described.failure = m.apply(body, c)
 	}
 	c.body = body
 	if described.failure == nil {
@@ -148,6 +150,48 @@ func (m *member) call(c *child, name string, edges []*node, parent *node) {
 		m.frame.run.keep(parametersBytes(described.args.Parameters) + artifactsBytes(described.args.Artifacts))
 	}
 	m.run(c, described, name, edges, parent)
+}
+
+// strict are the namespaces in which the child's variables must have a value.
+func (c *child) strict() []string {
+	if c.item == nil {
+		return []string{"steps.", "tasks."}
+	}
+	return []string{"steps.", "tasks.", template.Item}
+}
+
+// apply resolves the variables of the child's body. An argument whose value is an output of a node
+// that did not run is left out if the called template has a value for it.
+func (m *member) apply(body *wf.WorkflowStep, c *child) error {
+	err := m.step.program.Apply(body, c.passes, c.strict()...)
+	var absent *template.AbsentError
+	called := target{m.step.Template, m.step.TemplateRef, m.step.full.Inline}
+	if !errors.As(err, &absent) || called.hasTags() {
+		return err
+	}
+	t, _, missing := m.frame.run.find(called, m.frame.t.scope)
+	if missing != nil {
+		return err
+	}
+	full := m.step.WorkflowStep.DeepCopy()
+	full.Arguments.Parameters = slices.DeleteFunc(full.Arguments.Parameters, func(p wf.Parameter) bool {
+		if p.Value == nil || !slices.ContainsFunc(t.Inputs.Parameters, func(in wf.Parameter) bool {
+			return in.Name == p.Name && (in.Default != nil || in.Value != nil)
+		}) {
+			return false
+		}
+		_, err := resolveText(string(*p.Value), c.passes)
+		return errors.As(err, &absent)
+	})
+	if len(full.Arguments.Parameters) == len(m.step.Arguments.Parameters) {
+		return err
+	}
+	rest, err := compileStep(full, m.step.index)
+	if err != nil {
+		return err
+	}
+	*body = *full
+	return rest.program.Apply(body, c.passes, c.strict()...)
 }
 
 // run executes a call of the member as soon as the template's parallelism allows.

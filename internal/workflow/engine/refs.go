@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -41,7 +42,7 @@ func (c *references) check(scope string) {
 			c.add(p, "%s", err)
 			return
 		}
-		c.arguments(c.spec.Arguments, t, p)
+		c.arguments(c.spec.Arguments, t, p, true)
 	}
 	if c.spec.Entrypoint != "" {
 		start(place{}.at("entrypoint"), target{template: c.spec.Entrypoint})
@@ -49,6 +50,11 @@ func (c *references) check(scope string) {
 	if c.spec.OnExit != "" {
 		start(place{}.at("onExit"), target{template: c.spec.OnExit})
 	}
+	root := &wf.Template{Name: "the workflow"}
+	for _, name := range []string{c.spec.Entrypoint, c.spec.OnExit} {
+		root.Steps = append(root.Steps, wf.ParallelSteps{Steps: []wf.WorkflowStep{{Template: name}}})
+	}
+	c.deadlock(root, scope, mutexes(c.spec.Synchronization), place{}.at("synchronization"), map[*wf.Template]bool{})
 	c.hooks(c.spec.Hooks, scope, place{})
 }
 
@@ -65,22 +71,27 @@ func (c *references) hooks(hooks wf.LifecycleHooks, scope string, p place) {
 			continue
 		}
 		args := h.Arguments
-		if p.field == "" && len(args.Parameters)+len(args.Artifacts) == 0 {
+		own := p.field == "" && len(args.Parameters)+len(args.Artifacts) == 0
+		if own {
 			args = c.spec.Arguments
 		}
-		c.arguments(args, t, at)
+		c.arguments(args, t, at, own)
 	}
 }
 
 // arguments checks that a call supplies every input parameter that has no value of its own.
-func (c *references) arguments(args wf.Arguments, t *wf.Template, p place) {
+// submitted is true for the arguments of the spec: their values may come when it is submitted, and
+// those of a WorkflowTemplate may come whole with the workflow that uses it.
+func (c *references) arguments(args wf.Arguments, t *wf.Template, p place, submitted bool) {
+	if submitted && c.parameters == nil {
+		return
+	}
 	for _, in := range t.Inputs.Parameters {
 		if in.Value != nil || in.Default != nil || in.ValueFrom != nil {
 			continue
 		}
 		given := slices.ContainsFunc(args.Parameters, func(a wf.Parameter) bool {
-			return a.Name == in.Name &&
-				(a.Value != nil || a.Default != nil || a.ValueFrom != nil || c.parameters == nil && p.field == ".entrypoint")
+			return a.Name == in.Name && (submitted || a.Value != nil || a.Default != nil || a.ValueFrom != nil)
 		})
 		if !given && c.spec.TemplateDefaults == nil {
 			c.add(p.at("arguments"), "inputs.parameters.%s was not supplied, which template %s needs", in.Name, t.Name)
@@ -95,6 +106,7 @@ type view struct {
 	members  map[string]*memberView
 	viewer   *memberView // the step or task whose texts are checked; nil sees all members
 	dag      *dag
+	named    bool // names of members have variables: any reference may be to one of them
 }
 
 // memberView is a step or task with what other members may refer to.
@@ -139,8 +151,11 @@ func (c *references) template(t *wf.Template, scope string, p place, outer *view
 			visits = append(visits, visit{add(s, i, at), at})
 		}
 	}
+	v.named = namesHaveTags(t)
 	if t.DAG != nil {
-		v.dag, _ = compileDAG(t.DAG)
+		if !v.named {
+			v.dag, _ = compileDAG(t.DAG)
+		}
 		for i := range t.DAG.Tasks {
 			s := asStep(&t.DAG.Tasks[i])
 			at := p.at("dag").named("tasks", i, s.Name)
@@ -153,14 +168,58 @@ func (c *references) template(t *wf.Template, scope string, p place, outer *view
 		c.call(call.member, scope, call.at, &own)
 	}
 	if t.Steps != nil || t.DAG != nil {
+		c.deadlock(t, scope, mutexes(t.Synchronization), p.at("synchronization"), map[*wf.Template]bool{})
 		c.frameOutputs(t, p.at("outputs"), v)
+	}
+}
+
+// mutexes returns the mutexes of a synchronization whose names have no variables, as namespace/name.
+func mutexes(s *wf.Synchronization) (names []string) {
+	if s == nil {
+		return nil
+	}
+	for _, m := range s.AllMutexes() {
+		if name := m.Namespace + "/" + m.Name; !strings.Contains(name, "{{") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// deadlock reports a template that t calls in every run and that wants a mutex of held: held is
+// released when all that was called is done.
+func (c *references) deadlock(t *wf.Template, scope string, held []string, p place, seen map[*wf.Template]bool) {
+	if len(held) == 0 || seen[t] {
+		return
+	}
+	seen[t] = true
+	for i, s := range stepsOf(t) {
+		maybe := s.When != "" || s.WithParam != "" || s.WithSequence != nil ||
+			t.DAG != nil && (t.DAG.Target != "" || t.DAG.Tasks[i].Depends != "")
+		call := target{s.Template, s.TemplateRef, s.Inline}
+		if maybe || call == (target{}) || call.hasTags() {
+			continue
+		}
+		called, from, err := c.find(call, scope)
+		if err != nil {
+			continue
+		}
+		for _, name := range mutexes(called.Synchronization) {
+			if slices.Contains(held, name) {
+				_, name, _ = strings.Cut(name, "/")
+				c.add(p, "step %s, which runs while the mutex '%s' is held here, wants it too: it would wait for ever",
+					cmp.Or(s.Name, called.Name), name)
+				return
+			}
+		}
+		c.deadlock(called, from, held, p, seen)
 	}
 }
 
 func (c *references) call(m *memberView, scope string, p place, v *view) {
 	s := m.step
 	if m.called != nil {
-		c.arguments(s.Arguments, m.called, p)
+		c.arguments(s.Arguments, m.called, p, false)
 	}
 	plain := withoutOptional(s)
 	plain.Inline = nil
@@ -290,6 +349,9 @@ func (v *view) mentions(space, rest string) bool {
 	}
 	name, variable, _ := strings.Cut(rest, ".")
 	m := v.members[name]
+	if v.named && m == nil {
+		return true
+	}
 	if m == nil || !v.sees(m) {
 		return false
 	}

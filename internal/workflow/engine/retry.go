@@ -96,7 +96,8 @@ func (y *retry) fulfilled(last *node) {
 	n.Daemoned = nil
 	n.give(last.Outputs)
 	if last.broken {
-		n.reject(last.Message)
+		n.broken = true
+		n.set(last.Phase, last.Message)
 		return
 	}
 	if y.run.stopped(&y.call) {

@@ -580,7 +580,8 @@ func (r *Run) setGlobals() error {
 	}
 	labels, _ := json.Marshal(w.Labels)
 	annotations, _ := json.Marshal(w.Annotations)
-	g["workflow.labels.json"], g["workflow.annotations.json"] = string(labels), string(annotations)
+	g["workflow.labels"], g["workflow.labels.json"] = string(labels), string(labels)
+	g["workflow.annotations"], g["workflow.annotations.json"] = string(annotations), string(annotations)
 	g["workflow.status"] = string(wf.WorkflowRunning)
 	for i := range r.spec.Arguments.Parameters {
 		p := &r.spec.Arguments.Parameters[i]
@@ -597,7 +598,9 @@ func (r *Run) setGlobals() error {
 		if err != nil {
 			return fmt.Errorf("spec.arguments.parameters.%s: %w", p.Name, err)
 		}
-		p.Value = wf.Any(text)
+		if p.Value = wf.Any(text); p.Enum != nil && !slices.Contains(p.Enum, *p.Value) {
+			return fmt.Errorf("spec.arguments.parameters.%s: %s", p.Name, notInEnum(p))
+		}
 		g["workflow.parameters."+p.Name] = text
 	}
 	parameters, _ := json.Marshal(r.spec.Arguments.Parameters)

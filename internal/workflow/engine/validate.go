@@ -112,6 +112,12 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 			wf.PodGCOnWorkflowCompletion, wf.PodGCOnWorkflowSuccess)
 	}
 	c.unique(spec.Arguments.Parameters, top.at("arguments"))
+	for i := range spec.Arguments.Parameters {
+		p := &spec.Arguments.Parameters[i]
+		if p.Enum != nil && p.Value != nil && !strings.Contains(string(*p.Value), "{{") && !slices.Contains(p.Enum, *p.Value) {
+			c.add(top.at("arguments").named("parameters", i, p.Name).at("value"), "%s", notInEnum(p))
+		}
+	}
 	c.hooks(spec.Hooks, top)
 	c.retryStrategy(spec.RetryStrategy, top.at("retryStrategy"))
 	names := map[string]bool{}
@@ -200,6 +206,9 @@ func (c *checker) template(t *wf.Template, p place) {
 		}
 		c.duration(p.at("memoize.maxAge"), m.MaxAge)
 	}
+	if t.Timeout != "" && (t.Steps != nil || t.DAG != nil) {
+		c.add(p.at("timeout"), "has no effect on steps and dag; the templates that they call can have one")
+	}
 	c.duration(p.at("timeout"), t.Timeout)
 	c.duration(p.at("pendingTimeout"), t.PendingTimeout)
 	c.outputs(t, p)
@@ -236,7 +245,7 @@ func (c *checker) template(t *wf.Template, p place) {
 	}
 	before := len(c.findings)
 	c.calls(t, p)
-	if t.DAG == nil || len(c.findings) > before {
+	if t.DAG == nil || len(c.findings) > before || namesHaveTags(t) {
 		return
 	}
 	// compileDAG finds the remaining faults: of dependencies, depends, and cycles.
@@ -394,6 +403,9 @@ func (c *checker) calls(t *wf.Template, p place) {
 	}
 }
 
+// withoutTags matches the tags of a text.
+var withoutTags = regexp.MustCompile(`\{\{[^{}]*\}\}`)
+
 // count returns how many of the conditions are true.
 func count(conditions ...bool) (n int) {
 	for _, c := range conditions {
@@ -409,7 +421,7 @@ func stepPlace(p place, group, i int, name string) place {
 }
 
 func (c *checker) call(s *wf.WorkflowStep, p place) {
-	if s.Name == "" || strings.ContainsAny(s.Name, ". (){}") {
+	if !nameOfMember(withoutTags.ReplaceAllString(s.Name, "x")) {
 		c.add(p.at("name"), "must not be empty nor hold dots, spaces, parentheses or braces")
 	}
 	if count(s.Template != "", s.TemplateRef != nil, s.Inline != nil) != 1 {
@@ -583,6 +595,15 @@ func (c *checker) metrics(metrics *wf.Metrics, p place) {
 			}
 		}
 	}
+}
+
+// notInEnum says that the parameter's value is none of its enum.
+func notInEnum(p *wf.Parameter) string {
+	allowed := make([]string, len(p.Enum))
+	for i := range p.Enum {
+		allowed[i] = string(p.Enum[i])
+	}
+	return fmt.Sprintf("'%s' is none of the values in enum: %s", shorten(string(*p.Value)), shorten(strings.Join(allowed, ", ")))
 }
 
 // unique checks that parameters have names and that the names are unique.

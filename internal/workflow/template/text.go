@@ -249,9 +249,13 @@ func (p *part) value(scope Scope, total *budget, strict []string) (string, error
 	return p.literal, nil
 }
 
+// Item is the namespace of the fields of a loop's item. As one of the strict namespaces, it makes a
+// field that the item does not have an error; otherwise the field may get its value later.
+const Item = "item."
+
 func inNamespace(name string, namespaces []string) bool {
 	for _, n := range namespaces {
-		if strings.HasPrefix(name, n) && !late(name) {
+		if strings.HasPrefix(name, n) && (n == Item || !late(name)) {
 			return true
 		}
 	}
