@@ -157,7 +157,13 @@ func TestRetry(t *testing.T) {
 					}
 				}
 			}
-			if want := fmt.Sprintf("%d/%d", len(podNames(out)), len(podNames(out))); out.Status.Progress != want {
+			counted := len(podNames(out))
+			for _, n := range out.Status.Nodes {
+				if n.Type == wf.NodeSuspend || n.Type == wf.NodeContainer {
+					counted++
+				}
+			}
+			if want := fmt.Sprintf("%d/%d", counted, counted); out.Status.Progress != want {
 				t.Errorf("progress %s, want %s", out.Status.Progress, want)
 			}
 		})
