@@ -49,12 +49,20 @@ func (c *Controller) ensureObjects(r *record) bool {
 }
 
 func (c *Controller) madeObject(r *record, o apiwriter.Object, err error) {
-	if r.run == nil || r.objects == nil || errors.Is(err, apiwriter.ErrStopped) {
+	if r.run == nil || r.objects == nil || r.run.Workflow.Status.Phase.Completed() || errors.Is(err, apiwriter.ErrStopped) {
 		return
 	}
 	s := &r.run.Workflow.Status
 	if err != nil {
 		now := c.Clock.Now()
+		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) { // the same object is never accepted
+			r.waiting = nil
+			out := r.run.Abort(now, plain(err))
+			c.act(r, &out, now)
+			r.next.urgent = true
+			c.loop.Wake(r.key)
+			return
+		}
 		r.objects = nil
 		c.loop.WakeAfter(r.key, r.refusal.Note(now, "", plain(err)))
 		r.news(now)

@@ -160,6 +160,25 @@ func TestAQuotaIsWaitedFor(t *testing.T) {
 	e.until("waits", inPhase(wf.WorkflowSucceeded))
 }
 
+// TestAClaimThatIsNeverAccepted checks that a workflow ends in Error if the server refuses its
+// volume claim as invalid: the same claim would be refused for ever.
+func TestAClaimThatIsNeverAccepted(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.submit("claims", `
+volumeClaimTemplates:
+- metadata: {name: good}
+  spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}
+- metadata: {name: work}
+  spec: {accessModes: [Sometimes], resources: {requests: {storage: 1Mi}}}
+entrypoint: quick
+templates:`+stepTemplates)
+	w := e.until("claims", inPhase(wf.WorkflowError))
+	if !strings.Contains(w.Status.Message, "claims-work") || !strings.Contains(w.Status.Message, "accessModes") {
+		t.Errorf("message %q", w.Status.Message)
+	}
+}
+
 // TestEstimates checks that the estimated duration of a workflow is the duration of the last
 // workflow of its template.
 func TestEstimates(t *testing.T) {
@@ -195,6 +214,8 @@ templates:
   inputs: {parameters: [{name: p, enum: [9, 10]}, {name: q}]}
   outputs: {parameters: [{name: o, valueFrom: {path: /o, default: 4}}]}
   synchronization: {mutex: {name: only}}
+  memoize: {key: "{{inputs.parameters.p}}", cache: {configMap: {name: values}}}
+  metrics: {prometheus: [{name: values, help: h, histogram: {value: "2", buckets: [0.5, 2, "10"]}}]}
   metadata: {annotations: {lockstep.dev/sim-duration: 50ms}}
   container: {image: a, command: [c]}
 `
