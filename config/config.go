@@ -5,6 +5,7 @@
 //	rbac.yaml     the manager's rights, and users' rights to our kinds
 //	rbac-applications.yaml  the same for applications, with the namespace of the definitions that everyone sees
 //	applications-act-as-manager.yaml  the manager's rights where applications do not act as their authors
+//	applications-any-kind.yaml  the manager's right to every kind, where that is asked for
 //	manager.yaml  the manager's Deployment, for clusters that it runs in
 //	cpus.yaml     rules of what is said of pods' CPUs, for clusters where that is chosen: each write of a pod pays for them
 //	agent.yaml    the node agents, for clusters whose nodes shall have them
@@ -57,6 +58,17 @@ const ApplicationEditRole = "lockstep-application-edit"
 
 // ActAsManager returns what takes the place of objects of the same names in RBAC, where applications act with the manager's rights.
 func ActAsManager() []*unstructured.Unstructured { return read("applications-act-as-manager.yaml") }
+
+// AnyKind returns the manager's right to read and delete objects of every kind, or also to write them, for applications that act
+// with the manager's rights.
+func AnyKind(write bool) []*unstructured.Unstructured {
+	out := read("applications-any-kind.yaml")
+	if write {
+		rule := out[0].Object["rules"].([]any)[0].(map[string]any)
+		rule["verbs"] = append(rule["verbs"].([]any), "create", "update", "patch")
+	}
+	return out
+}
 
 // Manager returns the Deployment of the manager.
 func Manager() []*unstructured.Unstructured { return read("manager.yaml") }

@@ -12,6 +12,7 @@ import (
 	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
 	oamv1alpha1 "lockstep.dev/lockstep/api/core.oam.dev/v1alpha1"
 	oamv1beta1 "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	flowv1alpha1 "lockstep.dev/lockstep/api/flow/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
@@ -33,6 +34,7 @@ func newScheme() *runtime.Scheme {
 		batchv1alpha1.AddToScheme,
 		schedulingv1beta1.AddToScheme,
 		busv1alpha1.AddToScheme,
+		flowv1alpha1.AddToScheme,
 		argov1alpha1.AddToScheme,
 		topologyv1alpha1.AddToScheme,
 		oamv1beta1.AddToScheme,

@@ -44,7 +44,7 @@ type Meta struct {
 	// MetadataOnly means that the caller of Status needs only the UID and resource version of the
 	// result: done may get a *metav1.PartialObjectMetadata.
 	MetadataOnly bool
-	// StatusOnly means that a PatchVersion is about the object's status subresource.
+	// StatusOnly means that a Patch or PatchVersion is about the object's status subresource.
 	StatusOnly bool
 	// StartsWork means that a create starts work for which more writes follow. The create goes
 	// after the writes of work that has already begun, including urgent statuses: while the server
@@ -94,7 +94,7 @@ type Writer interface {
 	// later version, and decides again. An obj without a resource version replaces the status of
 	// any version, if the object has obj's UID.
 	Status(m Meta, obj Object, urgent bool, done func(Object, error))
-	// Patch applies a patch to an object (not to its status). The object's UID, if set, is a
+	// Patch applies a patch to an object (not to its status, unless Meta.StatusOnly is set). The object's UID, if set, is a
 	// precondition: an object with another UID under that name is a Conflict. A patch may reach the
 	// server twice, so it must be idempotent.
 	Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error))

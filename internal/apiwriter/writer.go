@@ -232,6 +232,9 @@ func (w *W) Bind(m Meta, b Binding, done func(error)) {
 func (w *W) Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error)) {
 	w.submit(m, obj, done, func(x *write) {
 		x.verb, x.class, x.patch = verbPatch, ClassStatus, patch{kind, data}
+		if m.StatusOnly {
+			x.sub = "status"
+		}
 	})
 }
 

@@ -135,7 +135,7 @@ var doublers = map[string]string{
 	"internal/controlloop":                 "has the one Backoff",
 	"internal/apiwriter":                   "is below internal/controlloop, and its delays follow from the attempts of one request and from outages, with jitter",
 	"internal/application/flow":            "is pure: the delay of a step follows from its counted errors, the same count after which it fails",
-	"internal/workflow/controller":         "spaces out statuses of a workflow that change often, whether or not they fail; the delay after one that failed has yet to move onto Backoff",
+	"internal/workflow/controller":         "spaces out statuses of a workflow that change often, whether or not they fail",
 	"internal/workflow/executor/incluster": "runs in the pod of a step, whose program is to stay small, and waits in a loop",
 	"internal/workflow/artifacts":          "runs in the pod of a step, whose program is to stay small, and waits in a loop",
 }

@@ -37,6 +37,9 @@ type Config struct {
 	// is large enough for the writer never to run out of pods while answers return to the job, and
 	// small enough to keep memory small. The default is twice apiwriter.MostInFlight.
 	Window int
+	// Keep reports whether a finished job must not be deleted yet, although its time to live is
+	// over. nil keeps none.
+	Keep func(*api.Job) bool
 	// Guard recovers from panics caused by one job. With a nil Guard such panics end the process.
 	Guard *panics.Guard
 	Clock clock.WithTicker
@@ -198,4 +201,4 @@ func jobOf(p *corev1.Pod) *metav1.OwnerReference {
 var jobAPIVersion = api.GroupVersion.String()
 
 // gangKey returns the key of the job's gang. It is also the fairness key of the job's writes.
-func gangKey(key types.NamespacedName) string { return "job/" + key.String() }
+func gangKey(key types.NamespacedName) string { return gangPrefix + key.String() }

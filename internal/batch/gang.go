@@ -73,10 +73,11 @@ func (c *Controller) submit(r *record) {
 	held, least := r.pods.Sum().Held(), r.least()
 	need := max(0, least-held)
 	perTask := r.tasksMatter()
-	ran := r.everRan()
+	alive := r.alive()
+	ran := r.everRan() && alive
 	g := &scheduler.Gang{
 		Key: gangKey(r.key), Queue: r.job.QueueName(), Priority: c.priority(r), Created: r.job.CreationTimestamp.Time,
-		Resume: held > 0 && held < least,
+		PriorityClass: r.job.Spec.PriorityClassName, Resume: alive && held < least,
 	}
 	var slots [][]podset.Ref
 	found, fresh := int32(0), r.stale
@@ -119,7 +120,7 @@ func (c *Controller) submit(r *record) {
 	}
 	switch {
 	case ran:
-		// The gang has been complete: lost pods are replaced as room allows.
+		// The gang has been complete, and a part of it still is: lost pods are replaced as room allows.
 		need = min(need, 1)
 	case found < need:
 		return

@@ -24,6 +24,7 @@ type jobEvent struct {
 	event       bus.Event
 	task, index int32
 	exit        int32 // exit code of a failed pod
+	free        bool  // the scheduler evicted the pod: a restart does not count as a retry
 }
 
 const (
@@ -150,7 +151,7 @@ func (c *Controller) act(r *record, o jobEvent, policy *api.LifecyclePolicy) (bu
 	if o.event == bus.PodPendingEvent { // every pod begins to wait anew
 		p.acted, p.look = c.Clock.Now(), time.Time{}
 	}
-	cause := lifecycle.Cause{Event: o.event, Message: r.describe(o)}
+	cause := lifecycle.Cause{Event: o.event, Message: r.describe(o), Free: o.free}
 	if policy.Action != bus.CompleteJobAction { // the final status records CompleteJob
 		c.Writer.Event(r.job, corev1.EventTypeNormal, string(policy.Action), cause.Message)
 	}
@@ -189,7 +190,7 @@ func (r *record) presentEvents() []jobEvent {
 		}
 		for i, slot := range t.Slots() {
 			if slot.State() == podset.Failed {
-				out = append(out, jobEvent{bus.PodFailedEvent, int32(ti), int32(i), slot.Code})
+				out = append(out, jobEvent{event: bus.PodFailedEvent, task: int32(ti), index: int32(i), exit: slot.Code})
 			}
 		}
 	}

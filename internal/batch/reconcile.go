@@ -350,6 +350,9 @@ func (c *Controller) deleteAgain(r *record) {
 	r.expired = r.expired && !own
 }
 
+// keepInterval is the time between two calls of Config.Keep about one job.
+const keepInterval = time.Second
+
 // expire deletes a finished job after its time to live.
 func (c *Controller) expire(r *record) {
 	ttl := r.job.Spec.TTLSecondsAfterFinished
@@ -364,6 +367,10 @@ func (c *Controller) expire(r *record) {
 	left := r.status.State.LastTransitionTime.Add(time.Duration(*ttl) * time.Second).Sub(c.Clock.Now())
 	if left > 0 {
 		c.loop.WakeAfter(r.key, left)
+		return
+	}
+	if c.Keep != nil && c.Keep(r.job) {
+		c.loop.WakeAfter(r.key, keepInterval)
 		return
 	}
 	r.expired = true

@@ -227,7 +227,11 @@ func (r *record) waitsFor() (reason, message string) {
 	case r.refusal.Noted() && r.pods.Sum().Held() < r.minAvailable():
 		return r.refusal.Reason, r.refusal.Message
 	case r.why != nil && r.pods.Sum().Held() < r.minAvailable():
-		return r.why.Code, r.explain()
+		message := r.explain()
+		if r.why.EvictionDetail != "" {
+			message += "; " + r.why.EvictionDetail
+		}
+		return r.why.Code, message
 	}
 	return "", ""
 }

@@ -36,12 +36,8 @@ var notSupported = []unsupported.Field[*api.JobSpec]{
 	}},
 }
 
-// queueNotSupported is notSupported for queues. Reclaimable is true by default: nothing is
-// reclaimed whatever it is, so only a value that an author chose is named.
+// queueNotSupported is notSupported for queues.
 var queueNotSupported = append([]unsupported.Field[*scheduling.Queue]{
-	{Path: "spec.deserved", Used: func(q *scheduling.Queue) bool { return len(q.Spec.Deserved) > 0 }},
-	{Path: "spec.guarantee", Used: func(q *scheduling.Queue) bool { return len(q.Spec.Guarantee.Resource) > 0 }},
-	{Path: "spec.reclaimable", Used: func(q *scheduling.Queue) bool { return q.Spec.Reclaimable != nil && !*q.Spec.Reclaimable }},
 	{Path: "spec.affinity", Used: func(q *scheduling.Queue) bool { return q.Spec.Affinity != nil }},
 	{Path: "spec.extendClusters", Used: func(q *scheduling.Queue) bool { return len(q.Spec.ExtendClusters) > 0 }},
 }, unsupported.Annotations[*scheduling.Queue](scheduling.HierarchyAnnotation, scheduling.HierarchyWeightsAnnotation)...)

@@ -14,7 +14,7 @@ import (
 // kinds before them (names.Take).
 func TestVerbsThatTakeNamesReadKinds(t *testing.T) {
 	// The arguments of these verbs are not only names of objects, or the objects are of any kind.
-	other := []string{"get", "def show", "def render"}
+	other := []string{"get", "def show", "def render", "delete", "logs", "resume", "stop", "suspend", "terminate", "wait"}
 	for _, cmd := range leaves(newRoot(silent())) {
 		name := strings.TrimPrefix(cmd.CommandPath(), "lockstep ")
 		_, rest, _ := strings.Cut(cmd.Use, " ")

@@ -24,13 +24,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/util/exec"
-	"k8s.io/klog/v2"
 
 	"lockstep.dev/lockstep/internal/cli/applications"
 	"lockstep.dev/lockstep/internal/cli/bench"
@@ -40,6 +38,7 @@ import (
 	"lockstep.dev/lockstep/internal/cli/install"
 	"lockstep.dev/lockstep/internal/cli/jobs"
 	"lockstep.dev/lockstep/internal/cli/local"
+	"lockstep.dev/lockstep/internal/cli/objects"
 	"lockstep.dev/lockstep/internal/cli/topology"
 	"lockstep.dev/lockstep/internal/cli/workflows"
 	installation "lockstep.dev/lockstep/internal/install"
@@ -50,9 +49,6 @@ var Version = "dev"
 
 // Run runs one command line and returns the program's exit code.
 func Run(args []string, in io.Reader, out, errOut io.Writer) int {
-	// The API client reports failures as errors; its log lines are discarded. Long-running verbs
-	// set a log of their own.
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	root := newRoot(command.Streams{In: in, Out: out, Err: errOut})
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(context.Background())
@@ -120,11 +116,12 @@ Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran 
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usage(err) })
 	root.AddCommand(
-		jobs.NewSubmit(s), jobs.NewGet(s),
+		jobs.NewSubmit(s),
 		applications.New(s), applications.NewDefinitions(s), clusters.New(s), topology.New(s),
 		local.NewUp(s), local.NewDown(s), local.NewStatus(s), local.NewImage(s), local.NewSupervisor(),
 		install.New(s), install.NewUninstall(s), daemon.NewManager(s), daemon.NewAgent(s, Version),
 		bench.New(s, Version), newVersion(s))
-	root.AddCommand(workflows.New(s, jobs.NewSubmit)...)
+	root.AddCommand(objects.New(s)...)
+	root.AddCommand(objects.ForAllKinds(s, workflows.New(s, jobs.NewSubmit))...)
 	return root
 }

@@ -20,6 +20,7 @@ func (c *Cluster) assertConsistent() error {
 	byQueue := map[string]place.Vector{}
 	ports := map[string]int{}
 	keepAway, pinned := 0, map[string]int{}
+	inQueue := map[string]int{}
 	for name, p := range c.pods {
 		want := c.reservationOf(p)
 		if !p.reserved.same(&want) {
@@ -49,16 +50,29 @@ func (c *Cluster) assertConsistent() error {
 		ports[h.node] += len(h.ports)
 		if h.queue != "" {
 			byQueue[h.queue] = byQueue[h.queue].Plus(h.request, 1)
+			if c.queues[h.queue].pods[h.priority] == 0 {
+				bad("pod %s of priority %d is not counted in its queue", name, h.priority)
+			}
+			inQueue[h.queue]++
 		}
 	}
 	if keepAway != c.antiAffine {
 		bad("keeping away %d, should %d", c.antiAffine, keepAway)
 	}
 	var total place.Vector
+	claimed := map[string]place.Vector{}
+	for _, list := range c.claims {
+		for _, k := range list {
+			claimed[k.Node] = claimed[k.Node].Plus(k.Class.Request, 1)
+		}
+	}
 	gone := 0
 	for name, n := range c.nodes {
 		if !sameAmounts(n.used, used[name]) || !sameAmounts(n.usedNonZero, nonZero[name]) {
 			bad("node %s: used %v and %v, should %v and %v", name, n.used, n.usedNonZero, used[name], nonZero[name])
+		}
+		if !sameAmounts(n.claimed, claimed[name]) {
+			bad("node %s: %v claimed, should %v", name, n.claimed, claimed[name])
 		}
 		if n.pinned != pinned[name] {
 			bad("node %s: %d pods pinned, should %d", name, n.pinned, pinned[name])
@@ -85,6 +99,13 @@ func (c *Cluster) assertConsistent() error {
 	for name, q := range c.queues {
 		if !sameAmounts(q.used, byQueue[name]) {
 			bad("queue %s: used %v, should %v", name, q.used, byQueue[name])
+		}
+		pods := 0
+		for _, n := range q.pods {
+			pods += n
+		}
+		if pods != inQueue[name] {
+			bad("queue %s: %d pods by priority, should %d", name, pods, inQueue[name])
 		}
 	}
 	return errors.Join(errs...)

@@ -61,7 +61,8 @@ type Cluster struct {
 	assumed map[*pod]struct{} // pods that have an assumption
 	// assumptions is the number of assumptions made so far.
 	assumptions Assumption
-	antiAffine  int // pods on nodes that have a required anti-affinity
+	claims      map[string][]Claim // by gang
+	antiAffine  int                // pods on nodes that have a required anti-affinity
 	queues      map[string]*queue
 	groups      podGroups
 	priorities  priorities
@@ -85,8 +86,11 @@ type node struct {
 	ports       place.PortSet
 	pods        map[*pod]struct{}
 	pinned      int // number of pods that were assigned CPUs
-	generation  int64
-	at          *list.Element
+	// What is kept for gangs that wait for pods on the node to leave.
+	claimed, claimedNonZero place.Vector
+	claimedPorts            place.PortSet
+	generation              int64
+	at                      *list.Element
 }
 
 // pod is a pod that exists (object), is assumed (assume), or both.
@@ -109,6 +113,7 @@ type assumption struct {
 	id    Assumption
 	node  string
 	queue string
+	gang  string // key of the gang that the pod was placed with
 	class *place.Class
 	cpus  *CPUs // CPUs assigned to the pod, or nil
 	// uid is the UID of the assumed pod, or empty while the pod has yet to be created.
@@ -129,6 +134,7 @@ type reservation struct {
 	of               *corev1.Pod // the state of the pod that the amounts were computed from, if any
 	keepsAway        bool        // the pod has a required anti-affinity, which restricts other pods
 	cpus             *CPUs       // CPUs assigned to the pod, if any
+	priority         int32
 }
 
 // same reports whether r and o take the same resources from the same node and queue.
@@ -140,6 +146,7 @@ func (r *reservation) same(o *reservation) bool {
 type queue struct {
 	object *schedulingv1beta1.Queue // nil if only pods name the queue
 	used   place.Vector
+	pods   map[int32]int // number of pods with nodes, by priority
 }
 
 // New returns an empty model.
@@ -155,9 +162,10 @@ func New(cfg Config) *Cluster {
 		recent:     list.New(),
 		pods:       map[types.NamespacedName]*pod{},
 		assumed:    map[*pod]struct{}{},
+		claims:     map[string][]Claim{},
 		queues:     map[string]*queue{},
 		groups:     podGroups{queue: map[types.NamespacedName]string{}, pods: map[types.NamespacedName]map[*pod]struct{}{}},
-		priorities: priorities{value: map[string]int32{}},
+		priorities: priorities{value: map[string]int32{}, never: map[string]bool{}},
 		machines:   newMachines(),
 		listenRoom: true,
 		listenPods: true,
@@ -175,9 +183,9 @@ type Assumption uint64
 
 // Assume assigns a pod to a node before the API server knows. If a pod of that name exists without
 // a node, Assume is about that pod, which is to be bound; otherwise a pod is to be created. A later
-// Assume of the same name replaces an earlier one. cpus is nil unless the pod is assigned CPUs
-// together with the node.
-func (c *Cluster) Assume(name types.NamespacedName, node, queue string, class *place.Class, cpus *CPUs) Assumption {
+// Assume of the same name replaces an earlier one. gang is the key of the pod's gang. cpus is nil
+// unless the pod is assigned CPUs together with the node.
+func (c *Cluster) Assume(name types.NamespacedName, node, queue, gang string, class *place.Class, cpus *CPUs) Assumption {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pod(name)
@@ -185,7 +193,7 @@ func (c *Cluster) Assume(name types.NamespacedName, node, queue string, class *p
 		c.dropAssumption(p)
 	}
 	c.assumptions++
-	a := &assumption{id: c.assumptions, node: node, queue: queue, class: class, cpus: cpus}
+	a := &assumption{id: c.assumptions, node: node, queue: queue, gang: gang, class: class, cpus: cpus}
 	if o := p.object; o != nil {
 		if o.Spec.NodeName == "" && !ended(o) {
 			a.uid = o.UID
@@ -343,6 +351,7 @@ func (c *Cluster) dropAssumption(p *pod) {
 func (c *Cluster) settle(p *pod) {
 	if want := c.reservationOf(p); p.reserved.same(&want) {
 		p.reserved.of = want.of
+		c.setPriority(p, want.priority)
 	} else {
 		c.charge(p, -1)
 		p.reserved = want
@@ -358,7 +367,7 @@ func (c *Cluster) settle(p *pod) {
 func (c *Cluster) reservationOf(p *pod) reservation {
 	switch {
 	case p.object != nil && p.object.Spec.NodeName != "" && !ended(p.object):
-		r := reservation{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object, cpus: p.moving}
+		r := reservation{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object, cpus: p.moving, priority: c.priorityOf(p.object)}
 		if r.cpus == nil {
 			r.cpus = p.reserved.cpus.orParse(p.object)
 		}
@@ -375,6 +384,7 @@ func (c *Cluster) reservationOf(p *pod) reservation {
 		a := p.assume
 		r := reservation{
 			node: a.node, queue: a.queue, ports: a.class.Ports, keepsAway: keepsAway(a.class.Template), cpus: a.cpus,
+			priority: c.priorityOf(a.class.Template),
 		}
 		r.request, r.nonZero = r.cpus.raise(a.class.Request, a.class.NonZero)
 		return r
@@ -447,6 +457,7 @@ func (c *Cluster) charge(p *pod, sign int64) {
 	if r.queue != "" {
 		q := c.queue(r.queue)
 		q.used = q.used.Plus(r.request, sign)
+		q.count(r.priority, int(sign))
 		c.dropQueueIfUnused(r.queue)
 	}
 	if sign < 0 {

@@ -62,7 +62,7 @@ func TestTheLifeOfAPod(t *testing.T) {
 		act  func(c *Cluster, class *place.Class)
 		want int64
 	}
-	assume := func(c *Cluster, class *place.Class) { c.Assume(name, "n", "q", class, nil) }
+	assume := func(c *Cluster, class *place.Class) { c.Assume(name, "n", "q", "", class, nil) }
 	forget := func(c *Cluster, _ *place.Class) { c.Forget(name, 0) }
 	confirm := func(uid string) func(*Cluster, *place.Class) {
 		return func(c *Cluster, _ *place.Class) { c.Confirm(name, 0, types.UID(uid), "7") }
@@ -128,10 +128,10 @@ func TestTheAnswerToAnEarlierWriteChangesNothing(t *testing.T) {
 	c := New(Config{})
 	c.UpsertNode(testNode("n", "8"))
 	class := testClass(t, c, "1")
-	first := c.Assume(name, "n", "q", class, nil)
+	first := c.Assume(name, "n", "q", "", class, nil)
 	c.UpsertPod(testPod("p", "a", "n", "1"))
 	c.DeletePod(testPod("p", "a", "n", "1"))
-	second := c.Assume(name, "n", "q", class, nil)
+	second := c.Assume(name, "n", "q", "", class, nil)
 	c.Confirm(name, first, "a", "7")
 	c.Expire("8", func(types.NamespacedName) bool { return false })
 	c.Forget(name, first)
@@ -189,7 +189,7 @@ func TestModelAgainstRecount(t *testing.T) {
 		r.Repeat(map[string]func(*rapid.T){
 			"upsert pod": func(*rapid.T) { c.UpsertPod(pod()) },
 			"delete pod": func(*rapid.T) { c.DeletePod(pod()) },
-			"assume":     func(*rapid.T) { c.Assume(name(), pick("n", 3), pick("q", 1), class, nil) },
+			"assume":     func(*rapid.T) { c.Assume(name(), pick("n", 3), pick("q", 1), "", class, nil) },
 			"forget":     func(*rapid.T) { c.Forget(name(), 0) },
 			"confirm": func(*rapid.T) {
 				c.Confirm(name(), 0, types.UID(pick("u", 2)), fmt.Sprint(rapid.IntRange(1, 9).Draw(r, "version")))
@@ -211,6 +211,9 @@ func TestModelAgainstRecount(t *testing.T) {
 				c.Expire(fmt.Sprint(rapid.IntRange(1, 9).Draw(r, "seen")), func(types.NamespacedName) bool { return false })
 			},
 			"refresh": func(*rapid.T) { c.Refresh(old) },
+			"claim": func(*rapid.T) {
+				c.SetClaims(pick("gang", 1), []Claim{{pick("n", 3), class}, {pick("n", 3), class}}[:rapid.IntRange(0, 2).Draw(r, "claims")])
+			},
 			"": func(r *rapid.T) {
 				if err := c.assertConsistent(); err != nil {
 					r.Fatal(err)

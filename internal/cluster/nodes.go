@@ -75,6 +75,10 @@ func (c *Cluster) NewView() *View { return &View{Snapshot: place.NewSnapshot(c.d
 func (c *Cluster) Refresh(v *View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.refresh(v)
+}
+
+func (c *Cluster) refresh(v *View) {
 	if v.generation < c.purged {
 		c.removeUnknown(v)
 	}
@@ -88,15 +92,16 @@ func (c *Cluster) Refresh(v *View) {
 			c.tellCPUs(v, n)
 			continue
 		}
+		used, nonZero, ports := n.taken()
 		v.Set(place.Node{
 			Name:          n.name,
 			Labels:        n.object.Labels,
 			Taints:        n.object.Spec.Taints,
 			Unschedulable: n.object.Spec.Unschedulable,
 			Allocatable:   n.allocatable,
-			Used:          n.used,
-			UsedNonZero:   n.usedNonZero,
-			Ports:         n.ports,
+			Used:          used,
+			UsedNonZero:   nonZero,
+			Ports:         ports,
 			Object:        n.object,
 			Generation:    n.generation,
 		})
@@ -156,7 +161,7 @@ func (c *Cluster) dropNodeIfUnused(n *node) {
 		return
 	}
 	for name, n := range c.nodes {
-		if n.object == nil && len(n.pods) == 0 {
+		if n.object == nil && len(n.pods) == 0 && !n.hasClaims() {
 			c.recent.Remove(n.at)
 			delete(c.nodes, name)
 			c.gone--

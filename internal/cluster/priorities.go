@@ -1,11 +1,17 @@
 package cluster
 
-import schedulingv1 "k8s.io/api/scheduling/v1"
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+)
 
 // priorities holds the priority classes.
 type priorities struct {
 	value    map[string]int32
-	fallback string // the class of pods that name none; empty if there is no such class
+	fallback string          // the class of pods that name none; empty if there is no such class
+	never    map[string]bool // classes with preemptionPolicy: Never
 }
 
 // UpsertPriorityClass stores the API server's state of a priority class.
@@ -13,6 +19,11 @@ func (c *Cluster) UpsertPriorityClass(object *schedulingv1.PriorityClass) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.priorities.value[object.Name] = object.Value
+	if object.PreemptionPolicy != nil && *object.PreemptionPolicy == corev1.PreemptNever {
+		c.priorities.never[object.Name] = true
+	} else {
+		delete(c.priorities.never, object.Name)
+	}
 	switch {
 	case object.GlobalDefault:
 		c.priorities.fallback = object.Name
@@ -26,6 +37,7 @@ func (c *Cluster) DeletePriorityClass(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.priorities.value, name)
+	delete(c.priorities.never, name)
 	if c.priorities.fallback == name {
 		c.priorities.fallback = ""
 	}
@@ -41,4 +53,12 @@ func (c *Cluster) Priority(class string) (int32, bool) {
 	}
 	v, ok := c.priorities.value[class]
 	return v, ok
+}
+
+// NeverPreempts reports whether pods of a priority class evict no others (preemptionPolicy: Never).
+// The empty name stands for the default class.
+func (c *Cluster) NeverPreempts(class string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.priorities.never[cmp.Or(class, c.priorities.fallback)]
 }

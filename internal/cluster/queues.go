@@ -66,7 +66,7 @@ func QueueOf(pod *corev1.Pod) string {
 func (c *Cluster) queue(name string) *queue {
 	q := c.queues[name]
 	if q == nil {
-		q = &queue{}
+		q = &queue{pods: map[int32]int{}}
 		c.queues[name] = q
 	}
 	return q

@@ -3,9 +3,11 @@ package informer
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +17,7 @@ import (
 	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
+	flowv1alpha1 "lockstep.dev/lockstep/api/flow/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
@@ -23,7 +26,7 @@ import (
 	"lockstep.dev/lockstep/internal/panics"
 )
 
-// The indexes of Set.Pods, Set.Queues, Set.Commands and Set.TaskResults.
+// The indexes of Set.Pods, Set.Jobs, Set.JobFlows, Set.Queues, Set.Commands and Set.TaskResults.
 const (
 	// PodsByController indexes pods by the UID of their controller owner.
 	PodsByController = "controller"
@@ -31,6 +34,12 @@ const (
 	PodsByGroup = "group"
 	// PodsByNode indexes pods by the name of their node.
 	PodsByNode = "node"
+	// JobsByController indexes jobs by the UID of their controller owner.
+	JobsByController = "controller"
+	// JobsByTemplate indexes jobs by "namespace/name" of the JobTemplate in their annotation.
+	JobsByTemplate = "template"
+	// JobFlowsByTemplate indexes JobFlows by "namespace/name" of their JobTemplates.
+	JobFlowsByTemplate = "template"
 	// QueuesByParent indexes queues by the name of their parent.
 	QueuesByParent = "parent"
 	// CommandsByTarget indexes Commands by their target, see CommandTarget.
@@ -46,12 +55,16 @@ type Set struct {
 	Pods            *Informer[*corev1.Pod]
 	Nodes           *Informer[*corev1.Node]
 	Jobs            *Informer[*batchv1alpha1.Job]
+	CronJobs        *Informer[*batchv1alpha1.CronJob]
+	JobFlows        *Informer[*flowv1alpha1.JobFlow]
+	JobTemplates    *Informer[*flowv1alpha1.JobTemplate]
 	PodGroups       *Informer[*schedulingv1beta1.PodGroup]
 	Queues          *Informer[*schedulingv1beta1.Queue]
 	Commands        *Informer[*busv1alpha1.Command]
 	PriorityClasses *Informer[*schedulingv1.PriorityClass]
 	LimitRanges     *Informer[*corev1.LimitRange]
 	NodeTopologies  *Informer[*topologyv1alpha1.NodeTopology]
+	Budgets         *Informer[*policyv1.PodDisruptionBudget]
 
 	// Workflows holds workflows; ended ones lack their templates and nodes: see workflows.go.
 	Workflows                *Informer[*argov1alpha1.Workflow]
@@ -73,22 +86,31 @@ func NewSet(cfg *rest.Config) (*Set, error) {
 	var failed error
 	client := clients(cfg, &failed)
 	core := client(corev1.SchemeGroupVersion)
+	flow := client(flowv1alpha1.GroupVersion)
 	sched := client(schedulingv1.SchemeGroupVersion)
 	batch := client(batchv1alpha1.GroupVersion)
 	groups := client(schedulingv1beta1.GroupVersion)
 	bus := client(busv1alpha1.GroupVersion)
 	argo := client(argov1alpha1.GroupVersion)
 	topology := client(topologyv1alpha1.GroupVersion)
+	policy := client(policyv1.SchemeGroupVersion)
 	if failed != nil {
 		return nil, failed
 	}
 	s := &Set{
 		Pods: New(core, "pods", Options[*corev1.Pod]{Trim: newTrimmer().pod, Indexes: map[string]func(*corev1.Pod) []string{
-			PodsByController: controllerOf, PodsByGroup: groupOf, PodsByNode: nodeOf,
+			PodsByController: controllerOf[*corev1.Pod], PodsByGroup: groupOf, PodsByNode: nodeOf,
 		}}),
-		Nodes:     New(core, "nodes", Options[*corev1.Node]{Trim: trimNode}),
-		Jobs:      New(batch, "jobs", Options[*batchv1alpha1.Job]{}),
-		PodGroups: New(groups, "podgroups", Options[*schedulingv1beta1.PodGroup]{}),
+		Nodes: New(core, "nodes", Options[*corev1.Node]{Trim: trimNode}),
+		Jobs: New(batch, "jobs", Options[*batchv1alpha1.Job]{Indexes: map[string]func(*batchv1alpha1.Job) []string{
+			JobsByController: controllerOf[*batchv1alpha1.Job], JobsByTemplate: templateOf,
+		}}),
+		CronJobs: New(batch, "cronjobs", Options[*batchv1alpha1.CronJob]{}),
+		JobFlows: New(flow, "jobflows", Options[*flowv1alpha1.JobFlow]{Indexes: map[string]func(*flowv1alpha1.JobFlow) []string{
+			JobFlowsByTemplate: templatesOf,
+		}}),
+		JobTemplates: New(flow, "jobtemplates", Options[*flowv1alpha1.JobTemplate]{}),
+		PodGroups:    New(groups, "podgroups", Options[*schedulingv1beta1.PodGroup]{}),
 		Queues: New(groups, "queues", Options[*schedulingv1beta1.Queue]{Indexes: map[string]func(*schedulingv1beta1.Queue) []string{
 			QueuesByParent: func(q *schedulingv1beta1.Queue) []string { return []string{q.Spec.Parent} },
 		}}),
@@ -98,6 +120,7 @@ func NewSet(cfg *rest.Config) (*Set, error) {
 		PriorityClasses: New(sched, "priorityclasses", Options[*schedulingv1.PriorityClass]{}),
 		LimitRanges:     New(core, "limitranges", Options[*corev1.LimitRange]{}),
 		NodeTopologies:  New(topology, "nodetopologies", Options[*topologyv1alpha1.NodeTopology]{Trim: trimTopology}),
+		Budgets:         New(policy, "poddisruptionbudgets", Options[*policyv1.PodDisruptionBudget]{}),
 	}
 	s.addWorkflows(core, argo)
 	return s, nil
@@ -114,7 +137,7 @@ func NewWorkflowSet(cfg *rest.Config) (*Set, error) {
 	}
 	s := &Set{
 		Pods: New(core, "pods", Options[*corev1.Pod]{Labels: argov1alpha1.LabelWorkflow, Trim: newTrimmer().pod,
-			Indexes: map[string]func(*corev1.Pod) []string{PodsByController: controllerOf}}),
+			Indexes: map[string]func(*corev1.Pod) []string{PodsByController: controllerOf[*corev1.Pod]}}),
 	}
 	s.addWorkflows(core, argo)
 	return s, nil
@@ -167,7 +190,8 @@ func (s *Set) all() []watched {
 		s.Workflows, s.WorkflowTemplates, s.ClusterWorkflowTemplates, s.TaskResults, s.ConfigMaps, s.Repositories, s.Pods,
 	}
 	if s.Nodes != nil {
-		all = append(all, s.Nodes, s.NodeTopologies, s.PriorityClasses, s.Queues, s.LimitRanges, s.PodGroups, s.Jobs, s.Commands)
+		all = append(all, s.Nodes, s.NodeTopologies, s.PriorityClasses, s.Queues, s.LimitRanges, s.PodGroups, s.Jobs, s.CronJobs, s.JobFlows, s.JobTemplates,
+			s.Commands, s.Budgets)
 	}
 	return all
 }
@@ -216,11 +240,26 @@ func (s *Set) WaitForSync(ctx context.Context) error {
 // Wait returns when the watches have ended after the context given to Start is done.
 func (s *Set) Wait() { s.running.Wait() }
 
-func controllerOf(p *corev1.Pod) []string {
-	if c := metav1.GetControllerOf(p); c != nil {
+func controllerOf[T metav1.Object](o T) []string {
+	if c := metav1.GetControllerOfNoCopy(o); c != nil {
 		return []string{string(c.UID)}
 	}
 	return nil
+}
+
+func templateOf(j *batchv1alpha1.Job) []string {
+	if name, ok := strings.CutPrefix(j.Annotations[flowv1alpha1.CreatedByJobTemplateKey], j.Namespace+"."); ok {
+		return []string{keyOf(j.Namespace, name)}
+	}
+	return nil
+}
+
+func templatesOf(f *flowv1alpha1.JobFlow) []string {
+	out := make([]string, len(f.Spec.Flows))
+	for i := range f.Spec.Flows {
+		out[i] = keyOf(f.Namespace, f.Spec.Flows[i].Name)
+	}
+	return out
 }
 
 func groupOf(p *corev1.Pod) []string {

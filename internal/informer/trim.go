@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
@@ -91,7 +92,11 @@ func (t *trimmer) pod(p *corev1.Pod) {
 		t.stepStatus(&p.Status)
 		return
 	}
+	start := p.Status.StartTime
 	t.podStatus(&p.Status, p.Spec.NodeName != "", p.Labels[topologyv1alpha1.AgentLabel] != "")
+	if p.Annotations[schedulingv1beta1.CooldownTimeAnnotation] != "" {
+		p.Status.StartTime = start // for some time after it the pod is not evicted
+	}
 }
 
 // stepStatus keeps the fields of a workflow pod's status from which the status of its node is

@@ -62,6 +62,9 @@ var resources = map[string]string{
 type Options struct {
 	// ActAsManager lets applications act with the manager's rights instead of their authors'.
 	ActAsManager bool
+	// AnyKind lets the manager read and delete objects of every kind, so that applications can have
+	// them. A later Install without it removes that right.
+	AnyKind bool
 	// Image is the image of the manager in the cluster. Empty means that the manager runs
 	// elsewhere.
 	Image string
@@ -105,6 +108,9 @@ func beforeServed(opts Options, records bool) []*unstructured.Unstructured {
 	out := slices.Concat(config.CRDs(), config.RBAC(), config.FlowControl(), config.Policies())
 	if opts.CPUs || opts.Agent {
 		out = append(out, config.CPUPolicies()...)
+	}
+	if opts.AnyKind {
+		out = append(out, config.AnyKind(opts.ActAsManager)...)
 	}
 	if !records {
 		out = slices.DeleteFunc(out, needsMutatingPolicies)

@@ -10,10 +10,14 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// removeRetired removes objects that earlier versions installed and this version does not. It calls
-// done for each such object that exists.
+// removeRetired removes objects that earlier versions installed and this version does not, and the
+// right to every kind unless it is asked for. It calls done for each such object that exists.
 func (w *installer) removeRetired(ctx context.Context, done func(*unstructured.Unstructured, Change)) error {
-	for _, o := range config.Retired() {
+	retired := config.Retired()
+	if !w.opts.AnyKind {
+		retired = append(retired, config.AnyKind(w.opts.ActAsManager)...)
+	}
+	for _, o := range retired {
 		live, kept, err := removeLive(ctx, resourceOf(w.client, o), o.GetName(), kubeclient.DryRun(w.opts.DryRun),
 			func(live *unstructured.Unstructured) (string, error) {
 				if asWanted(live, o) {

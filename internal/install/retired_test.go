@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
@@ -89,6 +90,31 @@ func TestInstallRemovesWhatEarlierVersionsInstalled(t *testing.T) {
 		t.Error("somebody else's role is gone")
 	}
 	if err := resource(cfg, "ClusterRole", "").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheRightToEveryKindComesAndGoes checks that the manager may watch every kind after an
+// installation that says so, until one that does not, and that an uninstallation takes it back.
+func TestTheRightToEveryKindComesAndGoes(t *testing.T) {
+	cfg := localtest.Shared(t).RESTConfig()
+	const name = "lockstep-manager-application-any-kind"
+	for _, opts := range []install.Options{{AnyKind: true}, {}, {AnyKind: true, ActAsManager: true}} {
+		if err := install.Install(t.Context(), cfg, opts, func(*unstructured.Unstructured, install.Change) {}); err != nil {
+			t.Fatal(err)
+		}
+		role := there(t, cfg, "ClusterRole", "", name)
+		if (role != nil) != opts.AnyKind {
+			t.Errorf("%+v: the role is %v", opts, role)
+		}
+		if role != nil && role.GetLabels()[oam.AggregateLabel] != "true" {
+			t.Errorf("%+v: the role has the labels %v", opts, role.GetLabels())
+		}
+	}
+	if kept, ok := removed(t, cfg, install.RemoveOptions{DryRun: true})["ClusterRole/"+name]; !ok || kept != "" {
+		t.Errorf("an uninstallation leaves the role: %q", kept)
+	}
+	if err := install.Install(t.Context(), cfg, install.Options{}, func(*unstructured.Unstructured, install.Change) {}); err != nil {
 		t.Fatal(err)
 	}
 }

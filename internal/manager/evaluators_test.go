@@ -15,6 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/chart/charttest"
 	"lockstep.dev/lockstep/internal/application/render"
 	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/race"
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
@@ -105,6 +106,9 @@ func helm(template string) func(render.Run) error {
 // TestHostileProgramsFailAlone checks that each hostile program fails with a message that names the
 // limit, while programs of others are evaluated.
 func TestHostileProgramsFailAlone(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector multiplies the memory and the CPU time that are limited here")
+	}
 	pool, err := sandbox.New(sandbox.Config{Limits: sandbox.Limits{CPU: 500 * time.Millisecond, OutputBytesMax: 256 << 10}})
 	if err != nil {
 		t.Fatal(err)

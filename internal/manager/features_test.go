@@ -319,7 +319,7 @@ func TestAQueueHoldsNoMoreThanItsCapability(t *testing.T) {
 
 func TestTheHigherPriorityStartsFirst(t *testing.T) {
 	e := start(t)
-	for name, value := range map[string]int32{"low": 10, "high": 1000} {
+	for name, value := range map[string]int32{"low": 10, "high": 1000, "top": 2000} {
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: e.ns + "-" + name}, Value: value}
 		if _, err := e.core.SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -330,7 +330,8 @@ func TestTheHigherPriorityStartsFirst(t *testing.T) {
 			}
 		})
 	}
-	e.create(newJob("all", 32, "1"))
+	// Nobody is evicted for the two that wait.
+	e.create(newJob("all", 32, "1", func(j *batch.Job) { j.Spec.PriorityClassName = e.ns + "-top" }))
 	e.until("all", inPhase(batch.Running))
 	for _, name := range []string{"low", "high"} {
 		e.create(newJob(name, 20, "1", func(j *batch.Job) { j.Spec.PriorityClassName = e.ns + "-" + name }))
@@ -408,7 +409,7 @@ spec:
   reclaimable: false
   affinity: {nodeGroupAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [a]}}
   extendClusters: [{name: far}]
-`, "spec.deserved, spec.guarantee, spec.reclaimable, spec.affinity, spec.extendClusters, " +
+`, "spec.affinity, spec.extendClusters, " +
 			"metadata.annotations[volcano.sh/hierarchy], metadata.annotations[volcano.sh/hierarchy-weights]"},
 		{podGroupResource, `
 apiVersion: scheduling.volcano.sh/v1beta1

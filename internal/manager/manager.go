@@ -25,6 +25,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/clusters"
 	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/batch"
+	"lockstep.dev/lockstep/internal/batch/cronjob"
+	"lockstep.dev/lockstep/internal/batch/flow"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology/nodecontroller"
 	"lockstep.dev/lockstep/internal/egress"
@@ -55,6 +57,8 @@ type Config struct {
 	// NodeScore is least (the default), which spreads pods over the emptiest nodes, or most, which
 	// fills nodes before it uses the next.
 	NodeScore string
+	// Eviction says whether pods leave for gangs that do not fit; by default they do.
+	Eviction scheduler.EvictionMode
 	// WriterConcurrency is a fixed number of requests in flight; 0 adapts the number to the server.
 	WriterConcurrency int
 	// MetricsAddress serves /metrics and, with Profiling, /debug/pprof; HealthAddress serves
@@ -76,13 +80,16 @@ type Config struct {
 	// only for published ones.
 	ApplicationRevisions bool
 	// AllowRequestsTo lists the addresses, networks and host names that applications may send
-	// requests to and fetch charts from although they are not public: see egress.Config.
+	// requests to and fetch charts from, and that JobFlows may probe, although they are not public:
+	// see egress.Config.
 	AllowRequestsTo []string
 	// Gateway is the cluster gateway, for managed clusters that are reached through one.
 	Gateway clusters.Gateway
 	// WorkflowNodesBytes is the maximum size of the JSON of a workflow's nodes before it is
 	// compressed, in bytes; 0 means the default.
 	WorkflowNodesBytes int
+	// WorkflowEvents says of which changes of workflows users get events.
+	WorkflowEvents controller.Events
 	// Executor holds the options of workflow pods, mainly how they get the executor, which is not
 	// in their images. Its SchedulerName is overwritten.
 	Executor pods.Options
@@ -111,6 +118,9 @@ func (c *Config) complete() error {
 	case "", "least", "most":
 	default:
 		return fmt.Errorf("manager: node score %q; want least or most", c.NodeScore)
+	}
+	if err := c.Eviction.Validate(); err != nil {
+		return fmt.Errorf("manager: %w", err)
 	}
 	var err error
 	if c.archived, err = labels.Parse(c.ArchiveLabels); err != nil {
@@ -301,6 +311,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}
 	sched, err := scheduler.New(scheduler.Config{
 		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy(), Rare: rare}, Refresh: rare.Refresh,
+		Evictions:    scheduler.Evictions{Mode: m.cfg.Eviction, Budgets: informers.Budgets.List},
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
 		Guard:        m.guard, Metrics: m.registry, Log: m.log,
 	})
@@ -316,13 +327,22 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}
 	jobs, err := batch.New(batch.Config{
 		Informers: informers, Scheduler: sched, Model: model, Writer: writer, SchedulerNames: m.cfg.SchedulerNames,
-		Guard: m.guard, Log: m.log,
+		Keep: flow.Unrecorded(informers), Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
 		return nil, err
 	}
+	sched.SetEvictors(jobs, groups)
 	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model}, Writer: writer,
 		Guard: m.guard, Log: m.log})
+	if err != nil {
+		return nil, err
+	}
+	cronJobs, err := cronjob.New(cronjob.Config{Informers: informers, Writer: writer, Guard: m.guard, Log: m.log})
+	if err != nil {
+		return nil, err
+	}
+	flows, err := flow.New(flow.Config{Informers: informers, Writer: writer, Requests: m.requests, Client: client, Guard: m.guard, Log: m.log})
 	if err != nil {
 		return nil, err
 	}
@@ -339,7 +359,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}
 	run := []func(context.Context){
 		told.Run, topologies.Run,
-		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run,
+		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run, cronJobs.Run, flows.Run,
 		func(ctx context.Context) { model.RunExpiry(ctx, informers) },
 	}
 	keep := func(*wf.Workflow) bool { return false }
@@ -355,6 +375,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		Keep: keep, Evaluators: m.evaluators,
 		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
 		Pods:      m.cfg.Executor,
+		Events:    m.cfg.WorkflowEvents,
 		Malformed: told.Tell, Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {

@@ -72,7 +72,11 @@ func (e *env) tenant(name, role string) *tenant {
 		TLSClientConfig: rest.TLSClientConfig{CAData: admin.CAData, CAFile: admin.CAFile},
 	})
 	user := "system:serviceaccount:" + e.ns + ":" + name
-	localtest.UntilAllowed(e, e.core, user, "create", "jobs.batch.volcano.sh", e.ns)
+	verb := "create"
+	if role == "view" {
+		verb = "list"
+	}
+	localtest.UntilAllowed(e, e.core, user, verb, "jobs.batch.volcano.sh", e.ns)
 	return &tenant{&as, user}
 }
 
@@ -85,7 +89,7 @@ func (e *env) try(manifests string) error {
 		}
 		gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
 		var at dynamic.ResourceInterface = e.dyn.Resource(gvr)
-		if u.GetKind() != "Queue" && !strings.HasPrefix(u.GetKind(), "Cluster") {
+		if u.GetKind() != "Queue" && u.GetKind() != "PriorityClass" && !strings.HasPrefix(u.GetKind(), "Cluster") {
 			if u.GetNamespace() == "" {
 				u.SetNamespace(e.ns)
 			}

@@ -181,7 +181,7 @@ func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shard
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Writer: shards.writer(writer), Client: client,
 		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
-		Pods: m.cfg.Executor, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
+		Pods: m.cfg.Executor, Events: m.cfg.WorkflowEvents, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})
 	if err != nil {
 		return err
@@ -274,10 +274,10 @@ func (l *leases) Put(ctx context.Context, lease *coordinationv1.Lease) error {
 		}
 		l.version = there
 	}
-	ops, err := json.Marshal([]map[string]any{
-		{"op": "add", "path": "/metadata/annotations", "value": lease.Annotations},
-		{"op": "add", "path": "/metadata/labels", "value": lease.Labels},
-		{"op": "add", "path": "/spec", "value": lease.Spec},
+	ops, err := json.Marshal([]apiwriter.PatchOp{
+		{Op: "add", Path: "/metadata/annotations", Value: lease.Annotations},
+		{Op: "add", Path: "/metadata/labels", Value: lease.Labels},
+		{Op: "add", Path: "/spec", Value: lease.Spec},
 	})
 	if err != nil {
 		return err

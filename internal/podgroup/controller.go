@@ -54,6 +54,8 @@ type Config struct {
 type Controller struct {
 	cfg  Config
 	loop *controlloop.Loop[key, groupState]
+	// foreign reports whether this package schedules a pod.
+	foreign func(*corev1.Pod) bool
 
 	mu        sync.Mutex                         // guards the records of loop, too
 	binding   map[types.NamespacedName]types.UID // pods that are placed and not yet seen bound
@@ -126,6 +128,7 @@ func New(cfg Config) (*Controller, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	c := &Controller{
 		cfg:       cfg,
+		foreign:   Foreign(cfg.SchedulerNames),
 		binding:   map[types.NamespacedName]types.UID{},
 		reports:   map[types.NamespacedName]*podReport{},
 		templates: newTemplates(),
@@ -134,9 +137,8 @@ func New(cfg Config) (*Controller, error) {
 		Name: "podgroups", Workers: 1, Turn: c.reconcile, Guard: cfg.Guard, Panicked: c.panicked, Clock: cfg.Clock,
 		RetryMin: 100 * time.Millisecond, RetryMax: time.Minute,
 	})
-	foreign := Foreign(cfg.SchedulerNames)
 	pod := func(p *corev1.Pod) {
-		if foreign(p) {
+		if c.foreign(p) {
 			c.loop.Wake(keyOf(p))
 		}
 	}
@@ -245,13 +247,12 @@ func (c *Controller) reconcile(k key) {
 
 // podsOf returns the pods of a key that this package schedules.
 func (c *Controller) podsOf(k key) []*corev1.Pod {
-	foreign := Foreign(c.cfg.SchedulerNames)
 	if !k.pod {
 		pods := c.cfg.Informers.Pods.ByIndex(informer.PodsByGroup, k.name.String())
-		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !foreign(p) })
+		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !c.foreign(p) })
 	}
 	p, ok := c.cfg.Informers.Pods.Get(k.name.Namespace, k.name.Name)
-	if !ok || !foreign(p) || keyOf(p) != k {
+	if !ok || !c.foreign(p) || keyOf(p) != k {
 		return nil
 	}
 	return []*corev1.Pod{p}
@@ -309,9 +310,9 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r ga
 	}
 	if pg != nil {
 		g.Queue, g.Created = pg.QueueName(), pg.CreationTimestamp.Time
-		g.Resume = m.total > 0 && r.minMember > 0
+		g.Resume = m.total > m.ended.succeeded && r.minMember > 0
 		if v, ok := c.cfg.Cluster.Priority(pg.Spec.PriorityClassName); ok && pg.Spec.PriorityClassName != "" {
-			g.Priority = v
+			g.Priority, g.PriorityClass = v, pg.Spec.PriorityClassName
 		}
 	}
 	return g
@@ -328,7 +329,7 @@ func (c *Controller) submit(k key, u *groupState, g *scheduler.Gang) {
 }
 
 func sameGang(a, b *scheduler.Gang) bool {
-	return a.Queue == b.Queue && a.Priority == b.Priority && a.Resume == b.Resume && a.MinMember == b.MinMember &&
+	return a.Queue == b.Queue && a.Priority == b.Priority && a.PriorityClass == b.PriorityClass && a.Resume == b.Resume && a.MinMember == b.MinMember &&
 		slices.EqualFunc(a.Demands, b.Demands, func(x, y scheduler.Demand) bool {
 			return x.Template == y.Template && x.Min == y.Min && slices.Equal(x.Units, y.Units)
 		})
@@ -378,8 +379,11 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 	c.loop.Wake(k)
 }
 
-func keyOfGang(g *scheduler.Gang) key {
-	kind, rest, _ := strings.Cut(g.Key, "/")
+func keyOfGang(g *scheduler.Gang) key { return keyFrom(g.Key) }
+
+// keyFrom is the inverse of key.String.
+func keyFrom(gang string) key {
+	kind, rest, _ := strings.Cut(gang, "/")
 	namespace, name, _ := strings.Cut(rest, "/")
 	return key{pod: kind == "pod", name: types.NamespacedName{Namespace: namespace, Name: name}}
 }
@@ -439,6 +443,9 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 		if why.Shortage != nil {
 			w.message = why.Message + ": " + refusals(why)
 		}
+	}
+	if why.Eviction != "" {
+		w.message += "; " + why.Eviction
 	}
 	c.waits(u, w)
 	c.loop.Wake(k)

@@ -91,7 +91,6 @@ var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
 	{Path: "spec.networkTopology", Used: func(pg *schedulingv1beta1.PodGroup) bool { return pg.Spec.NetworkTopology != nil }},
 	{Path: "spec.subGroupPolicy", Used: func(pg *schedulingv1beta1.PodGroup) bool { return len(pg.Spec.SubGroupPolicy) > 0 }},
 }, unsupported.Annotations[*schedulingv1beta1.PodGroup](
-	schedulingv1beta1.PreemptableAnnotation, schedulingv1beta1.CooldownTimeAnnotation,
 	schedulingv1beta1.RevocableZoneAnnotation, schedulingv1beta1.JDBMinAvailableAnnotation,
 	schedulingv1beta1.JDBMaxUnavailableAnnotation, schedulingv1beta1.SLAWaitingTimeAnnotation)...)
 

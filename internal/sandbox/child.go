@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lockstep.dev/lockstep/internal/clip"
+	"lockstep.dev/lockstep/internal/race"
 )
 
 // startMax is the maximum time until a child is ready. childNice is the priority (nice value) of
@@ -228,7 +229,7 @@ func (c *child) watch(onSlow func()) (stop func()) {
 			case u.cpu-base > c.limits.CPU:
 				c.kill(&Exceeded{CPU, durationText(c.limits.CPU)})
 				return
-			case u.memory > (c.limits.MemoryBytes+residentBytes)*raceFactor:
+			case u.memory > (c.limits.MemoryBytes+residentBytes)*race.Factor:
 				c.kill(&Exceeded{Memory, bytesText(c.limits.MemoryBytes)})
 				return
 			case u.cpu-base >= slowAfter && !c.isSlow():

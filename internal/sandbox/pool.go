@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"lockstep.dev/lockstep/internal/race"
 )
 
 const (
@@ -215,7 +217,7 @@ func (p *Pool) evaluate(ctx context.Context, c *child, r *runningRequest, evalua
 	case !alive:
 		err = c.death(err)
 		p.bury(c)
-	case interrupted || c.isSlow() || c.memory > p.cfg.Limits.MemoryBytes/2*raceFactor:
+	case interrupted || c.isSlow() || c.memory > p.cfg.Limits.MemoryBytes/2*race.Factor:
 		p.bury(c)
 	default:
 		p.returnChild(c)

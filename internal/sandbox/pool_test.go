@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"lockstep.dev/lockstep/internal/race"
 )
 
 func TestMain(m *testing.M) {
@@ -186,7 +188,7 @@ func TestALimitFailsItsOneRequest(t *testing.T) {
 		{"exit", "", "evaluation broke down: exit status 0"},
 	} {
 		t.Run(fmt.Sprintf("%s %.12s", c.evaluator, c.request), func(t *testing.T) {
-			if strings.HasPrefix(c.evaluator, "grow") && raceFactor > 1 {
+			if strings.HasPrefix(c.evaluator, "grow") && race.Enabled {
 				t.Skip("the race detector takes memory of its own, without limit")
 			}
 			ctx, stop := context.WithCancel(t.Context())
@@ -242,7 +244,7 @@ func TestAChildReachesNothing(t *testing.T) {
 // TestARequestIsNotBlamedForOthers checks that memory left in a child by earlier requests is not
 // counted against a later one.
 func TestARequestIsNotBlamedForOthers(t *testing.T) {
-	if raceFactor > 1 {
+	if race.Enabled {
 		t.Skip("the race detector takes memory of its own, without limit")
 	}
 	p := newPool(t, Config{Limits: Limits{MemoryBytes: 64 << 20}, Slots: 2, SlowSlots: -1})

@@ -13,6 +13,8 @@ import (
 	"github.com/elastic/go-seccomp-bpf"
 	"github.com/elastic/go-seccomp-bpf/arch"
 	"golang.org/x/sys/unix"
+
+	"lockstep.dev/lockstep/internal/race"
 )
 
 var errEnd = io.EOF
@@ -56,7 +58,7 @@ func restrict(limits *Limits) (missing string) {
 		name, field string
 		resource    int
 	}{{"RLIMIT_AS", "VmSize:", unix.RLIMIT_AS}, {"RLIMIT_DATA", "VmData:", unix.RLIMIT_DATA}} {
-		if raceFactor > 1 {
+		if race.Enabled {
 			break // the race detector's own memory knows no limits
 		}
 		mapped, err := mappedBytes(m.field)

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"lockstep.dev/lockstep/internal/race"
 )
 
 // Evaluator answers a request. It runs in a child, one request at a time. It may cache compiled
@@ -133,7 +135,7 @@ func retry(f func() (int, error), eof bool) (int, error) {
 // softMemory sets the heap size above which the garbage collector works hardest, below the limit
 // that ends the process. It also sets the stack limit and disables tracebacks.
 func softMemory(limits *Limits) {
-	debug.SetMemoryLimit(limits.MemoryBytes * 3 / 4 * raceFactor)
+	debug.SetMemoryLimit(limits.MemoryBytes * 3 / 4 * race.Factor)
 	debug.SetMaxStack(int(limits.StackBytes))
 	debug.SetTraceback("none")
 }

@@ -15,12 +15,14 @@ const (
 )
 
 type metrics struct {
-	cycleSeconds prometheus.Histogram
-	waitSeconds  prometheus.Histogram
-	pods         prometheus.Counter
-	attempts     *prometheus.CounterVec
-	waiting      prometheus.Gauge
-	lines        prometheus.Gauge
+	cycleSeconds  prometheus.Histogram
+	waitSeconds   prometheus.Histogram
+	pods          prometheus.Counter
+	attempts      *prometheus.CounterVec
+	waiting       prometheus.Gauge
+	lines         prometheus.Gauge
+	evictions     prometheus.Counter
+	searchSeconds prometheus.Histogram
 }
 
 func newMetrics() *metrics {
@@ -49,12 +51,21 @@ func newMetrics() *metrics {
 		lines: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: ns, Subsystem: sub, Name: "waiting_shapes", Help: "Different requests among the gangs that wait.",
 		}),
+		evictions: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: ns, Subsystem: sub, Name: "evictions_total", Help: "Pods evicted so that a waiting gang fits.",
+		}),
+		searchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: ns, Subsystem: sub, Name: "eviction_search_seconds",
+			Help:    "Time that it took to decide who leaves for a waiting gang.",
+			Buckets: prometheus.ExponentialBuckets(50e-6, 4, 10),
+		}),
 	}
 }
 
 func (m *metrics) register(r prometheus.Registerer) error {
 	var errs []error
-	for _, c := range []prometheus.Collector{m.cycleSeconds, m.waitSeconds, m.pods, m.attempts, m.waiting, m.lines} {
+	for _, c := range []prometheus.Collector{m.cycleSeconds, m.waitSeconds, m.pods, m.attempts, m.waiting, m.lines,
+		m.evictions, m.searchSeconds} {
 		errs = append(errs, r.Register(c))
 	}
 	return errors.Join(errs...)

@@ -39,6 +39,7 @@ type pendingGang struct {
 	fault       string    // why the gang can never be placed, or empty
 	submitted   time.Time // for the wait-time metric
 	partial     bool      // the gang's minimum has been placed
+	claimed     bool      // capacity is kept for the gang (see evictions)
 	reportedKey string    // key of the last reason reported to the owner
 	ranked      share.Gang
 	queue       *shapeQueue
@@ -52,6 +53,11 @@ type shapeQueue struct {
 	blocked     *blockReason // nil when open
 	reportedKey string       // key of the reason that all gangs except those in unreported were told
 	unreported  []*pendingGang
+	// About evictions for the head: what was found last, the generation of the model at that time,
+	// and whether the search was put off.
+	why       explanation
+	searched  int64
+	postponed bool
 }
 
 // blockReason says why a shape queue waits.
@@ -60,6 +66,9 @@ type blockReason struct {
 	byQueue bool // the queue blocks the shape queue, not the nodes
 	rare    bool // other pods may block the shape queue
 }
+
+// curable reports whether evictions may help.
+func (b *blockReason) curable() bool { return !b.byQueue || b.reason.Code == share.QueueOverCapability }
 
 func newPendingGangs(ledger *share.Ledger) *pendingGangs {
 	return &pendingGangs{ledger: ledger, gangs: map[string]*pendingGang{}, shapes: map[shapeKey]*shapeQueue{}}
@@ -111,6 +120,13 @@ func (r *pendingGangs) remove(e *pendingGang) {
 	}
 }
 
+// setClaimed moves a pending gang to or from a shape queue of its own.
+func (r *pendingGangs) setClaimed(e *pendingGang, claimed bool) {
+	r.remove(e)
+	e.claimed = claimed
+	r.add(e)
+}
+
 // block closes a shape queue: none of its gangs is offered to the ledger until reopen.
 func (r *pendingGangs) block(l *shapeQueue, b *blockReason) {
 	if l.blocked == nil {
@@ -145,6 +161,9 @@ func (r *pendingGangs) reopen(l *shapeQueue) {
 func (e *pendingGang) shape() string {
 	if e.fault != "" {
 		return "never " + e.gang.Key
+	}
+	if e.claimed {
+		return "claim " + e.gang.Key // it waits for certain pods to leave, unlike equal gangs
 	}
 	var b strings.Builder
 	b.WriteString(strconv.Itoa(e.minMember))

@@ -14,6 +14,7 @@ func (s *Scheduler) updateQueues() {
 	seen := map[string]bool{}
 	for _, q := range s.cluster.Queues() {
 		seen[q.Name] = true
+		s.evictions.state(q.Name, q.Object)
 		if q.Object != nil {
 			s.queues[q.Name] = true
 			s.ledger.SetQueue(share.Queue{
@@ -21,7 +22,8 @@ func (s *Scheduler) updateQueues() {
 				Parent:     q.Object.Spec.Parent,
 				Weight:     q.Object.ShareWeight(),
 				Priority:   q.Object.Spec.Priority,
-				Capability: share.NewLimits(s.cluster.Dims(), q.Object.Spec.Capability),
+				Capability: s.evictions.stated[q.Name].capability,
+				Deserved:   s.evictions.stated[q.Name].due,
 				Closed:     !q.Object.Accepts(),
 				FIFO:       q.Object.Spec.DequeueStrategy == schedulingv1beta1.DequeueFIFO,
 			})
@@ -38,6 +40,7 @@ func (s *Scheduler) updateQueues() {
 	}
 	for name := range s.queues {
 		if !seen[name] {
+			s.evictions.state(name, nil)
 			delete(s.queues, name)
 			s.ledger.RemoveQueue(name)
 		}

@@ -12,7 +12,10 @@ const (
 )
 
 // key identifies the cause of the reason: equal causes have equal keys.
-func (r *Reason) key() string { return r.Code + ": " + r.Message }
+func (r *Reason) key() string { return r.Code + ": " + r.Message + "; " + r.Eviction }
+
+// explainEviction says who leaves for the gang, or why nobody does.
+func (r *Reason) explainEviction(e explanation) { r.Eviction, r.EvictionDetail = e.stable, e.detail }
 
 func shortageReason(s *place.Shortage, e *pendingGang) Reason {
 	code := NotEnoughResources

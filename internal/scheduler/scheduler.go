@@ -43,6 +43,8 @@ type Config struct {
 	// CyclePods is the number of pods that a cycle places before the next cycle handles new events.
 	// Default 2000.
 	CyclePods int
+	// Evictions configures which pods leave for others. Without SetEvictors none do.
+	Evictions Evictions
 	// Guard recovers from panics caused by one gang. With a nil Guard such panics end the process.
 	Guard *panics.Guard
 	// Clock defaults to the real clock.
@@ -72,14 +74,15 @@ type Scheduler struct {
 	wake    chan struct{}
 
 	// The fields below belong to the goroutine that runs cycles.
-	view    *cluster.View
-	placer  *place.Placer
-	pinner  *pin.Pinner
-	pending *pendingGangs
-	ledger  *share.Ledger
-	held    map[string]place.Vector // amounts charged to the ledger, per queue
-	queues  map[string]bool         // queues that have been set in the ledger
-	retry   time.Time               // when all blocked shape queues are tried again
+	view      *cluster.View
+	placer    *place.Placer
+	pinner    *pin.Pinner
+	pending   *pendingGangs
+	ledger    *share.Ledger
+	held      map[string]place.Vector // amounts charged to the ledger, per queue
+	queues    map[string]bool         // queues that have been set in the ledger
+	retry     time.Time               // when all blocked shape queues are tried again
+	evictions *evictions
 }
 
 // New returns a Scheduler, which does nothing before Run.
@@ -110,6 +113,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	s.newPlacer()
 	s.pending = newPendingGangs(s.ledger)
+	s.evictions = newEvictions(s, cfg.Evictions)
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
 		if err := s.metrics.register(cfg.Metrics); err != nil {
@@ -197,7 +201,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 				return
 			}
 		}
-		timer.Reset(max(0, s.retry.Sub(s.clock.Now())))
+		timer.Reset(max(0, s.due().Sub(s.clock.Now())))
 	}
 }
 
@@ -212,13 +216,11 @@ func (s *Scheduler) cycle() (more bool) {
 	// 2. Apply changes of the cluster, and reopen the shape queues that they may help.
 	changes := s.cluster.TakeChanges()
 	s.updateQueues()
+	s.evictions.check()
 	s.reopenHelped(&changes)
 	s.move()
 	if _, waiting := s.ledger.Next(); waiting {
-		s.cluster.Refresh(s.view)
-		if s.cfg.Refresh != nil {
-			s.cfg.Refresh(s.view.Snapshot, s.pending.rare > 0)
-		}
+		s.refresh()
 	}
 
 	// 3. Place gangs in the order that the ledger gives.
@@ -241,32 +243,45 @@ func (s *Scheduler) cycle() (more bool) {
 
 // attempt places a gang, or blocks its shape queue. It returns the number of pods placed.
 func (s *Scheduler) attempt(e *pendingGang) int {
-	l := e.queue
 	if e.fault != "" {
-		s.pending.block(l, &blockReason{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
+		s.evictions.release(e.gang.Key)
+		s.pending.block(e.queue, &blockReason{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
 		return 0
 	}
-	// 1. Cut the gang down to what its queue may use.
+	// 1. Cut the gang down to what its queue may use. Capacity that is kept for the gang is free.
+	s.evictions.lift(e.gang.Key)
 	gang, refused := s.ledger.Admit(e.asPlaced())
 	if refused != nil {
+		reason := refusalReason(refused, e)
+		if refused.Code == share.QueueOverCapability {
+			reason.explainEviction(s.evictions.claimFor(e, s.dependsOnPods(e)))
+		} else {
+			s.evictions.release(e.gang.Key)
+		}
 		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
-		s.pending.block(l, &blockReason{reason: refusalReason(refused, e), byQueue: true})
+		s.pending.block(e.queue, &blockReason{reason: reason, byQueue: true})
 		return 0
 	}
 	// 2. Find nodes.
 	decision, ok := s.place(e, gang)
 	if !ok {
+		s.evictions.release(e.gang.Key)
 		return 0
 	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
-		s.pending.block(l, &blockReason{reason: shortageReason(decision.Shortage, e), rare: s.dependsOnPods(e)})
+		reason, rare := shortageReason(decision.Shortage, e), s.dependsOnPods(e)
+		reason.explainEviction(s.evictions.claimFor(e, rare))
+		s.pending.block(e.queue, &blockReason{reason: reason, rare: rare})
 		return 0
 	}
 	// 3. Revert the placement if the gang was replaced or withdrawn meanwhile.
 	if s.isSuperseded(e.gang.Key) {
 		s.placer.Undo(gang, decision)
 		s.pending.remove(e)
+		if c := s.evictions.claims[e.gang.Key]; c != nil {
+			s.evictions.restore(c)
+		}
 		return 0
 	}
 	// 4. Assume the pods in the model, then let the owner write.
@@ -277,11 +292,12 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		a := &placed[i]
 		class := e.classes[a.Demand]
 		held = held.Plus(class.Request, 1)
-		a.Assumption = s.cluster.Assume(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, class, a.cpus)
+		a.Assumption = s.cluster.Assume(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, e.gang.Key, class, a.cpus)
 	}
 	s.held[e.gang.Queue] = s.held[e.gang.Queue].Plus(held, 1)
 	s.ledger.Charge(e.gang.Queue, held)
 	s.pending.remove(e)
+	s.evictions.release(e.gang.Key)
 	now := s.clock.Now()
 	s.metrics.placed(now.Sub(e.submitted))
 	if rest := e.remainder(now); rest != nil {
@@ -307,6 +323,22 @@ func (s *Scheduler) grant(e *pendingGang, placed []Assignment, pins [][]place.Pi
 	}
 }
 
+// refresh updates the view, and the rare filter with it.
+func (s *Scheduler) refresh() {
+	s.cluster.Refresh(s.view)
+	if s.cfg.Refresh != nil {
+		s.cfg.Refresh(s.view.Snapshot, s.pending.rare > 0)
+	}
+}
+
+// due returns when the next cycle is due although nothing has woken the scheduler.
+func (s *Scheduler) due() time.Time {
+	if at := s.evictions.due(); !at.IsZero() && at.Before(s.retry) {
+		return at
+	}
+	return s.retry
+}
+
 func (s *Scheduler) takeInbox() {
 	s.mu.Lock()
 	inbox := s.inbox
@@ -323,6 +355,7 @@ func (s *Scheduler) takeInbox() {
 		if old != nil {
 			e.submitted = old.submitted
 		}
+		e.claimed = s.evictions.claims[key] != nil
 		s.pending.add(e)
 	}
 }
@@ -338,6 +371,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 	if len(changes.Nodes) > 0 {
 		s.cluster.Refresh(s.view) // nodesHelp needs the current nodes
 	}
+	evictsNow := s.evictions.again()
 	for _, l := range s.pending.shapes {
 		if why := s.ledger.Blocked(l.key.queue); why != nil && !(why.Code == share.QueueClosed && l.gangs[0].gang.Resume) {
 			if reason := refusalReason(why, l.gangs[0]); l.blocked == nil || l.blocked.reason.key() != reason.key() {
@@ -346,7 +380,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 			continue
 		}
 		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && changes.Pods ||
-			!b.byQueue && s.nodesHelp(l, changes.Nodes)) {
+			!b.byQueue && s.nodesHelp(l, changes.Nodes) || evictsNow(l)) {
 			s.pending.reopen(l)
 		}
 	}
@@ -422,62 +456,6 @@ func (s *Scheduler) isSuperseded(key string) bool {
 	defer s.mu.Unlock()
 	_, ok := s.inbox[key]
 	return ok
-}
-
-// compile sets the classes of a pending gang, or its fault if the gang can never be placed. The
-// caller holds the lock.
-func (s *Scheduler) compile(e *pendingGang) {
-	g := e.gang
-	e.minMember = g.MinMember
-	units := 0
-	for i, d := range g.Demands {
-		var class *place.Class
-		var err error
-		if p := s.cfg.Guard.Try("scheduler", gangName(g.Key), func() { class, err = s.class(d.Template) }); p != nil {
-			err = p
-		}
-		if err != nil {
-			e.fault = err.Error()
-			return
-		}
-		if d.Min > len(d.Units) {
-			e.fault = fmt.Sprintf("demand %d needs %d pods and has %d", i, d.Min, len(d.Units))
-		}
-		left := make([]int, len(d.Units))
-		for k := range left {
-			left[k] = k
-		}
-		e.classes, e.left, e.mins = append(e.classes, class), append(e.left, left), append(e.mins, d.Min)
-		units += len(d.Units)
-	}
-	if e.minMember > units {
-		e.fault = fmt.Sprintf("%d pods are needed and there are %d", e.minMember, units)
-	}
-	if e.minMember <= 0 {
-		e.minMember = 1 // with no minimum, one pod is worth placing
-	}
-}
-
-// classesMax bounds the memory of compiled templates. Owners share templates, so the bound is
-// rarely reached.
-const classesMax = 20000
-
-func (s *Scheduler) class(template *corev1.Pod) (*place.Class, error) {
-	if c := s.classes[template]; c != nil {
-		return c, nil
-	}
-	c, err := place.NewClass(s.cluster.Dims(), template)
-	if err != nil {
-		return nil, fmt.Errorf("pod template: %w", err)
-	}
-	if c, err = pin.Compile(c); err != nil {
-		return nil, fmt.Errorf("pod template: %w", err)
-	}
-	if len(s.classes) >= classesMax {
-		clear(s.classes)
-	}
-	s.classes[template] = c
-	return c, nil
 }
 
 func (s *Scheduler) poke() {

@@ -124,8 +124,13 @@ func bound(g *Gang, a Assignment) *corev1.Pod {
 	p := d.Template.DeepCopy()
 	p.Namespace, p.Name = d.Units[a.Unit].Namespace, d.Units[a.Unit].Name
 	p.UID = types.UID(p.Name)
+	p.CreationTimestamp = metav1.NewTime(g.Created)
 	p.Spec.NodeName = a.Node
-	p.Annotations = map[string]string{schedulingv1beta1.QueueNameAnnotation: g.Queue}
+	p.Annotations = maps.Clone(p.Annotations)
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[schedulingv1beta1.QueueNameAnnotation] = g.Queue
 	maps.Copy(p.Annotations, a.Annotations)
 	return p
 }
@@ -437,7 +442,7 @@ func BenchmarkWaiting(b *testing.B) {
 		p.Status.Phase = corev1.PodSucceeded
 		w.cluster.UpsertPod(p)
 		w.run()
-		w.cluster.Assume(types.NamespacedName{Namespace: "ns", Name: p.Name}, p.Spec.NodeName, "default", w.classes[template("1")], nil)
+		w.cluster.Assume(types.NamespacedName{Namespace: "ns", Name: p.Name}, p.Spec.NodeName, "default", "", w.classes[template("1")], nil)
 	}
 }
 

@@ -22,6 +22,9 @@ type Gang struct {
 	// Priority orders gangs inside a queue, higher first; Created breaks ties.
 	Priority int32
 	Created  time.Time
+	// PriorityClass is the class that Priority comes from, if any. Classes may say that a gang
+	// evicts no others.
+	PriorityClass string
 	// Resume means that some pods of this gang have nodes, but fewer than its minimum (after a
 	// crash or the loss of a node). A gang with Resume is placed before every gang without.
 	Resume bool
@@ -84,6 +87,54 @@ type Reason struct {
 	Detail string
 	// Partial means that the gang's minimum has been placed and only pods above the minimum wait.
 	Partial bool
+	// Eviction says who leaves for the gang, or why nobody does; it is empty if no rule could allow
+	// an eviction. EvictionDetail gives the current figures, too.
+	Eviction, EvictionDetail string
 	// Shortage is set when placement failed.
 	Shortage *place.Shortage
+}
+
+// Evictor owns gangs whose pods may be evicted. Its methods are called from the scheduler's
+// goroutine and must not block.
+type Evictor interface {
+	// GangOf returns the key of the gang that a pod belongs to; ok is false for pods that the Evictor
+	// does not own.
+	GangOf(pod *corev1.Pod) (key string, ok bool)
+	// Owns reports whether the gang with this key is one of the Evictor's.
+	Owns(key string) bool
+	// Describe returns what is to be known before pods of a gang are evicted. ok is false if they must
+	// not be.
+	Describe(key string) (t GangTerms, ok bool)
+	// Evict deletes pods. It is not an error if they have ended or changed meanwhile.
+	Evict(Eviction)
+}
+
+// GangTerms say which pods of a gang may be evicted.
+type GangTerms struct {
+	Priority int32
+	// MinMember and Min, by task, are the numbers of pods without which the gang cannot work. Pods
+	// that have ended are subtracted.
+	MinMember int
+	Min       map[string]int
+	// Protected means that no pods are evicted, and Cooldown for how long after its start a pod is
+	// not. Pods can have both, too.
+	Protected bool
+	Cooldown  time.Duration
+}
+
+// Eviction is a request to evict pods of one gang.
+type Eviction struct {
+	Gang string
+	Pods []PodRef
+	// Whole means that all pods of the gang are evicted; otherwise pods above its minimum are.
+	Whole bool
+	// For is the key of the gang that gets the room, and Why the rule, as the end of a sentence
+	// about the evicted gang.
+	For, Why string
+}
+
+// PodRef refers to a pod that exists.
+type PodRef struct {
+	Name types.NamespacedName
+	UID  types.UID
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -88,6 +89,27 @@ func Read(getter genericclioptions.RESTClientGetter, files []string, recursive b
 	return built(resource.NewBuilder(getter).Unstructured().NamespaceParam(namespace).DefaultNamespace().
 		FilenameParam(enforce, &resource.FilenameOptions{Filenames: files, Recursive: recursive}))
 }
+
+// Find reads objects of the cluster: those that args name as KIND NAME... or KIND/NAME..., or those
+// of a kind that match a label selector.
+func Find(getter genericclioptions.RESTClientGetter, args []string, selector string) ([]*Object, error) {
+	namespace, _, err := getter.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, err
+	}
+	return built(resource.NewBuilder(getter).Unstructured().NamespaceParam(namespace).DefaultNamespace().
+		LabelSelectorParam(selector).ResourceTypeOrNameArgs(false, args...).Latest())
+}
+
+// ownerReference returns a reference to the object.
+func (o *Object) ownerReference() metav1.OwnerReference {
+	gvk := o.info.Mapping.GroupVersionKind
+	u, _ := meta.Accessor(o.info.Object) // only what has metadata is read
+	return metav1.OwnerReference{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: o.info.Name, UID: u.GetUID()}
+}
+
+// Kind returns the object's kind.
+func (o *Object) Kind() schema.GroupKind { return o.info.Mapping.GroupVersionKind.GroupKind() }
 
 func built(b *resource.Builder) ([]*Object, error) {
 	infos, err := b.ContinueOnError().Flatten().Do().Infos()

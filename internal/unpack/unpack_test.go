@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"lockstep.dev/lockstep/internal/race"
 )
 
 // packed returns about size bytes that begin with head and continue with filler, as gzip data made
@@ -70,6 +72,9 @@ var limits = []Limit{WorkflowNodes, ArchivedWorkflow, Tracker, Report, Plan, Cha
 // TestBombsCostNoMoreThanTheLimit unpacks a gigabyte packed into a megabyte, for each kind of data:
 // one long text, and as many values as possible.
 func TestBombsCostNoMoreThanTheLimit(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector multiplies the memory and the CPU time that are limited here")
+	}
 	const most = 64 << 20
 	honest := func(data []byte) []byte {
 		binary.LittleEndian.PutUint32(data[len(data)-4:], 1<<30)

@@ -50,11 +50,12 @@ func example(name string) string { return filepath.Join("../../examples/batch", 
 
 func TestTheExamplesSucceed(t *testing.T) {
 	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m",
-		"-f", example("hello.yaml"), "-f", example("gang.yaml"), "-f", example("queues.yaml"), "-f", example("mpi.yaml"))
+		"-f", example("hello.yaml"), "-f", example("gang.yaml"), "-f", example("queues.yaml"), "-f", example("mpi.yaml"),
+		"-f", example("priorities.yaml"))
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
-	for _, job := range []string{"hello", "training", "sweep", "report", "stencil"} {
+	for _, job := range []string{"hello", "training", "sweep", "report", "stencil", "background", "release"} {
 		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
 			t.Errorf("%s did not complete:\n%s", job, errOut)
 		}
@@ -66,6 +67,42 @@ func TestTheExamplesSucceed(t *testing.T) {
 	_, out, _ = lockstep(t, "get", "queue", "adhoc", "-o", "yaml")
 	if !strings.Contains(out, "capability:") || !strings.Contains(out, "kind: Queue") {
 		t.Errorf("get queue -o yaml:\n%s", out)
+	}
+}
+
+func TestTheJobFlowSucceeds(t *testing.T) {
+	if code, out, errOut := lockstep(t, "submit", example("jobflow.yaml")); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	localtest.Eventually(t, time.Minute, "the flow succeeds", func() error {
+		if _, out, errOut := lockstep(t, "get", "jobflow", "release"); !strings.Contains(out, "Succeed") {
+			return fmt.Errorf("%s%s", out, errOut)
+		}
+		return nil
+	})
+	_, out, _ := lockstep(t, "get", "jobs")
+	for _, job := range []string{"release-serve", "release-evaluate", "release-publish"} {
+		if !strings.Contains(out, job) {
+			t.Errorf("there is no Job %s:\n%s", job, out)
+		}
+	}
+	if _, out, _ := lockstep(t, "get", "jt", "serve", "-o", "yaml"); !strings.Contains(out, "release-serve") {
+		t.Errorf("the template does not list its Job:\n%s", out)
+	}
+}
+
+func TestTheCronJobRuns(t *testing.T) {
+	if code, out, errOut := lockstep(t, "submit", example("cronjob.yaml")); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	localtest.Eventually(t, time.Minute, "a Job of it completes", func() error {
+		if _, out, errOut := lockstep(t, "get", "cronjob", "cleanup", "-o", "yaml"); !strings.Contains(out, "lastSuccessfulTime") {
+			return fmt.Errorf("%s%s", out, errOut)
+		}
+		return nil
+	})
+	if _, out, _ := lockstep(t, "get", "cronjobs"); !strings.Contains(out, "@every 20s") || !strings.Contains(out, "Europe/Berlin") {
+		t.Errorf("get cronjobs:\n%s", out)
 	}
 }
 

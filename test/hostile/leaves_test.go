@@ -228,6 +228,9 @@ func bases(w *world) map[string]map[string]any {
 		`{kind: WorkflowTemplate, spec: {entrypoint: main, templates: [{name: main, container: {image: busybox, command: [echo]}}]}}`,
 		`{kind: ClusterWorkflowTemplate, spec: {entrypoint: main, templates: [{name: main, container: {image: busybox, command: [echo]}}]}}`,
 		`{kind: CronWorkflow, spec: {schedules: ["0 0 1 1 *"], workflowSpec: {entrypoint: main, templates: [{name: main, container: {image: busybox, command: [echo]}}]}}}`,
+		`{kind: CronJob, spec: {schedule: "0 0 1 1 *", jobTemplate: {spec: {tasks: [{replicas: 1, template: {spec: {containers: [{name: main, image: busybox}]}}}]}}}}`,
+		`{kind: JobTemplate, spec: {tasks: [{replicas: 1, template: {spec: {containers: [{name: main, image: busybox}]}}}]}}`,
+		`{kind: JobFlow, spec: {flows: [{name: none}, {name: other, dependsOn: {targets: [none], probe: {taskStatusList: [{taskName: a, phase: Running}]}}, patch: {jobSpec: {queue: q}}}]}}`,
 		`{kind: Queue, spec: {weight: 1}}`, `{kind: PodGroup, spec: {minMember: 1}}`,
 		`{kind: Command, action: AbortJob, target: {apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: none, uid: none}}`,
 	} {

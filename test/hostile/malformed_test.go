@@ -21,7 +21,7 @@ import (
 
 // ourGroups are the API groups of the CRDs.
 var ourGroups = []string{
-	"batch.volcano.sh", "bus.volcano.sh", "scheduling.volcano.sh", "argoproj.io", "core.oam.dev", "topology.lockstep.dev",
+	"batch.volcano.sh", "flow.volcano.sh", "bus.volcano.sh", "scheduling.volcano.sh", "argoproj.io", "core.oam.dev", "topology.lockstep.dev",
 }
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -107,6 +107,26 @@ spec:
   tasks: [{name: main, replicas: 1, template: {spec: {containers: [{name: main, image: busybox}],
     volumes: [{name: scratch, emptyDir: {sizeLimit: 1e1.5}}]}}}]
 `, `spec.tasks[0].template.spec.volumes[0].emptyDir.sizeLimit: "1e1.5" is no quantity`, ""},
+	{"the estimate of a CronJob's jobs", `
+apiVersion: batch.volcano.sh/v1alpha1
+kind: CronJob
+metadata: {name: estimate}
+spec:
+  schedule: "0 0 1 1 *"
+  jobTemplate: {spec: {runningEstimate: abc, tasks: [{name: main, replicas: 1, template: {spec: {containers: [{name: main, image: busybox}]}}}]}}
+`, `spec.jobTemplate.spec.runningEstimate: "abc" is no duration`, `{spec: {jobTemplate: {spec: {runningEstimate: 90s}}}}`},
+	{"a JobFlow's names", `
+apiVersion: flow.volcano.sh/v1alpha1
+kind: JobFlow
+metadata: {name: names}
+spec: {flows: [{name: {}}]}
+`, `spec.flows[0].name: {} is no string`, ""},
+	{"a JobTemplate's estimate", `
+apiVersion: flow.volcano.sh/v1alpha1
+kind: JobTemplate
+metadata: {name: estimate}
+spec: {runningEstimate: abc, tasks: [{name: main, replicas: 1, template: {spec: {containers: [{name: main, image: busybox}]}}}]}
+`, `spec.runningEstimate: "abc" is no duration`, `{spec: {runningEstimate: 90s}}`},
 	{"a workflow's request", `
 apiVersion: argoproj.io/v1alpha1
 kind: Workflow

@@ -20,6 +20,8 @@ const (
 	apiwriter   = "internal/apiwriter"
 	batch       = "internal/batch"
 	cli         = "internal/cli"
+	cronJobs    = "internal/batch/cronjob"
+	jobFlows    = "internal/batch/flow"
 	podsets     = "internal/podset"
 	clusterP    = "internal/cluster"
 	panicsP     = "internal/panics"
@@ -45,6 +47,24 @@ const (
 )
 
 var mutations = []mutation{
+	// CronJobs and JobFlows.
+	{"a CronJob that forbids it runs two Jobs at a time", cronJobs + "/decide.go",
+		"if len(p.status.Active) > 0 {", "if false {", cronJobs, "TestDecide/forbid: it stays due", nil, nil},
+	{"a user's annotation stops a CronJob for ever", cronJobs + "/decide.go",
+		"if at := scheduled(j); !at.After(now) {", "if at := scheduled(j); true {", cronJobs, "TestDecide/a job with a forged time", nil, nil},
+	{"a Job of a JobFlow that was deleted is created again", jobFlows + "/decide.go",
+		"case seen || said != \"\" && said != api.Waiting && v.settled:", "case false:", jobFlows, "TestDecide/deleted before its end", nil,
+		[]string{"case said != api.Waiting:\n\t\ts.phase = said", "case false:\n\t\ts.phase = said"}},
+	{"a Job begins before the Job that it depends on has completed", jobFlows + "/decide.go",
+		"if t.phase != batch.Completed && (!mine || t.job == nil) {", "if t.job == nil {", jobFlows, "TestDecide/it runs", nil, nil},
+	{"a JobFlow ends as failed because the watch of Jobs is behind", jobFlows + "/decide.go",
+		"said != api.Waiting && v.settled:", "said != api.Waiting:", jobFlows, "TestDecide/the watch may be behind", nil, nil},
+	{"the Jobs of a JobFlow are deleted before its status says that it has succeeded", jobFlows + "/decide.go",
+		"case before.Phase.Finished():", "case before.Phase.Finished() || phase == api.Succeed:", jobFlows, "TestDecide/not deleted before it is written", nil,
+		[]string{"phase, reason, message = before.Phase, before.Reason, before.Message", "reason, message = before.Reason, before.Message"}},
+	{"probes of JobFlows use the manager's network as it is", jobFlows + "/probe.go",
+		"res, err := p.guard.Do(r)", "res, err := http.DefaultClient.Do(r)", jobFlows, "TestProbes", nil, nil},
+
 	// The writer.
 	{"a delete means whatever has the name", apiwriter + "/request.go",
 		"if x.uid != \"\" {\n\t\topts.Preconditions", "if false {\n\t\topts.Preconditions", apiwriter, "TestDelete", nil, nil},
@@ -109,7 +129,7 @@ var mutations = []mutation{
 	{"a redirect takes secrets along", egress + "/egress.go",
 		"\t\tnext.Header = kept\n", "", egress, "TestRedirectsAreJudged", nil, nil},
 	{"a child has as much memory as it wants", sandbox + "/restrict.go",
-		"if raceFactor > 1 {\n\t\t\tbreak", "if true {\n\t\t\tbreak", sandbox, "TestALimitFailsItsOneRequest", nil,
+		"if race.Enabled {\n\t\t\tbreak", "if true {\n\t\t\tbreak", sandbox, "TestALimitFailsItsOneRequest", nil,
 		[]string{"u.memory = (resident - shared) * int64(os.Getpagesize())", "u.memory = 0"}},
 	{"a child may answer with any amount", sandbox + "/serve.go",
 		"if int64(len(response)) > limits.OutputBytesMax {", "if false {", sandbox, "TestALimitFailsItsOneRequest", nil, nil},
@@ -288,6 +308,29 @@ var mutations = []mutation{
 	{"a workflow that runs again has the artifact repository of before", workflows + "/reconcile.go",
 		"r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil", "r.refusal, r.objects = podset.Refusal{}, nil",
 		workflows, "TestAResetClearsEverythingOfARun", nil, nil},
+
+	// Evictions.
+	{"the place of victims is not kept for their evictor", scheduler + "/evictions.go",
+		"\tv.s.cluster.SetClaims(c.gang, c.room)\n", "", scheduler, "TestAGangOfHigherPriorityTakesThePlaceOfOthers", nil, nil},
+	{"what a queue keeps for a claimant counts as free in the queue", scheduler + "/evictions.go",
+		"\tv.s.ledger.Charge(c.queue, c.sum)\n", "", scheduler, "TestPriorityCountsInAFullQueue", nil,
+		[]string{"\t\tv.s.ledger.Charge(c.queue, place.Vector(nil).Plus(c.sum, -1))\n", ""}},
+	{"nobody learns that a claim has ended", scheduler + "/evictions.go",
+		"\tv.s.cluster.Freed(c.room)\n", "", scheduler, "TestAClaimEndsWithItsGang", nil, nil},
+	{"a claim survives the loss of its node", scheduler + "/evictions.go",
+		" || !v.usable(c) {", " {", scheduler, "TestAClaimEndsWithItsNodeAndIsMadeAgainElsewhere", nil, nil},
+	{"after a restart the place of pods that are leaving is not kept", scheduler + "/evictions.go",
+		"case len(plan.Victims) == 0 && plan.Leaving == 0:", "case len(plan.Victims) == 0:", scheduler, "TestARestartEvictsNobodyElse", nil, nil},
+	{"equal gangs wait for the victims of the first", scheduler + "/evictions.go",
+		"\tv.s.pending.setClaimed(e, true)\n", "\te.claimed = true\n", scheduler, "TestEveryHeadOfAShapeGetsItsOwnVictims", nil, nil},
+	{"pods that are not deleted are waited for forever", scheduler + "/evictions.go",
+		"p.DeletionTimestamp == nil && now.Sub(g.since) > goingPatience", "false", scheduler, "TestAnEvictionThatIsNotCarriedOut", nil, nil},
+	{"an evicted job comes back pod by pod", batch + "/gang.go",
+		"ran := r.everRan() && alive", "ran := r.everRan()", batch, "TestAnEvictedJobComesBackWhole", nil, nil},
+	{"an eviction counts as a retry", batch + "/lifecycle/lifecycle.go",
+		"if cause.Free {", "if false {", batch + "/lifecycle", "TestNext", nil, nil},
+	{"what is stated that a queue deserves is not divided first", scheduler + "/share/divide.go",
+		"q.first = min(stated, asks(q))", "_ = stated", scheduler + "/share", "TestDeserved", nil, nil},
 
 	// Applications.
 	{"a restart writes the tracker again", "internal/application/deploy/collect.go",

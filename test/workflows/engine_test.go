@@ -115,7 +115,12 @@ func (l *library) ConfigMapKey(name, key string) (string, bool) {
 		return "", false
 	}
 	value, found := cm.Data[key]
-	return value, found
+	return value, found && l.ConfigMap(name)
+}
+
+func (l *library) ConfigMap(name string) bool {
+	cm := l.configMaps[name]
+	return cm != nil && cm.Labels[wf.LabelConfigMapType] != ""
 }
 
 // play runs the simulation until done returns true, the workflow completes, or no change is left.

@@ -91,6 +91,34 @@ type S3Artifact struct {
 	UseSDKCreds        bool                      `json:"useSDKCreds,omitempty"`
 	CASecret           *corev1.SecretKeySelector `json:"caSecret,omitempty"`
 	Key                string                    `json:"key,omitempty"`
+
+	// AddressingStyle says where requests name the bucket: in the path or in the host. If it is
+	// empty, the endpoint decides.
+	AddressingStyle string `json:"addressingStyle,omitempty"`
+	// CreateBucketIfNotPresent creates the bucket of an output artifact if it does not exist.
+	CreateBucketIfNotPresent *CreateS3BucketOptions `json:"createBucketIfNotPresent,omitempty"`
+	EncryptionOptions        *S3EncryptionOptions   `json:"encryptionOptions,omitempty"`
+}
+
+// The addressing styles of S3.
+const (
+	S3StylePath          = "path"
+	S3StyleVirtualHosted = "virtual-hosted"
+)
+
+// CreateS3BucketOptions are settings of a bucket that is created.
+type CreateS3BucketOptions struct {
+	ObjectLocking bool `json:"objectLocking,omitempty"`
+}
+
+// S3EncryptionOptions say how the store encrypts objects: with a key of the KMS, with a key that
+// each request brings, or with a key of its own.
+type S3EncryptionOptions struct {
+	EnableEncryption bool   `json:"enableEncryption,omitempty"`
+	KmsKeyID         string `json:"kmsKeyId,omitempty"`
+	// KmsEncryptionContext is a JSON object of strings.
+	KmsEncryptionContext        string                    `json:"kmsEncryptionContext,omitempty"`
+	ServerSideCustomerKeySecret *corev1.SecretKeySelector `json:"serverSideCustomerKeySecret,omitempty"`
 }
 
 // GitArtifact is a checkout of a Git repository.
@@ -113,6 +141,41 @@ type GitArtifact struct {
 type HTTPArtifact struct {
 	URL     string       `json:"url"`
 	Headers []HTTPHeader `json:"headers,omitempty"`
+	Auth    *HTTPAuth    `json:"auth,omitempty"`
+}
+
+// HTTPAuth says how a client proves who it is.
+type HTTPAuth struct {
+	BasicAuth  BasicAuth      `json:"basicAuth,omitempty"`
+	ClientCert ClientCertAuth `json:"clientCert,omitempty"`
+	OAuth2     OAuth2Auth     `json:"oauth2,omitempty"`
+}
+
+// BasicAuth is a user name and a password.
+type BasicAuth struct {
+	UsernameSecret *corev1.SecretKeySelector `json:"usernameSecret,omitempty"`
+	PasswordSecret *corev1.SecretKeySelector `json:"passwordSecret,omitempty"`
+}
+
+// ClientCertAuth is a client's certificate with its key, in PEM.
+type ClientCertAuth struct {
+	ClientCertSecret *corev1.SecretKeySelector `json:"clientCertSecret,omitempty"`
+	ClientKeySecret  *corev1.SecretKeySelector `json:"clientKeySecret,omitempty"`
+}
+
+// OAuth2Auth gets a token by the client credentials grant.
+type OAuth2Auth struct {
+	ClientIDSecret     *corev1.SecretKeySelector `json:"clientIDSecret,omitempty"`
+	ClientSecretSecret *corev1.SecretKeySelector `json:"clientSecretSecret,omitempty"`
+	TokenURLSecret     *corev1.SecretKeySelector `json:"tokenURLSecret,omitempty"`
+	Scopes             []string                  `json:"scopes,omitempty"`
+	EndpointParams     []OAuth2EndpointParam     `json:"endpointParams,omitempty"`
+}
+
+// OAuth2EndpointParam is a further parameter of the request for a token.
+type OAuth2EndpointParam struct {
+	Key   string `json:"key"`
+	Value string `json:"value,omitempty"`
 }
 
 // RawArtifact is a text.
@@ -145,10 +208,17 @@ type ArtifactoryArtifact struct {
 
 // HDFSArtifact is a file in HDFS.
 type HDFSArtifact struct {
-	Addresses []string `json:"addresses,omitempty"`
-	HDFSUser  string   `json:"hdfsUser,omitempty"`
-	Path      string   `json:"path"`
-	Force     bool     `json:"force,omitempty"`
+	Addresses               []string                     `json:"addresses,omitempty"`
+	HDFSUser                string                       `json:"hdfsUser,omitempty"`
+	Path                    string                       `json:"path"`
+	Force                   bool                         `json:"force,omitempty"`
+	DataTransferProtection  string                       `json:"dataTransferProtection,omitempty"`
+	KrbCCacheSecret         *corev1.SecretKeySelector    `json:"krbCCacheSecret,omitempty"`
+	KrbConfigConfigMap      *corev1.ConfigMapKeySelector `json:"krbConfigConfigMap,omitempty"`
+	KrbKeytabSecret         *corev1.SecretKeySelector    `json:"krbKeytabSecret,omitempty"`
+	KrbRealm                string                       `json:"krbRealm,omitempty"`
+	KrbServicePrincipalName string                       `json:"krbServicePrincipalName,omitempty"`
+	KrbUsername             string                       `json:"krbUsername,omitempty"`
 }
 
 // OSSArtifact is an object in Alibaba Cloud's Object Storage Service.
@@ -158,6 +228,17 @@ type OSSArtifact struct {
 	AccessKeySecret *corev1.SecretKeySelector `json:"accessKeySecret,omitempty"`
 	SecretKeySecret *corev1.SecretKeySelector `json:"secretKeySecret,omitempty"`
 	Key             string                    `json:"key"`
+
+	CreateBucketIfNotPresent bool              `json:"createBucketIfNotPresent,omitempty"`
+	LifecycleRule            *OSSLifecycleRule `json:"lifecycleRule,omitempty"`
+	SecurityToken            string            `json:"securityToken,omitempty"`
+	UseSDKCreds              bool              `json:"useSDKCreds,omitempty"`
+}
+
+// OSSLifecycleRule says when objects of a bucket become rarely used, and when they are deleted.
+type OSSLifecycleRule struct {
+	MarkInfrequentAccessAfterDays int32 `json:"markInfrequentAccessAfterDays,omitempty"`
+	MarkDeletionAfterDays         int32 `json:"markDeletionAfterDays,omitempty"`
 }
 
 // VolumeArtifact is a file or directory on a volume that pods share: a claim, or a directory of the
@@ -173,4 +254,6 @@ type PluginArtifact struct {
 	Name          string `json:"name"`
 	Configuration string `json:"configuration,omitempty"`
 	Key           string `json:"key,omitempty"`
+
+	ConnectionTimeoutSeconds int32 `json:"connectionTimeoutSeconds,omitempty"`
 }

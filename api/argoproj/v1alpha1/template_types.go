@@ -275,7 +275,7 @@ type MemoizeCache struct {
 	ConfigMap *CacheConfigMap `json:"configMap"`
 }
 
-// CacheConfigMap names the ConfigMap that holds a cache. Its keys are those of Memoize, so Key and
+// CacheConfigMap names the ConfigMap that holds a cache. Memoize names the entry in it, so Key and
 // Optional have no effect: clients write them because they are fields of a reference to a key.
 type CacheConfigMap struct {
 	Name     string `json:"name"`

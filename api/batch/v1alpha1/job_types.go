@@ -45,11 +45,11 @@ type JobSpec struct {
 	// Volumes are mounted into every container of every pod.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
-	Volumes []VolumeSpec `json:"volumes,omitempty"`
+	Volumes []VolumeSpec `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"mountPath"`
 	// Tasks are the kinds of pods of the job.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=128
-	Tasks []TaskSpec `json:"tasks"`
+	Tasks []TaskSpec `json:"tasks" patchStrategy:"merge" patchMergeKey:"name"`
 	// Policies are the actions to carry out on events of any pod or task of the job.
 	// +optional
 	Policies LifecyclePolicies `json:"policies,omitempty"`

@@ -26,6 +26,10 @@ const (
 	NumaTopologyPolicyKey = "volcano.sh/numa-topology-policy"
 )
 
+// CronJobScheduledTimestampKey is the annotation of a CronJob's Jobs with the time that the Job was
+// scheduled for.
+const CronJobScheduledTimestampKey = "volcano.sh/cronjob-scheduled-timestamp"
+
 // Lockstep's own annotations.
 const (
 	// SimDurationAnnotation on a simulated pod is a Go duration: how long the pod runs. Without it

@@ -11,7 +11,7 @@ var GroupVersion = schema.GroupVersion{Group: "batch.volcano.sh", Version: "v1al
 
 // AddToScheme registers this package's types.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Job{}, &JobList{})
+	s.AddKnownTypes(GroupVersion, &Job{}, &JobList{}, &CronJob{}, &CronJobList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -64,6 +64,9 @@ const (
 	// SharedByAnnotation lists the applications, as namespace/name, that share an object; the first
 	// one owns it.
 	SharedByAnnotation = "app.oam.dev/shared-by"
+	// AggregateLabel, with the value true, is on the ClusterRoles that let the manager read and delete
+	// further kinds of objects of applications.
+	AggregateLabel = "lockstep.dev/aggregate-to-applications"
 )
 
 // The values of ResourceTypeLabel.

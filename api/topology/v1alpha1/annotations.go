@@ -1,7 +1,7 @@
 package v1alpha1
 
-// Annotations and labels by which a pod requests CPUs of its node, in three formats: that of
-// Lockstep, that of ACK, and that of Koordinator.
+// Annotations and labels by which a pod requests CPUs of its node, in the formats of Lockstep, ACK
+// and Koordinator.
 const (
 	RequestAnnotation = "cpu.lockstep.dev/request"
 

@@ -290,6 +290,15 @@ func TestPropagationHoldsForEveryDeletion(t *testing.T) {
 			dependents("one", want)
 			e.delete(applications, "a")
 			e.gone(applications, "a")
+			if propagation == "cascading" { // the dependents go first
+				if _, err := e.get(deployments, "two"); err == nil {
+					t.Error("the Deployment is there after its application")
+				}
+				list, err := e.dyn.Resource(replicaSets).Namespace(e.ns).List(t.Context(), metav1.ListOptions{LabelSelector: "of=two"})
+				if err != nil || len(list.Items) > 0 {
+					t.Errorf("%d ReplicaSets are there after their Deployment, %v", len(list.Items), err)
+				}
+			}
 			e.gone(deployments, "two")
 			dependents("two", want)
 		})
@@ -344,6 +353,32 @@ func TestWhatWasReleasedIsTakenOverOnly(t *testing.T) {
 			e.app("a", configs("- {name: take, type: take-over, properties: {"+everyConfigMap+"}}", "data"))
 			e.until("a", inPhase(oam.PhaseRunning))
 			e.becomes("data", owned, e.here(e.ns, "data"))
+		})
+	}
+}
+
+// TestWhatIsReadOnlyByNowIsNotDeleted checks an object that an Application has made and then leaves
+// alone by a read-only policy.
+func TestWhatIsReadOnlyByNowIsNotDeleted(t *testing.T) {
+	const readOnly = "- {name: look, type: read-only, properties: {rules: [{selector: {resourceNames: [data]}}]}}\n"
+	for name, leave := range map[string]func(e *env){
+		"with the application": func(e *env) {
+			e.delete(applications, "a")
+			e.gone(applications, "a")
+		},
+		"when it leaves the application": func(e *env) {
+			e.app("a", configs(readOnly, "other"))
+			e.until("a", inPhase(oam.PhaseRunning))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := start(t)
+			e.app("a", configs(collects("none"), "data", "other"))
+			e.until("a", inPhase(oam.PhaseRunning))
+			e.app("a", configs(readOnly, "data", "other"))
+			e.until("a", inPhase(oam.PhaseRunning))
+			leave(e)
+			e.becomes("data", released, e.here(e.ns, "data"))
 		})
 	}
 }

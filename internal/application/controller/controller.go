@@ -251,11 +251,11 @@ func (c *Controller) applicationUpdated(old, new *kubeclient.Raw) {
 // Application may let it become idle.
 func (c *Controller) active(k types.NamespacedName) bool { return c.loop.Get(k) != nil }
 
-// commandedByStatus reports whether suspend or terminated in the workflow's status changed, which
-// may be another client's command.
+// commandedByStatus reports whether suspend or terminated in the workflow's status changed, or
+// whether that status was removed, which may be another client's command.
 func commandedByStatus(old, new *kubeclient.Raw) bool {
 	a, b := records.SummaryOf(old), records.SummaryOf(new)
-	return a.Workflow && b.Workflow && (a.Suspend != b.Suspend || a.Terminated != b.Terminated)
+	return a.Workflow && (!b.Workflow || a.Suspend != b.Suspend || a.Terminated != b.Terminated)
 }
 
 // definitionsChanged enqueues the Applications that wait for a definition, those that follow

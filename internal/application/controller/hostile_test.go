@@ -18,6 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/chart/charttest"
 	"lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/race"
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
@@ -184,6 +185,9 @@ func median(of []time.Duration) (middle, most time.Duration) {
 }
 
 func TestHostileProgramsFailAlone(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector multiplies the memory and the CPU time that are limited here")
+	}
 	e, bad := connect(t), connect(t)
 	for _, x := range []*env{e, bad} {
 		elsewhere.Store(x.ns, true)

@@ -120,7 +120,7 @@ func (c *Controller) reportPanic(k types.NamespacedName, r *kubeclient.Raw, p *p
 	a.PlanErr = &malformed.Error{Kind: "Application", Namespace: k.Namespace, Name: k.Name, Fault: p.Error(), Panicked: true}
 	s := o.Status.DeepCopy()
 	s.ObservedGeneration = o.Generation
-	report.ReportNoPlan(s, a.PlanErr, metav1.NewTime(c.now()).Rfc3339Copy())
+	report.ReportNoPlan(s, a.PlanErr, true, metav1.NewTime(c.now()).Rfc3339Copy())
 	if !report.Same(&o.Status, s) {
 		c.reporter.Write(a.State, &a.report, o, s, true)
 	}

@@ -130,6 +130,7 @@ func (c *reconciler) proceed(a *record) bool {
 		// 3. Create and patch objects.
 		p = c.deployer.Dispatch(a.State, report.WorkflowFinished(a.report.Current(o), &a.Tracker))
 		if a.run == nil || !p.Planned {
+			a.CountErrors(&p, c.now()) // of steps, the workflow does
 			break
 		}
 		more, unsaved := c.steps.Advance(a.State, a.run, &p, steps.Command{Annotation: o.Annotations[oam.WorkflowCommandAnnotation], Theirs: func() *oam.WorkflowStatus { return a.theirs(o) }})
@@ -147,7 +148,7 @@ func (c *reconciler) proceed(a *record) bool {
 		}
 	}
 	// 4. Delete objects that left the plan, and update the tracker.
-	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && a.run.Whole() && c.remover.Collect(a.State, &o.Spec) {
+	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && len(a.Plan.Broken()) == 0 && a.run.Whole() && c.remover.Collect(a.State, &o.Spec) {
 		c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, "", a.Tracker.Object.Spec.ApplicationGeneration)
 	}
 	// 5. Report the status, unless a component's state is still being evaluated.

@@ -35,6 +35,7 @@ type record struct {
 	finalizersAt time.Time
 	removal      controlloop.Backoff // after an object could not be removed
 	restarted    string              // the restart annotation that was obeyed and is being removed
+	cleared      bool                // the removal of the workflow's status was obeyed
 	idle         time.Time           // since when there has been nothing to do
 
 	interests atomic.Pointer[interests]
@@ -52,6 +53,11 @@ type planning struct {
 	asked  time.Time
 	// read has the objects whose values the plan uses, and their resource versions.
 	read map[plan.Ref]string
+	// kinds delays the next plan while a kind does not exist.
+	kinds controlloop.Backoff
+	// changes is the count of changes of definitions and clusters at which the plan of an Application
+	// that fails was made.
+	changes uint64
 	// places is set if the plan depends on which clusters exist.
 	places bool
 }
@@ -86,7 +92,7 @@ func (m *planInputs) of(o *oam.Application, clusters uint64) bool {
 
 // declareInterests publishes what concerns the Application, for the handlers of watches.
 func (a *record) declareInterests() {
-	now := &interests{definitions: a.Follows, clusters: a.planning.places}
+	now := &interests{definitions: a.Follows || a.HasErrors(), clusters: a.planning.places}
 	note := func(cluster string) {
 		if cluster == "" {
 			return

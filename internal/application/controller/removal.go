@@ -75,7 +75,7 @@ func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
 	if len(from) == 0 {
 		from = nil // null in JSON, which a test takes for a field that does not exist
 	}
-	return json.Marshal([]map[string]any{{"op": "test", "path": path, "value": from}, {"op": "add", "path": path, "value": to}})
+	return json.Marshal([]apiwriter.PatchOp{{Op: "test", Path: path, Value: from}, {Op: "add", Path: path, Value: to}})
 }
 
 // patchFinalizers replaces the finalizers of an Application. The caller has started the write; done

@@ -12,6 +12,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/definitions"
 	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/objects"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/records"
 	"lockstep.dev/lockstep/internal/application/report"
@@ -25,7 +26,11 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 	if len(a.planning.read) > 0 && c.planner.ValuesChanged(a.State, a.planning.read) {
 		a.planning.inputs, a.planning.objects = "", planInputs{}
 	}
-	if a.planning.inputs != "" && a.Plan != nil && !a.Follows && a.planning.objects.of(o, clusters) {
+	failing := a.PlanErr != nil || len(a.Plan.Broken()) > 0 || a.run == nil && report.Failing(a.report.Current(o), &a.Tracker)
+	changes := c.changes.Load()
+	mended := failing && a.planning.changes != changes // a definition may be the reason
+	a.planning.changes = changes
+	if !mended && a.planning.inputs != "" && a.Plan != nil && !a.Follows && a.planning.objects.of(o, clusters) {
 		return true
 	}
 	spec, publish := &o.Spec, o.Annotations[oam.PublishVersionAnnotation]
@@ -47,11 +52,15 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 	if a.planning.places = places; places {
 		input += fmt.Sprintf("/%d", clusters)
 	}
+	if a.planning.objects.generation != o.Generation {
+		a.ForgetErrors()
+	}
 	a.planning.objects = planInputs{o.UID, o.Generation, o.Labels, o.Annotations, clusters}
-	if a.planning.inputs == input && a.Plan != nil && !autoUpdate {
+	same := a.planning.inputs == input
+	if same && !mended && a.Plan != nil && !autoUpdate && len(a.Plan.Broken()) == 0 {
 		return true
 	}
-	if a.planning.inputs == input && a.PlanErr != nil && !a.Follows {
+	if same && !mended && a.PlanErr != nil && !a.Follows {
 		return false
 	}
 	number, name := int64(1), ""
@@ -87,7 +96,12 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 		p, err = c.planner.Make(a.State, in)
 	}
 	a.planning.inputs, a.PlanErr = input, err
-	a.Follows = autoUpdate || errors.Is(err, definitions.ErrNotFound) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, deploy.ErrChart) || errors.Is(err, deploy.ErrAskedAgain)
+	a.Follows = autoUpdate || c.mayPass(a, err)
+	if err == nil {
+		for _, err := range p.Broken() {
+			a.Follows = c.mayPass(a, err) || a.Follows
+		}
+	}
 	if err != nil {
 		a.Plan = nil
 		return false
@@ -99,8 +113,8 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 			Spec: spec.DeepCopy(), Definitions: p.Definitions,
 		})
 		limit := c.cfg.RevisionLimit
-		if p.Policies.RevisionLimit > 0 {
-			limit = p.Policies.RevisionLimit
+		if l := p.Policies.RevisionLimit; l != nil {
+			limit = max(*l, 1) // the revision in use is always kept
 		}
 		c.reporter.Publish(a.State, o)
 		if n := len(a.Tracker.Revisions); n > limit {
@@ -110,12 +124,25 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 		a.Since, a.Tracker.Dirty = c.now(), true
 	} else if a.planning.again {
 		a.Tracker.Latest().Definitions, a.Tracker.Dirty = p.Definitions, true
-	} else if !autoUpdate && (a.run == nil || report.WorkflowFinished(a.report.Current(o), &a.Tracker)) {
+	} else if !autoUpdate && !failing && (a.run == nil || report.WorkflowFinished(a.report.Current(o), &a.Tracker)) {
 		keepAsApplied(p, &a.Tracker)
 	}
 	a.planning.again = false
-	a.SetPlan(p)
+	if a.Succeeded(""); !same || a.run != nil || !plan.Same(p, a.Plan) {
+		a.SetPlan(p)
+	}
 	return true
+}
+
+// mayPass reports whether an error of planning may pass without a change of the Application.
+func (c *reconciler) mayPass(a *record, err error) bool {
+	if none := objects.ErrNoKind(""); errors.As(err, &none) { // nothing says when the kind exists
+		a.planning.kinds.Min = objects.RelearnInterval
+		a.planning.kinds.Failed(c.now())
+		a.WakeAfter(a.planning.kinds.Left(c.now()))
+		return true
+	}
+	return errors.Is(err, definitions.ErrNotFound) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, deploy.ErrChart) || errors.Is(err, deploy.ErrAskedAgain)
 }
 
 // keepAsApplied replaces the objects of a plan by those last applied, if definitions have changed

@@ -43,8 +43,16 @@ func (a *record) theirs(o *oam.Application) *oam.WorkflowStatus {
 	return theirs
 }
 
-// restart reports whether to deploy the present revision again now, because of a restart command or
-// of the restart annotation, which may ask for it once, at a time, or periodically.
+// cleared reports whether another client has removed the workflow's status of the present revision.
+// This manager writes it together with LatestRevision.
+func cleared(o *oam.Application, last *records.Stored) bool {
+	r := o.Status.LatestRevision
+	return o.Status.Workflow == nil && r != nil && r.Name == last.Name && r.RevisionHash == last.Hash
+}
+
+// restart reports whether to deploy the present revision again now, because of a restart command,
+// because the workflow's status was removed, or because of the restart annotation, which may ask for
+// it once, at a time, or periodically.
 func (c *reconciler) restart(a *record, o *oam.Application) bool {
 	last := a.Tracker.Latest()
 	if last == nil {
@@ -53,6 +61,13 @@ func (c *reconciler) restart(a *record, o *oam.Application) bool {
 	if verb, _, ok := steps.CommandOf(o.Annotations[oam.WorkflowCommandAnnotation], a.Tracker.Command()); ok && verb == "restart" {
 		a.Tracker.SetCommand(o.Annotations[oam.WorkflowCommandAnnotation])
 		return true
+	}
+	if was := a.cleared; cleared(o, last) {
+		if a.cleared = true; !was {
+			return true
+		}
+	} else {
+		a.cleared = false
 	}
 	value := o.Annotations[oam.RestartWorkflowAnnotation]
 	if value == "" {
@@ -113,6 +128,7 @@ func (a *record) runAgain(now time.Time) {
 	}
 	f.Run = fmt.Sprintf("%s:%s#%d", last.Name, last.Hash, f.Restarts)
 	a.Tracker.Flow = f
+	a.ForgetErrors()
 	a.Plan, a.planning.inputs, a.run, a.planning.again, a.planning.asking = nil, "", nil, true, ""
 	a.Since = now
 }

@@ -362,3 +362,77 @@ func TestTheAnnotationRestartsAWorkflow(t *testing.T) {
 		return inPhase(oam.PhaseRunning)(a)
 	})
 }
+
+// clear removes the workflow's status, as the original's command line does to restart a workflow.
+func (e *env) clear(name string) {
+	e.Helper()
+	e.eventually("the status is cleared", func() error {
+		u, err := e.get(applications, name)
+		if err != nil {
+			return err
+		}
+		unstructured.RemoveNestedField(u.Object, "status", "workflow")
+		_, err = e.dyn.Resource(applications).Namespace(e.ns).UpdateStatus(e.Context(), u, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// TestAWorkflowWhoseStatusIsClearedRunsAgain checks Applications that have been deployed in steps and
+// at once, and one whose workflow waits.
+func TestAWorkflowWhoseStatusIsClearedRunsAgain(t *testing.T) {
+	e := start(t)
+	e.app("steps", withComponents(`
+workflow:
+  steps:
+  - {name: look, type: suspend}
+  - {name: one, type: apply-component, properties: {component: one}}
+`, "one"))
+	e.app("whole", withComponents("", "two"))
+	e.until("steps", inPhase(oam.PhaseWorkflowSuspending))
+	e.command("steps", "resume")
+	uids := map[string]string{}
+	run := func(name, object string) string {
+		t.Helper()
+		app := e.until(name, both(inPhase(oam.PhaseRunning), func(a *oam.Application) error {
+			if a.Status.Workflow == nil || !a.Status.Workflow.Finished {
+				return fmt.Errorf("its workflow is %+v", a.Status.Workflow)
+			}
+			return nil
+		}))
+		u, err := e.get(configMaps, object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uid := string(u.GetUID()); uids[object] != "" && uids[object] != uid {
+			t.Errorf("%s was made again", object)
+		} else {
+			uids[object] = uid
+		}
+		return app.Status.Workflow.AppRevision
+	}
+	first := run("steps", "one")
+	e.clear("steps")
+	e.until("steps", both(inPhase(oam.PhaseWorkflowSuspending), hasSteps("look=suspending/Suspend")))
+	e.clear("steps") // while it waits
+	e.until("steps", func(a *oam.Application) error {
+		if a.Status.Workflow == nil || !strings.HasSuffix(a.Status.Workflow.AppRevision, "#2") {
+			return fmt.Errorf("its workflow is %+v", a.Status.Workflow)
+		}
+		return inPhase(oam.PhaseWorkflowSuspending)(a)
+	})
+	e.annotate("steps", oam.WorkflowCommandAnnotation, "resume@again")
+	if second := run("steps", "one"); second != first+"#2" {
+		t.Errorf("the runs are %s and %s", first, second)
+	}
+
+	first = run("whole", "two")
+	e.clear("whole")
+	if second := run("whole", "two"); second != first+"#1" {
+		t.Errorf("the runs are %s and %s", first, second)
+	}
+	for _, name := range []string{"steps", "whole"} {
+		if app := e.application(name); len(app.Status.AppliedResources) != 1 || len(app.Status.Services) != 1 {
+			t.Errorf("%s: %+v", name, app.Status)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -119,7 +121,7 @@ func policiesOf(a *State, spec *oam.ApplicationSpec) *plan.Policies {
 
 // RemoveAll deletes the objects of an Application that is removed, as the policies of spec ask for.
 // If orphan is set, all objects stay. RemoveAll returns how many objects remain to be dealt with, why
-// some cannot be reached, and whether others could not be removed.
+// one of them does, and whether RemoveAll is to be repeated later.
 func (d *Remover) RemoveAll(a *State, spec *oam.ApplicationSpec, orphan bool) (remaining int, why error, failed bool) {
 	policies := policiesOf(a, spec)
 	order := d.orderOf(a, spec, policies)
@@ -142,7 +144,7 @@ func (d *Remover) RemoveAll(a *State, spec *oam.ApplicationSpec, orphan bool) (r
 			why = unreachable // the Application is enqueued when the cluster can be reached again
 		} else if err != nil {
 			d.Log.Warn("an object cannot be removed", "application", a.Key, "object", records.RefOf(m).String(), "error", err)
-			failed = true
+			why, failed = cmp.Or(why, err), true
 		}
 		if !gone {
 			remaining++
@@ -173,8 +175,11 @@ func (d *Remover) removeOne(a *State, m *oam.ManagedResource, stays bool, propag
 	if a.mayPass(err) {
 		return false, err
 	}
-	if !ready {
-		return false, nil
+	if noRight := (*objects.ErrNoRight)(nil); a.leaving && errors.As(err, &noRight) {
+		return d.neverMade(a, t, ref, err)
+	}
+	if err != nil || !ready {
+		return false, err
 	}
 	name := records.RefKey(ref)
 	if a.Writes.InFlight(name) {
@@ -197,7 +202,7 @@ func (d *Remover) removeOne(a *State, m *oam.ManagedResource, stays bool, propag
 	if stays && a.leaving && failure != "" {
 		return d.unreleased(a, ref, stays, errors.New(failure))
 	}
-	if failure != "" && !a.Writes.MayRetry(name, d.Now()) {
+	if a.waitsToRetry(name, d.Now()) {
 		return false, errors.New(failure)
 	}
 	if stays {
@@ -205,6 +210,23 @@ func (d *Remover) removeOne(a *State, m *oam.ManagedResource, stays bool, propag
 	}
 	d.delete(a, t, ref, there.Uid, "application-delete", propagation, as)
 	return false, nil
+}
+
+// neverMade reports whether an object of a kind that the manager may not watch is known not to exist,
+// because the manager or the Application's author reads that. Otherwise it returns why.
+func (d *Remover) neverMade(a *State, t *objects.Target, ref plan.Ref, why error) (bool, error) {
+	ids := []*apiwriter.Identity{nil}
+	if id, err := d.authorAt(a.Key); err == nil && id != nil {
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		var err error
+		d.Aside(func() { err = t.ReadAs(d.Ctx(), ref, id) })
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+	}
+	return false, why
 }
 
 // unreleased reports that an object that cannot be reached or changed counts as deleted if it stays:

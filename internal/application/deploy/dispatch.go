@@ -34,6 +34,7 @@ type Deployer struct {
 func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 	p := Progress{Planned: true, Components: make([]ComponentState, len(a.Plan.Components))}
 	blocked := map[int]bool{}
+	refused := map[int]string{} // why, if a cluster or an API that cannot be reached is not the reason
 	for i := range a.Plan.Resources {
 		r := &a.Plan.Resources[i]
 		t, err := d.Targets.Reach(r.Cluster)
@@ -51,7 +52,9 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 		case err != nil:
 			blocked[i] = true
 			p.problem(err)
-			a.mayPass(err)
+			if !a.mayPass(err) {
+				refused[i] = err.Error()
+			}
 		case !ready:
 			return Progress{} // the watch enqueues the Application when it has synced
 		}
@@ -69,6 +72,9 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 	for i := range a.Plan.Components {
 		comp := &a.Plan.Components[i]
 		state := &p.Components[i]
+		if comp.Err != nil {
+			p.problem(comp.Err)
+		}
 		state.Waits = !finished && waitsFor(comp, healthy)
 		unreachable, held, wave := false, false, waveOf(a.Plan, comp)
 		for _, at := range comp.Resources {
@@ -82,6 +88,7 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 			}
 			if blocked[at] {
 				state.Applied, unreachable = false, true
+				p.failed(state, r.Ref, refused[at])
 				continue
 			}
 			if state.Waits || !finished && r.Stage == oam.PostDispatch && !state.WorkloadHealthy {
@@ -89,16 +96,17 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 				continue
 			}
 			done, err := d.apply(a, r)
-			if err != nil {
-				p.problem(err)
-			}
 			if done {
 				p.Applied++
 			}
 			if done && r.Wave != 0 && !finished {
-				if done, err = objects.Completed(r.Ref, d.Targets.Seen(r.Ref)); err != nil {
-					p.problem(err)
-				}
+				done, err = objects.Completed(r.Ref, d.Targets.Seen(r.Ref))
+			}
+			if err != nil {
+				p.problem(err)
+				p.failed(state, r.Ref, err.Error())
+			} else if !done { // the write that failed may be under way again
+				p.failed(state, r.Ref, a.Writes.Failure(records.RefKey(r.Ref)))
 			}
 			if !done {
 				state.Applied = false
@@ -108,12 +116,15 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 		p.Finished, p.Settled = p.Finished && there, p.Settled && (there || unreachable)
 	}
 	for _, at := range a.Plan.Loose {
+		r := &a.Plan.Resources[at]
 		if blocked[at] {
+			p.failed(nil, r.Ref, refused[at])
 			continue
 		}
-		done, err := d.apply(a, &a.Plan.Resources[at])
+		done, err := d.apply(a, r)
 		if err != nil {
 			p.problem(err)
+			p.failed(nil, r.Ref, err.Error())
 		}
 		if done {
 			p.Applied++
@@ -170,7 +181,7 @@ func (d *Deployer) bring(a *State, r *plan.Resource) (bool, error) {
 	switch {
 	case there == nil && r.ReadOnly:
 		return d.applyReadOnly(a, r)
-	case there == nil && failure != "" && !a.Writes.MayRetry(ref, d.Now()):
+	case there == nil && a.waitsToRetry(ref, d.Now()):
 		return false, errors.New(failure)
 	case there == nil:
 		return false, d.create(a, r)
@@ -209,7 +220,7 @@ func (d *Deployer) bring(a *State, r *plan.Resource) (bool, error) {
 		a.verified[r.Ref] = verifiedContent{there.Content, r.Hash}
 		return true, nil
 	}
-	if failure != "" && !a.Writes.MayRetry(ref, d.Now()) {
+	if a.waitsToRetry(ref, d.Now()) {
 		return false, errors.New(failure)
 	}
 	if recreate { // a patch cannot bring the object to its desired state; the next turn creates it again
@@ -255,9 +266,10 @@ func (d *Deployer) create(a *State, r *plan.Resource) error {
 	t.Answers.Sent(d.Now())
 	t.Writer.Create(a.Meta(t, r.GVK, "application-object"), o, func(got apiwriter.Object, err error) {
 		t.Answers.Answered(d.Now())
-		if apierrors.IsAlreadyExists(err) {
+		// A manifest of a part of an object is invalid as a new object, but may be merged into one.
+		if apierrors.IsAlreadyExists(err) || apierrors.IsInvalid(err) {
 			// This callback runs on a writer's goroutine, which must not block.
-			go d.exists(a, t, &resource)
+			go d.exists(a, t, &resource, err)
 			return
 		}
 		d.answered(a, t, &resource, got, err)
@@ -299,12 +311,14 @@ func (d *Deployer) settled(a *State, ref string, err error) {
 	}
 }
 
-// exists handles a creation that failed because the object exists: it reads the object to find its
-// owner.
-func (d *Deployer) exists(a *State, t *objects.Target, r *plan.Resource) {
+// exists handles a creation that was refused: it reads the object, if it exists, to find its owner.
+func (d *Deployer) exists(a *State, t *objects.Target, r *plan.Resource, refused error) {
 	there, err := t.Objects.Read(d.Ctx(), r.Ref)
 	if apierrors.IsNotFound(err) {
 		err = nil // it was deleted meanwhile: the next turn creates it
+		if apierrors.IsInvalid(refused) {
+			err = refused
+		}
 	}
 	if err != nil || there == nil {
 		d.settle(a, records.RefKey(r.Ref), err)

@@ -24,6 +24,10 @@ type ComponentState struct {
 	WorkloadHealthy bool
 	// Unknown is set while the state is still being evaluated.
 	Unknown bool
+	// Problem says why the component does not come to its desired state, if that is known. Failed
+	// is set once it has been tried as often as a step is.
+	Problem string
+	Failed  bool
 	Message string
 	Details map[string]string
 	Traits  []oam.TraitStatus
@@ -38,6 +42,9 @@ type cachedHealth struct {
 // stateOf evaluates a component's state from its live objects.
 func (d *Deployer) stateOf(a *State, i int) ComponentState {
 	comp := &a.Plan.Components[i]
+	if comp.Err != nil {
+		return ComponentState{Message: comp.Err.Err.Error(), Problem: comp.Err.Err.Error()}
+	}
 	var versions strings.Builder
 	var workload *objects.Object
 	complete := true
@@ -121,8 +128,11 @@ func (d *Deployer) stateBy(a *State, t *render.Template, live render.Live) (rend
 	s, err := t.State(&live)
 	var exceeded *sandbox.Exceeded
 	var crashed *sandbox.Crashed
-	if errors.As(err, &exceeded) || errors.As(err, &crashed) {
+	switch {
+	case errors.As(err, &exceeded) || errors.As(err, &crashed):
 		return render.State{Message: err.Error()}, err
+	case err != nil && !s.Healthy && s.Message == "" && !errors.Is(err, evaluation.ErrPending):
+		s.Message = "its health cannot be read: " + err.Error()
 	}
 	return s, err
 }

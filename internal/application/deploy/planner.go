@@ -56,12 +56,17 @@ func (p *Planner) Make(a *State, in *plan.Input) (made *plan.Plan, err error) {
 	if err != nil {
 		return nil, planError(a, err)
 	}
+	for i := range made.Components {
+		if comp := &made.Components[i]; comp.Err != nil {
+			comp.Err = planError(a, comp.Err)
+		}
+	}
 	return made, nil
 }
 
 // planError returns the error of a plan as a plan.Error. If it is about an API that cannot be
 // reached at present, the plan is made again.
-func planError(a *State, err error) error {
+func planError(a *State, err error) *plan.Error {
 	var e *plan.Error
 	if !errors.As(err, &e) {
 		e = &plan.Error{Stage: plan.Render, Err: err}

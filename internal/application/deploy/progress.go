@@ -22,13 +22,29 @@ type Progress struct {
 	Settled bool
 	// Workflow is the workflow's status, for an Application that is deployed in steps.
 	Workflow *oam.WorkflowStatus
-	// Problems lists what prevents objects from reaching their desired state.
+	// Problems lists what prevents objects from reaching their desired state. Errors has those that
+	// are not about a cluster or an API that cannot be reached, by object.
 	Problems []string
+	Errors   map[plan.Ref]string
 }
 
 func (p *Progress) problem(err error) {
 	if text := err.Error(); !slices.Contains(p.Problems, text) {
 		p.Problems = append(p.Problems, text)
+	}
+}
+
+// failed records the error of an object of a component; state is nil if it belongs to none.
+func (p *Progress) failed(state *ComponentState, ref plan.Ref, err string) {
+	if err == "" {
+		return
+	}
+	if p.Errors == nil {
+		p.Errors = map[plan.Ref]string{}
+	}
+	p.Errors[ref] = err
+	if state != nil && state.Problem == "" {
+		state.Problem = err
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/flow"
 	"lockstep.dev/lockstep/internal/application/objects"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/records"
@@ -37,6 +38,8 @@ type State struct {
 	Accepted map[string]string
 	// UIDs has the UIDs of objects that this manager created or changed.
 	UIDs map[types.UID]bool
+	// tries has the errors of components by key, and those of planning under an empty key.
+	tries map[string]flow.Try
 	// External has the answers to the plan's questions to other systems.
 	External Answers
 }

@@ -20,6 +20,9 @@ const (
 	TriesMax = 10
 	// retryFirst is the first delay between two tries.
 	retryFirst = time.Second
+	// forgetAfter is how long after the delay that follows an error the errors are forgotten. It is
+	// longer than a request may take.
+	forgetAfter = 10 * time.Minute
 )
 
 // Outcome is the state of a step after it was run.
@@ -29,6 +32,8 @@ type Outcome int
 const (
 	// Running means that the step continues when something changes.
 	Running Outcome = iota
+	// Acting means that the step waits for the answer to something that it has begun.
+	Acting
 	Succeeded
 	// Erred means that the step is tried again.
 	Erred
@@ -57,10 +62,22 @@ type Result struct {
 	Pause   Pause
 }
 
-// Try is the number of a step's errors, and when the step is run again.
+// Try is the number of errors of a step or component, and when it is tried again. The zero value
+// has no errors.
 type Try struct {
 	Count int
 	Next  time.Time
+}
+
+// Erred counts an error at now, and reports whether it was the last try. Errors count whatever
+// happened between them, but for those of long ago.
+func (t Try) Erred(now time.Time) (_ Try, last bool) {
+	if now.Sub(t.Next) > forgetAfter {
+		t.Count = 0
+	}
+	t.Count++
+	t.Next = now.Add(Delay(t.Count))
+	return t, t.Count >= TriesMax
 }
 
 // Request is the input of Advance. Advance does not change it.
@@ -330,10 +347,16 @@ func (a *advance) finish(s *Step, st *oam.StepStatus, r Result) bool {
 		}
 		return usual
 	}
-	if r.Outcome != Erred {
+	if r.Outcome == Succeeded || r.Outcome == Failed {
 		delete(a.d.Tries, s.Name)
 	}
 	switch r.Outcome {
+	case Acting:
+		if erred := st.Phase == oam.StepFailed; erred || st.Message != "" {
+			return false // what the step says holds until there is an answer
+		}
+		a.set(st, oam.StepRunning, reason(oam.StepReasonWait), r.Message)
+		return false
 	case Running:
 		a.set(st, oam.StepRunning, reason(oam.StepReasonWait), r.Message)
 		return false
@@ -360,14 +383,12 @@ func (a *advance) finish(s *Step, st *oam.StepStatus, r Result) bool {
 		a.set(st, oam.StepFailed, reason(oam.StepReasonAction), r.Message)
 		return true
 	case Erred:
-		try := a.d.Tries[s.Name]
-		try.Count++
-		if try.Count >= TriesMax {
+		try, last := a.d.Tries[s.Name].Erred(a.Now)
+		if last {
 			delete(a.d.Tries, s.Name)
 			a.set(st, oam.StepFailed, oam.StepReasonFailedAfterRetries, r.Message)
 			return true
 		}
-		try.Next = a.Now.Add(Delay(try.Count))
 		a.d.Tries[s.Name] = try
 		a.set(st, oam.StepFailed, reason(oam.StepReasonExecute), r.Message)
 		a.wake(try.Next)

@@ -96,7 +96,7 @@ func (s *sim) look() string {
 // settled reports whether none of the results lets another step start.
 func settled(results map[string]flow.Result) bool {
 	for _, r := range results {
-		if r.Outcome != flow.Running && r.Outcome != flow.Suspending && r.Outcome != flow.Erred {
+		if r.Outcome != flow.Running && r.Outcome != flow.Acting && r.Outcome != flow.Suspending && r.Outcome != flow.Erred {
 			return false
 		}
 	}
@@ -340,4 +340,43 @@ func TestEveryWorkflowEnds(t *testing.T) {
 		}
 		r.Fatalf("it does not end: %s", s)
 	})
+}
+
+// TestErrorsCountWhateverComesBetween checks that answers which are no errors do not make a step
+// forget its errors, and that a step which is tried again keeps the status of its error.
+func TestErrorsCountWhateverComesBetween(t *testing.T) {
+	s := start(t, `steps: [{name: a, type: x}, {name: b, type: x}]`)
+	for n := 1; n < flow.TriesMax; n++ {
+		s.ends(flow.Acting, "a")
+		if n == 1 {
+			s.expect("executing: a=running/Wait")
+		} else {
+			s.expect("executing: a=failed/Execute")
+		}
+		if n%2 == 0 {
+			s.ends(flow.Running, "a")
+			s.expect("executing: a=running/Wait")
+		}
+		s.ends(flow.Erred, "a")
+		s.expect("executing: a=failed/Execute")
+		if s.wake.Sub(s.now) != flow.Delay(n) {
+			t.Errorf("after %d errors the next try is in %s", n, s.wake.Sub(s.now))
+		}
+		s.now = s.wake
+	}
+	s.expect("failed: a=failed/FailedAfterRetries b=skipped/Skip")
+}
+
+// TestErrorsOfLongAgoDoNotCount checks that a step that waits for days does not fail because of rare
+// errors.
+func TestErrorsOfLongAgoDoNotCount(t *testing.T) {
+	s := start(t, `steps: [{name: a, type: x}]`)
+	for range 2 * flow.TriesMax {
+		s.ends(flow.Erred, "a")
+		s.expect("executing: a=failed/Execute")
+		s.now = s.wake
+		s.ends(flow.Running, "a")
+		s.expect("executing: a=running/Wait")
+		s.now = s.now.Add(time.Hour)
+	}
 }

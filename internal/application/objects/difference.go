@@ -3,6 +3,7 @@ package objects
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 
@@ -49,6 +50,7 @@ func (w *Wanted) Difference(there *Object, update bool) (patch []byte, recreate 
 	if err := kjson.Unmarshal(raw, &current); err != nil {
 		return nil, false, err
 	}
+	keepServiceName(w.GVK, wanted.Object, current)
 	whole := keep(w.Keep, wanted.Object, current, update)
 	if whole && !update {
 		return nil, false, nil
@@ -63,6 +65,11 @@ func (w *Wanted) Difference(there *Object, update bool) (patch []byte, recreate 
 	base := w.Applied
 	if base == nil || !update {
 		base = w.JSON // a repair removes no field
+	}
+	if w.Replace && update {
+		if base, err = replaceable(current); err != nil {
+			return nil, false, err
+		}
 	}
 	modified, err := json.Marshal(wanted.Object)
 	if err != nil {
@@ -88,6 +95,33 @@ func (w *Wanted) Difference(there *Object, update bool) (patch []byte, recreate 
 		return nil, false, nil
 	}
 	return patch, mustRecreate(w.RecreateFields, wanted.Object, current), nil
+}
+
+// keepServiceName copies a StatefulSet's serviceName, which cannot be changed, into wanted if wanted
+// has none.
+func keepServiceName(gvk schema.GroupVersionKind, wanted, current map[string]any) {
+	if gvk.Group != "apps" || gvk.Kind != "StatefulSet" {
+		return
+	}
+	name, _, _ := unstructured.NestedString(current, "spec", "serviceName")
+	if set, _, err := unstructured.NestedString(wanted, "spec", "serviceName"); name != "" && set == "" && err == nil {
+		_ = unstructured.SetNestedField(wanted, name, "spec", "serviceName") // fails if wanted has no spec
+	}
+}
+
+// replaceable returns the part of an object that its author can write.
+func replaceable(current map[string]any) (json.RawMessage, error) {
+	out := maps.Clone(current)
+	delete(out, "status")
+	there, _ := out["metadata"].(map[string]any)
+	metadata := map[string]any{}
+	for _, field := range []string{"labels", "annotations"} {
+		if there[field] != nil {
+			metadata[field] = there[field]
+		}
+	}
+	out["metadata"] = metadata
+	return json.Marshal(out)
 }
 
 // mustRecreate reports whether wanted has a value at one of the paths that current lacks.

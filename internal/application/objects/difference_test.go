@@ -36,23 +36,26 @@ func TestTheDifferenceOfAnObjectAndItsPlan(t *testing.T) {
 		update          bool
 		keep            []plan.KeptField
 		recreateFields  []string
+		replace         bool
 		patch           string
 		recreate        bool
 	}{
-		"as planned":                           {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"v"}`},
-		"the server's defaults are no drift":   {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"v","more":"x"},"immutable":false`},
-		"drift is repaired":                    {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, patch: `{"data":{"k":"v"}}`},
-		"a repair removes nothing":             {wanted: `"data":{"k":"v"}`, applied: `"data":{"k":"v","old":"x"}`, labels: ours, there: `"data":{"k":"w","old":"x"}`, patch: `{"data":{"k":"v"}}`},
-		"an update removes what left the plan": {wanted: `"data":{"k":"v"}`, applied: `"data":{"k":"v","old":"x"}`, labels: ours, there: `"data":{"k":"v","old":"x"}`, update: true, patch: `{"data":{"old":null}}`},
-		"an update keeps what others added":    {wanted: `"data":{"k":"v"}`, applied: `"data":{"k":"u"}`, labels: ours, there: `"data":{"k":"u","theirs":"x"}`, update: true, patch: `{"data":{"k":"v"}}`},
-		"an update changes the labels":         {wanted: `"data":{"k":"v"}`, labels: older, there: `"data":{"k":"v"}`, update: true, patch: `{"metadata":{"labels":{"oam.dev/render-hash":"h"}}}`},
-		"a kept field is not repaired":         {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, keep: []plan.KeptField{{Path: "data.k"}}},
-		"a kept object is not repaired":        {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, keep: []plan.KeptField{{Path: "*"}}},
-		"a field kept on update is repaired":   {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, keep: []plan.KeptField{{Path: "data.k", Affect: plan.OnUpdate}}, patch: `{"data":{"k":"v"}}`},
-		"a field kept in a state is updated":   {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, update: true, keep: []plan.KeptField{{Path: "data.k", Affect: plan.OnStateKeep}}, patch: `{"data":{"k":"v"}}`},
-		"a field that requires a new object":   {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, recreateFields: []string{"data.k"}, patch: `{"data":{"k":"v"}}`, recreate: true},
-		"another field needs no new object":    {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, recreateFields: []string{"data.l"}, patch: `{"data":{"k":"v"}}`},
-		"a zero value may be missing":          {wanted: `"immutable":false`, labels: ours, there: `"data":{"k":"w"}`},
+		"as planned":                              {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"v"}`},
+		"the server's defaults are no drift":      {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"v","more":"x"},"immutable":false`},
+		"drift is repaired":                       {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, patch: `{"data":{"k":"v"}}`},
+		"a repair removes nothing":                {wanted: `"data":{"k":"v"}`, applied: `"data":{"k":"v","old":"x"}`, labels: ours, there: `"data":{"k":"w","old":"x"}`, patch: `{"data":{"k":"v"}}`},
+		"an update removes what left the plan":    {wanted: `"data":{"k":"v"}`, applied: `"data":{"k":"v","old":"x"}`, labels: ours, there: `"data":{"k":"v","old":"x"}`, update: true, patch: `{"data":{"old":null}}`},
+		"an update keeps what others added":       {wanted: `"data":{"k":"v"}`, applied: `"data":{"k":"u"}`, labels: ours, there: `"data":{"k":"u","theirs":"x"}`, update: true, patch: `{"data":{"k":"v"}}`},
+		"a replacement removes what others added": {wanted: `"data":{"k":"v"}`, applied: `"data":{"k":"u"}`, labels: ours + `,"theirs":"x"`, there: `"data":{"k":"u","theirs":"x"},"immutable":false,"status":{"a":1}`, update: true, replace: true, patch: `{"data":{"k":"v","theirs":null},"immutable":null,"metadata":{"labels":{"theirs":null}}}`},
+		"a repair replaces nothing":               {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w","theirs":"x"}`, replace: true, patch: `{"data":{"k":"v"}}`},
+		"an update changes the labels":            {wanted: `"data":{"k":"v"}`, labels: older, there: `"data":{"k":"v"}`, update: true, patch: `{"metadata":{"labels":{"oam.dev/render-hash":"h"}}}`},
+		"a kept field is not repaired":            {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, keep: []plan.KeptField{{Path: "data.k"}}},
+		"a kept object is not repaired":           {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, keep: []plan.KeptField{{Path: "*"}}},
+		"a field kept on update is repaired":      {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, keep: []plan.KeptField{{Path: "data.k", Affect: plan.OnUpdate}}, patch: `{"data":{"k":"v"}}`},
+		"a field kept in a state is updated":      {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, update: true, keep: []plan.KeptField{{Path: "data.k", Affect: plan.OnStateKeep}}, patch: `{"data":{"k":"v"}}`},
+		"a field that requires a new object":      {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, recreateFields: []string{"data.k"}, patch: `{"data":{"k":"v"}}`, recreate: true},
+		"another field needs no new object":       {wanted: `"data":{"k":"v"}`, labels: ours, there: `"data":{"k":"w"}`, recreateFields: []string{"data.l"}, patch: `{"data":{"k":"v"}}`},
+		"a zero value may be missing":             {wanted: `"immutable":false`, labels: ours, there: `"data":{"k":"w"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			whole := func(members string) json.RawMessage {
@@ -61,7 +64,7 @@ func TestTheDifferenceOfAnObjectAndItsPlan(t *testing.T) {
 			w := &Wanted{
 				Resource: &plan.Resource{
 					Ref:  plan.Ref{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Namespace: "ns", Name: "x"},
-					JSON: whole(c.wanted), Hash: "h", Keep: c.keep, RecreateFields: c.recreateFields,
+					JSON: whole(c.wanted), Hash: "h", Keep: c.keep, RecreateFields: c.recreateFields, Replace: c.replace,
 				},
 				Owner: types.NamespacedName{Namespace: "ns", Name: "a"}, Revision: "a-v1",
 			}

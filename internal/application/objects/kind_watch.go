@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -122,6 +123,9 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 		w.failing = time.Time{}
 	} else {
 		w.err = fmt.Errorf("%s cannot be watched: %w", w.mapping.Resource.Resource, err)
+		if apierrors.IsForbidden(err) {
+			w.err = &ErrNoRight{Resource: w.mapping.Resource.GroupResource(), Err: w.err}
+		}
 	}
 	var tell []types.NamespacedName
 	if news {

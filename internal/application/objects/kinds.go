@@ -64,6 +64,9 @@ func (k *kinds) Named(resource, group, kind string) (*meta.RESTMapping, error) {
 		gk := schema.GroupKind{Group: group, Kind: kind}
 		if resource != "" {
 			gr := schema.ParseGroupResource(strings.ToLower(resource))
+			if group != "" {
+				gr.Group = group
+			}
 			found, err := d.mapper.KindFor(gr.WithVersion(""))
 			if err != nil {
 				return nil, d.missing("resource "+resource,

@@ -295,4 +295,20 @@ func (e *ErrDown) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *ErrDown) Unwrap() error { return e.Err }
 
+// ErrNoRight is the error for a kind that the manager may not watch. Its text has a manifest that
+// gives the rights. The Applications are enqueued when the manager has them.
+type ErrNoRight struct {
+	Resource schema.GroupResource
+	Err      error
+}
+
+func (e *ErrNoRight) Error() string {
+	return fmt.Sprintf("%v. This ClusterRole gives the rights: {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: applications-%s, "+
+		"labels: {%s: \"true\"}}, rules: [{apiGroups: [%q], resources: [%s], verbs: [get, list, watch, delete]}]}; for all kinds, \"lockstep install --any-kind\" does",
+		e.Err, e.Resource, oam.AggregateLabel, e.Resource.Group, e.Resource.Resource)
+}
+
+// Unwrap returns Err.
+func (e *ErrNoRight) Unwrap() error { return e.Err }
+
 var _ plan.Clusters = (*Targets)(nil)

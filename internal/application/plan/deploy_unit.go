@@ -137,7 +137,10 @@ func Merge(parts []*Plan, policies *Policies) *Plan {
 			last[p.Resources[i].Ref] = n
 		}
 		for i := range p.Components {
-			lastComponent[p.Components[i].Key()] = n
+			c := &p.Components[i]
+			if _, earlier := lastComponent[c.Key()]; !earlier || c.Err == nil {
+				lastComponent[c.Key()] = n // a component without objects replaces no other
+			}
 		}
 		maps.Copy(out.Definitions, p.Definitions)
 		for _, w := range p.Warnings {
@@ -178,4 +181,16 @@ func Merge(parts []*Plan, policies *Policies) *Plan {
 		}
 	}
 	return out
+}
+
+// Same reports whether two plans of one state of an Application have the same components, objects and
+// definitions. Either may be nil.
+func Same(a, b *Plan) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return maps.Equal(a.Definitions, b.Definitions) && slices.EqualFunc(a.Resources, b.Resources, func(x, y Resource) bool { return x.Ref == y.Ref && x.Hash == y.Hash }) &&
+		slices.EqualFunc(a.Components, b.Components, func(x, y Component) bool {
+			return x.Key() == y.Key() && (x.Err == nil) == (y.Err == nil) && (x.Err == nil || x.Err.Error() == y.Err.Error())
+		})
 }

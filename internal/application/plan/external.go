@@ -27,8 +27,8 @@ type ExternalReader interface {
 
 // ObjectReference refers to existing objects.
 type ObjectReference struct {
-	// Resource is a resource's name such as configmap or deployments.apps. Alternatively, Group and
-	// Kind name the kind.
+	// Resource is a resource's name such as configmap or deployments.apps, or deployments with Group
+	// apps. Alternatively, Group and Kind name the kind.
 	Resource string `json:"resource,omitempty"`
 	Group    string `json:"group,omitempty"`
 	Kind     string `json:"kind,omitempty"`
@@ -44,8 +44,8 @@ func (r *ObjectReference) check() error {
 	switch {
 	case (r.Resource == "") == (r.Kind == ""):
 		return errors.New("it must have either resource or kind")
-	case r.Resource != "" && r.Group != "":
-		return errors.New("group goes with kind; a resource is written as deployments.apps")
+	case r.Resource != "" && r.Group != "" && strings.Contains(r.Resource, "."):
+		return fmt.Errorf("resource %s has a group already", r.Resource)
 	case (r.Name == "") == (len(r.LabelSelector) == 0):
 		return errors.New("it must have either name or labelSelector")
 	}

@@ -1,9 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -51,6 +53,9 @@ type Component struct {
 	// Resources are indexes into the plan's Resources. Workload is one of them, or -1.
 	Resources []int
 	Workload  int
+	// Err says why the component has no objects in this plan although others have. Which objects it
+	// has is unknown then.
+	Err *Error
 }
 
 // Key returns the component's key in the plan: a component may be in several placements.
@@ -87,6 +92,8 @@ type Plan struct {
 
 // bytesMax bounds the size of a plan's objects, in bytes.
 const bytesMax = 8 << 20
+
+var errTooLarge = fmt.Errorf("the application makes objects of more than %d MiB", bytesMax>>20)
 
 // Stage is the part of planning in which an error occurred.
 type Stage string
@@ -187,6 +194,7 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 			return nil, err
 		}
 	}
+	var broken *Error
 	for _, at := range placements {
 		for i := range in.Spec.Components {
 			c := &in.Spec.Components[i]
@@ -196,9 +204,17 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 				}
 			}
 			if err := p.component(in, c, at, defs, seen); err != nil {
-				return nil, err
+				if err.Stage == Policy || errors.Is(err, ErrNotYet) || errors.Is(err, errTooLarge) {
+					return nil, err
+				}
+				p.Components = append(p.Components, Component{Name: c.Name, Type: c.Type, Placement: at, DependsOn: c.DependsOn, Workload: -1, Err: err,
+					Context: render.Context{ReplicaKey: c.ReplicaKey}})
+				broken = cmp.Or(broken, err)
 			}
 		}
+	}
+	if broken != nil && !slices.ContainsFunc(p.Components, func(c Component) bool { return c.Err == nil && !c.Policy }) {
+		return nil, broken
 	}
 	if cycle := dependency.Cycle(names, func(name string) []string { return dependsOn[name] }); cycle != "" {
 		return nil, &Error{Parse, cycle, fmt.Errorf("it depends on itself")}
@@ -206,8 +222,23 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 	return p, nil
 }
 
-func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definitions, seen map[Ref]string) error {
-	fail := func(stage Stage, err error) error { return &Error{stage, c.Name, err} }
+// Broken returns the errors of the components without objects. p may be nil.
+func (p *Plan) Broken() []*Error {
+	var out []*Error
+	if p == nil {
+		return nil
+	}
+	for i := range p.Components {
+		if err := p.Components[i].Err; err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+// component adds a component and its objects to the plan. After an error the plan is as before.
+func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definitions, seen map[Ref]string) *Error {
+	fail := func(stage Stage, err error) *Error { return &Error{stage, c.Name, err} }
 	template, err := defs.Component(in.Namespace, c.Type)
 	if err != nil {
 		return fail(Parse, err)
@@ -292,14 +323,22 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 	if err != nil {
 		return err
 	}
+	own := map[Ref]bool{}
 	for i := range resources {
 		r := &resources[i]
+		if own[r.Ref] {
+			return fmt.Errorf("%s is also made by component %s", r.Ref, comp.Name)
+		}
 		if other, twice := seen[r.Ref]; twice {
 			return fmt.Errorf("%s is also made by component %s", r.Ref, other)
 		}
+		own[r.Ref] = true
+	}
+	for i := range resources {
+		r := &resources[i]
 		seen[r.Ref] = comp.Name
 		if p.bytes += len(r.JSON); p.bytes > bytesMax {
-			return fmt.Errorf("the application makes objects of more than %d MiB", bytesMax>>20)
+			return errTooLarge
 		}
 		p.Policies.Treat(r)
 		if r.Output == "" {

@@ -114,8 +114,8 @@ type rule struct {
 type updateRule struct {
 	Selector selector `json:"selector"`
 	Strategy struct {
-		// Op is patch or replace, which have the same effect: fields that have left the plan are
-		// removed, and fields that others have added stay.
+		// Op is patch, which removes only fields that have left the plan, or replace, which also removes
+		// what others have added when the object is updated.
 		Op             string   `json:"op,omitempty"`
 		RecreateFields []string `json:"recreateFields,omitempty"`
 	} `json:"strategy"`
@@ -126,8 +126,9 @@ type Policies struct {
 	applyOnce      bool
 	applyOnceRules []applyOnceRule
 
-	// RevisionLimit is the number of revisions to keep. Zero means the manager's default.
-	RevisionLimit int
+	// RevisionLimit is the number of revisions to keep; the one in use is kept in any case. Nil means
+	// the manager's default.
+	RevisionLimit *int
 	// KeepLegacy keeps objects that have left the plan until the Application is deleted.
 	KeepLegacy bool
 	// ContinueOnFailure deletes objects that have left the plan even if the workflow has failed.
@@ -199,7 +200,7 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 		}
 	case TypeGarbageCollect:
 		var in struct {
-			RevisionLimit     int      `json:"applicationRevisionLimit,omitempty"`
+			RevisionLimit     *int     `json:"applicationRevisionLimit,omitempty"`
 			KeepLegacy        bool     `json:"keepLegacyResource,omitempty"`
 			ContinueOnFailure bool     `json:"continueOnFailure,omitempty"`
 			Order             string   `json:"order,omitempty"`
@@ -211,8 +212,8 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 		if in.Order != "" && in.Order != "dependency" {
 			return true, fmt.Errorf("order is %q; it can be dependency", in.Order)
 		}
-		if in.RevisionLimit < 0 {
-			return true, fmt.Errorf("applicationRevisionLimit is %d; it must not be negative", in.RevisionLimit)
+		if in.RevisionLimit != nil && *in.RevisionLimit < 0 {
+			return true, fmt.Errorf("applicationRevisionLimit is %d; it must not be negative", *in.RevisionLimit)
 		}
 		for i := range in.Rules {
 			r := &in.Rules[i]
@@ -225,7 +226,7 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 				return true, ruleError(i, err)
 			}
 		}
-		if p.RevisionLimit == 0 {
+		if p.RevisionLimit == nil {
 			p.RevisionLimit = in.RevisionLimit
 		}
 		p.KeepLegacy = p.KeepLegacy || in.KeepLegacy
@@ -353,22 +354,28 @@ func (p *Policies) Treat(r *Resource) {
 	r.Shared, r.TakeOver, r.ReadOnly = any(p.shared), any(p.takeOver), any(p.readOnly)
 	for i := range p.update {
 		if p.update[i].Selector.matches(r) {
-			r.RecreateFields = p.update[i].Strategy.RecreateFields
+			r.RecreateFields, r.Replace = p.update[i].Strategy.RecreateFields, p.update[i].Strategy.Op == "replace"
 			break
 		}
 	}
 }
 
 // Leaves returns the strategy of the rules, which may be empty, and the propagation for deleting an
-// object that has left the plan.
+// object that has left the plan. An object that is read-only by now stays.
 func (p *Policies) Leaves(m *oam.ManagedResource, componentType string) (GCStrategy, metav1.DeletionPropagation) {
 	r := Resource{
 		Ref:       Ref{m.Cluster, schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), m.Namespace, m.Name},
 		Component: m.Component, ComponentType: componentType, Trait: m.Trait, Output: m.Resource,
 	}
 	p.Treat(&r)
-	if r.Propagation == "orphan" {
+	if r.ReadOnly {
+		r.GC = GCNever
+	}
+	switch r.Propagation {
+	case "orphan":
 		return r.GC, metav1.DeletePropagationOrphan
+	case "cascading":
+		return r.GC, metav1.DeletePropagationForeground
 	}
 	return r.GC, metav1.DeletePropagationBackground
 }

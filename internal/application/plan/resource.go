@@ -80,6 +80,8 @@ type Resource struct {
 	TakeOver       bool
 	ReadOnly       bool
 	RecreateFields []string
+	// Replace is set if an update removes what others have added to the object.
+	Replace bool
 
 	// Wave orders the objects of a component: an object is created after the objects of lower waves
 	// exist and are complete.

@@ -121,7 +121,7 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generati
 		}, done)
 		return
 	}
-	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
+	data, err := json.Marshal([]apiwriter.PatchOp{{Op: "add", Path: "/spec", Value: spec}})
 	if err != nil {
 		w.End(TrackerWrite, err)
 		return

@@ -77,10 +77,18 @@ func (w *Writes) Any() bool { return len(w.Flight) > 0 }
 // Failure returns why a write failed last time, or an empty string.
 func (w *Writes) Failure(name string) string { return w.Failed[name].message }
 
-// MayRetry reports whether the backoff of a failed write is over.
-func (w *Writes) MayRetry(name string, now time.Time) bool {
-	f, ok := w.Failed[name]
-	return ok && f.backoff != (controlloop.Backoff{}) && f.backoff.Left(now) <= 0
+// Waits reports whether a failed write must not be retried yet, and how long its backoff lasts. A
+// failure without a backoff is never retried; its left is 0.
+func (w *Writes) Waits(name string, now time.Time) (left time.Duration, waits bool) {
+	f, failed := w.Failed[name]
+	switch {
+	case !failed:
+		return 0, false
+	case f.backoff == (controlloop.Backoff{}):
+		return 0, true
+	}
+	left = f.backoff.Left(now)
+	return left, left > 0
 }
 
 // Forget drops the failure of a write, or all failures if no name is given.

@@ -25,16 +25,19 @@ func TestAWriteIsUnderWayOnce(t *testing.T) {
 func TestTheBackoffOfAWriteGrowsUntilItSucceeds(t *testing.T) {
 	var w Writes
 	now, refused := time.Unix(1000, 0), errors.New("refused")
-	if w.MayRetry("a", now) {
-		t.Error("a write that has not failed may be retried")
+	if _, waits := w.Waits("a", now); waits {
+		t.Error("a write that has not failed waits")
 	}
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
 		w.Start("a")
 		if got := w.EndObject("a", refused, now); got != want*time.Second {
 			t.Fatalf("backoff %s, want %ds", got, want)
 		}
-		if w.MayRetry("a", now.Add(want*time.Second-1)) || !w.MayRetry("a", now.Add(want*time.Second)) {
-			t.Fatalf("not retried after %ds", want)
+		if left, waits := w.Waits("a", now.Add(want*time.Second-1)); !waits || left != 1 {
+			t.Fatalf("retried before %ds: %s left", want, left)
+		}
+		if left, waits := w.Waits("a", now.Add(want*time.Second)); waits || left > 0 {
+			t.Fatalf("not retried after %ds: %s left", want, left)
 		}
 		now = now.Add(want * time.Second)
 	}
@@ -45,8 +48,8 @@ func TestTheBackoffOfAWriteGrowsUntilItSucceeds(t *testing.T) {
 		t.Errorf("the backoff after a success is %s", got)
 	}
 	w.End("tracker", refused)
-	if w.MayRetry("tracker", now.Add(time.Hour)) {
-		t.Error("a failure without a backoff may be retried")
+	if left, waits := w.Waits("tracker", now.Add(time.Hour)); !waits || left != 0 {
+		t.Errorf("a failure without a backoff waits %t, %s", waits, left)
 	}
 	w.Forget("a")
 	if got := w.Failures(); len(got) != 1 {

@@ -198,6 +198,16 @@ func TestBuiltinSteps(t *testing.T) {
 				`image:oamdev/kaniko-executor:v1.9.1 name:kaniko]] restartPolicy:Never]]`,
 			outcome: render.StepFails, message: "the pod shop--kaniko has failed",
 		},
+		"deploy2runtime": {
+			step: "deploy2runtime", properties: `{"clusters": ["c"]}`, world: map[string]render.Answer{`apply."c-web"`: {}, `apply."c-db"`: {}},
+			asked:   `apply."c-web":component-apply cluster:c namespace: value:map[name:web type:worker] waitHealthy:true; apply."c-db":component-apply cluster:c namespace: value:map[name:db type:worker] waitHealthy:true`,
+			outcome: render.StepDone,
+		},
+		"restart-workflow": {
+			step: "restart-workflow", properties: `{"every": "1h"}`, world: map[string]render.Answer{"restart#read": value(map[string]any{"kind": "Application"}), "restart": {}},
+			asked:   "restart#read:read cluster: value:map[apiVersion:core.oam.dev/v1beta1 kind:Application metadata:map[name:shop namespace:default]]; restart:patch cluster: patch:map[metadata:map[annotations:map[app.oam.dev/restart-workflow:1h]]] value:map[apiVersion:core.oam.dev/v1beta1 kind:Application metadata:map[name:shop namespace:default]]",
+			outcome: render.StepDone,
+		},
 		"apply-remaining": {
 			step: "apply-remaining", properties: `{"exceptions": {"web": {}}}`, world: map[string]render.Answer{"apply.components.db": {}},
 			asked: `apply.components.db:component-apply cluster: namespace: value:map[name:db type:worker] waitHealthy:true`, outcome: render.StepDone,
@@ -250,5 +260,17 @@ func TestBuiltinSteps(t *testing.T) {
 		if template.Definition.Kind == render.WorkflowStep && !used[name] {
 			t.Errorf("no case uses %s", name)
 		}
+	}
+}
+
+// TestAStepSaysWhatItCouldNotRead checks that a notification without its Secret names the Secret.
+func TestAStepSaysWhatItCouldNotRead(t *testing.T) {
+	template := use(t, render.WorkflowStep, "notification", nil).Template
+	_, err := template.Step(&render.StepRequest{
+		Properties: []byte(`{"slack": {"url": {"secretRef": {"name": "s", "key": "k"}}, "message": {"text": "a"}}}`),
+		Answers:    map[string]render.Answer{"slack.secret.read": {Returns: map[string]any{"err": "Secret default/s not found"}}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "slack.send: Secret default/s not found") {
+		t.Errorf("%v", err)
 	}
 }

@@ -119,6 +119,8 @@ type stepRun struct {
 	out  *StepState
 	done map[string]bool
 	vars map[string]any
+	// unread says what a step could not read, and why.
+	unread string
 }
 
 func (r *stepRun) run() error {
@@ -126,11 +128,15 @@ func (r *stepRun) run() error {
 		path, action, found := r.next(nil, r.v, 0)
 		if !found {
 			r.out.Outcome = StepDone
-			return r.outputs()
+			r.outputs()
+			return nil
 		}
 		key := cue.MakePath(path...).String()
 		r.done[key] = true
 		goesOn, err := r.do(path, key, action)
+		if err != nil && r.unread != "" { // the cause of values that are missing
+			return fmt.Errorf("%s: %s", key, r.unread)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
@@ -229,17 +235,16 @@ func verb(v cue.Value) string {
 	return do
 }
 
-// outputs evaluates the step's outputs.
-func (r *stepRun) outputs() error {
+// outputs evaluates the step's outputs. An output without a value is null, and the message says why.
+func (r *stepRun) outputs() {
 	for _, o := range r.req.Outputs {
 		value, err := valueFrom(r.i.ctx, r.v, o.ValueFrom)
-		if err != nil {
-			return fmt.Errorf("output %s: %w", o.Name, err)
+		if err != nil { // the step is done all the same
+			value, r.out.Message = json.RawMessage("null"), fmt.Sprintf("output %s is null: %s", o.Name, firstProblem(err))
 		}
 		if r.out.Outputs == nil {
 			r.out.Outputs = map[string]json.RawMessage{}
 		}
 		r.out.Outputs[o.Name] = value
 	}
-	return nil
 }

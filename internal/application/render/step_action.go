@@ -87,6 +87,9 @@ func (r *stepRun) do(path []cue.Selector, key string, action cue.Value) (bool, e
 	case "load", "load-comps-in-order", "load-policies":
 		return true, r.fill(path, legacy, map[string]any{"value": r.loaded(do)})
 	}
+	if !slices.Contains(Outside, do) {
+		return false, fmt.Errorf("the operation %s is not supported", do)
+	}
 	return r.outside(path, key, do, params, legacy)
 }
 
@@ -137,6 +140,9 @@ func (r *stepRun) outside(path []cue.Selector, key, do string, params cue.Value,
 		return false, nil
 	}
 	returns := maps.Clone(map[string]any(answer.Returns))
+	if err, failed := returns["err"]; failed && do == "read" {
+		r.unread = fmt.Sprint(err)
+	}
 	if legacy {
 		switch do {
 		case "do":

@@ -29,6 +29,14 @@ func WorkflowFinished(status *oam.ApplicationStatus, t *records.Tracker) bool {
 		status.LatestRevision.Name == last.Name && status.LatestRevision.RevisionHash == last.Hash
 }
 
+// Failing reports whether status says that a step of the present revision has failed, for good or
+// until its next try.
+func Failing(status *oam.ApplicationStatus, t *records.Tracker) bool {
+	last := t.Latest()
+	return status.Workflow != nil && last != nil && status.Workflow.AppRevision == t.Run(last.Name, last.Hash) &&
+		slices.ContainsFunc(status.Workflow.Steps, func(s oam.WorkflowStepStatus) bool { return s.Phase == oam.StepFailed })
+}
+
 // State is the in-memory state of an Application's status.
 type State struct {
 	Status *oam.ApplicationStatus // as last handed to the writer
@@ -69,7 +77,8 @@ func (c *Reporter) Report(a *deploy.State, r *State, o *oam.Application, p deplo
 	s := before.DeepCopy()
 	s.ObservedGeneration = o.Generation
 	if a.Plan == nil {
-		ReportNoPlan(s, a.PlanErr, now)
+		failed := a.Erred("", c.Now()) || before.Phase == oam.PhaseWorkflowFailed && before.ObservedGeneration == o.Generation
+		ReportNoPlan(s, a.PlanErr, failed, now)
 	} else if !p.Planned {
 		return
 	} else {
@@ -140,27 +149,39 @@ func (c *Reporter) Write(a *deploy.State, r *State, o *oam.Application, s *oam.A
 	})
 }
 
-// ReportNoPlan sets the conditions that say why there is no plan.
-func ReportNoPlan(s *oam.ApplicationStatus, why error, now metav1.Time) {
-	failed := oam.ConditionParsed
-	var e *plan.Error
-	if errors.As(why, &e) {
-		switch e.Stage {
-		case plan.Policy:
-			failed = oam.ConditionPolicy
-		case plan.Render:
-			failed = oam.ConditionRender
-		}
-	}
+// ReportNoPlan sets the conditions that say why there is no plan. failed is set if planning was tried
+// as often as a step is.
+func ReportNoPlan(s *oam.ApplicationStatus, why error, failed bool, now metav1.Time) {
 	s.Phase = oam.PhaseRendering
-	for _, t := range []oam.ConditionType{oam.ConditionParsed, oam.ConditionRevision, oam.ConditionPolicy, oam.ConditionRender} {
-		if t == failed {
+	if failed {
+		s.Phase = oam.PhaseWorkflowFailed
+	}
+	at := conditionOf(why)
+	for _, t := range planning {
+		if t == at {
 			setCondition(s, t, why, now)
 			break
 		}
 		setCondition(s, t, nil, now)
 	}
 	setCondition(s, oam.ConditionReady, why, now)
+}
+
+// planning has the conditions that say how planning went, in order.
+var planning = []oam.ConditionType{oam.ConditionParsed, oam.ConditionRevision, oam.ConditionPolicy, oam.ConditionRender}
+
+// conditionOf returns the condition that an error of planning belongs to.
+func conditionOf(why error) oam.ConditionType {
+	var e *plan.Error
+	if errors.As(why, &e) {
+		switch e.Stage {
+		case plan.Policy:
+			return oam.ConditionPolicy
+		case plan.Render:
+			return oam.ConditionRender
+		}
+	}
+	return oam.ConditionParsed
 }
 
 // warningsMax bounds the number of warnings in an Application's status.
@@ -172,11 +193,20 @@ func reportProgress(a *deploy.State, r *State, o *oam.Application, s *oam.Applic
 	if last != nil {
 		s.LatestRevision = &oam.Revision{Name: last.Name, Revision: last.Number, RevisionHash: last.Hash}
 	}
-	for _, t := range []oam.ConditionType{oam.ConditionParsed, oam.ConditionRevision, oam.ConditionPolicy, oam.ConditionRender} {
-		setCondition(s, t, nil, now)
+	broken := map[oam.ConditionType]error{}
+	for _, err := range a.Plan.Broken() {
+		at := conditionOf(err)
+		if broken[at] == nil {
+			broken[at] = err
+		} else {
+			broken[at] = fmt.Errorf("%w; %w", broken[at], err)
+		}
+	}
+	for _, t := range planning {
+		setCondition(s, t, broken[t], now)
 	}
 	for i := range s.Conditions {
-		if s.Conditions[i].Type == oam.ConditionParsed {
+		if s.Conditions[i].Type == oam.ConditionParsed && broken[oam.ConditionParsed] == nil {
 			s.Conditions[i].Message = strings.Join(a.Plan.Warnings[:min(len(a.Plan.Warnings), warningsMax)], "; ")
 		}
 	}
@@ -219,7 +249,6 @@ func reportProgress(a *deploy.State, r *State, o *oam.Application, s *oam.Applic
 		s.Workflow = p.Workflow.DeepCopy()
 	} else {
 		s.Workflow = workflowStatus(a, s.Workflow, p, now)
-		s.Workflow.Message = ""
 	}
 	if problem != nil && !s.Workflow.Finished {
 		s.Workflow.Message = problem.Error()
@@ -249,51 +278,6 @@ func reportProgress(a *deploy.State, r *State, o *oam.Application, s *oam.Applic
 	if p.Finished || problem != nil {
 		setCondition(s, oam.ConditionReady, problem, now)
 	}
-}
-
-// workflowStatus returns the workflow status of an Application without steps of its own. It has one
-// step for each component.
-func workflowStatus(a *deploy.State, before *oam.WorkflowStatus, p deploy.Progress, now metav1.Time) *oam.WorkflowStatus {
-	last := a.Tracker.Latest()
-	w := &oam.WorkflowStatus{Mode: "DAG-DAG", AppRevision: a.Tracker.Run(last.Name, last.Hash), StartTime: now, Phase: "executing"}
-	if before != nil && before.AppRevision == w.AppRevision {
-		w = before.DeepCopy()
-	}
-	known := map[string]oam.WorkflowStepStatus{}
-	for _, s := range w.Steps {
-		known[s.Name] = s
-	}
-	w.Steps = nil
-	for i := range a.Plan.Components {
-		comp, state := &a.Plan.Components[i], &p.Components[i]
-		if comp.Policy {
-			continue
-		}
-		s, ok := known[comp.Name]
-		if !ok {
-			s.ID, s.Name, s.Type = plan.Hash([]byte(a.Key.String() + "/" + comp.Name))[:10], comp.Name, "apply-component"
-		}
-		phase, reason := oam.StepRunning, oam.StepReasonWait
-		switch {
-		case p.Finished:
-			phase, reason = oam.StepSucceeded, ""
-		case state.Waits:
-			phase, reason = oam.StepPending, ""
-		case state.Applied && state.Healthy:
-			phase, reason = oam.StepSucceeded, ""
-		}
-		if s.Phase != phase {
-			s.Phase, s.Reason, s.LastExecuteTime = phase, reason, now
-			if s.FirstExecuteTime.IsZero() && phase != oam.StepPending {
-				s.FirstExecuteTime = now
-			}
-		}
-		w.Steps = append(w.Steps, s)
-	}
-	if p.Finished && !w.Finished {
-		w.Finished, w.EndTime, w.Phase = true, now, "succeeded"
-	}
-	return w
 }
 
 // setCondition sets a condition to True, or to False with the message of err.

@@ -16,6 +16,8 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/flow"
+	"lockstep.dev/lockstep/internal/application/flow/flowtest"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/records"
 )
@@ -191,4 +193,92 @@ func TestARevisionThatWasPublishedInVainIsReplaced(t *testing.T) {
 	publish("two", "", "db")
 	publish("two", "stable", "db")
 	publish("two", "stable", "db")
+}
+
+// TestAComponentThatFailsEndsTheWorkflow checks the status of an Application that is deployed at once
+// while one of its components fails, by this manager and by the next one.
+func TestAComponentThatFailsEndsTheWorkflow(t *testing.T) {
+	x := newWorld(t)
+	x.a.SetPlan(&plan.Plan{Components: []plan.Component{
+		{Name: "web", Workload: -1}, {Name: "db", Workload: -1}, {Name: "late", Workload: -1, DependsOn: []string{"db"}}, {Name: "later", Workload: -1, DependsOn: []string{"late"}},
+	}})
+	state := func(finished bool, db deploy.ComponentState) *oam.ApplicationStatus {
+		t.Helper()
+		x.now = x.now.Add(2 * time.Second)
+		before, good, waits := len(x.w.written), deploy.ComponentState{Applied: true, Healthy: true}, deploy.ComponentState{Waits: !db.Healthy, Applied: db.Healthy, Healthy: db.Healthy}
+		p := deploy.Progress{Planned: true, Finished: finished, Components: []deploy.ComponentState{good, db, waits, waits}}
+		if db.Problem != "" {
+			p.Problems = []string{db.Problem}
+		}
+		x.c.Report(x.a, &x.r, x.o, p)
+		if len(x.w.written) == before {
+			return nil
+		}
+		x.o.Status = x.w.written[before].Status
+		x.answer("8", nil)
+		return &x.o.Status
+	}
+	is := func(s *oam.ApplicationStatus, phase oam.ApplicationPhase, steps string) {
+		t.Helper()
+		if s == nil {
+			t.Fatal("there is no status")
+		}
+		if got := flowtest.Steps(s.Workflow); s.Phase != phase || got != steps || s.Workflow.EndTime.IsZero() == s.Workflow.Finished {
+			t.Errorf("it is %s, %s, %+v; want %s, %s", s.Phase, got, s.Workflow, phase, steps)
+		}
+	}
+	refused := deploy.ComponentState{Problem: "no such port"}
+	is(state(false, refused), oam.PhaseRunningWorkflow, "web=succeeded db=failed/Execute late=pending later=pending")
+	if s := state(false, refused); s != nil {
+		t.Errorf("the same is written again: %+v", s)
+	}
+	failed := refused
+	failed.Failed = true
+	s := state(false, failed)
+	is(s, oam.PhaseWorkflowFailed, "web=succeeded db=failed/FailedAfterRetries late=skipped/Skip later=skipped/Skip")
+	if w := s.Workflow; !w.Terminated || w.Message != "step db failed: no such port" || w.Steps[1].Message != "no such port" {
+		t.Errorf("the workflow is %+v", w)
+	}
+	x.r = State{} // the next manager
+	if s := state(false, refused); s != nil {
+		t.Errorf("the next manager writes %+v", s)
+	}
+	is(state(false, deploy.ComponentState{Applied: true}), oam.PhaseRunningWorkflow, "web=succeeded db=running/Wait late=pending later=pending")
+	is(state(true, deploy.ComponentState{Applied: true, Healthy: true}), oam.PhaseRunning, "web=succeeded db=succeeded late=succeeded later=succeeded")
+}
+
+// TestPlanningThatFailsEnds checks the phase of an Application that cannot be planned, also after a
+// change of the Application and by the next manager.
+func TestPlanningThatFailsEnds(t *testing.T) {
+	x := newWorld(t)
+	x.a.SetPlan(nil)
+	x.a.PlanErr = &plan.Error{Stage: plan.Render, Err: errors.New("no such field")}
+	phases := func(tries int) (written int) {
+		before := len(x.w.written)
+		for range tries {
+			x.wakes = nil
+			x.c.Report(x.a, &x.r, x.o, deploy.Progress{})
+			if len(x.wakes) > 0 {
+				x.now = x.now.Add(x.wakes[0])
+			}
+		}
+		x.o.Status = x.w.written[len(x.w.written)-1].Status
+		return len(x.w.written) - before
+	}
+	if n := phases(flow.TriesMax - 1); n != 1 || x.o.Status.Phase != oam.PhaseRendering {
+		t.Errorf("while it is tried: %d statuses, %s", n, x.o.Status.Phase)
+	}
+	if n := phases(3); n != 1 || x.o.Status.Phase != oam.PhaseWorkflowFailed {
+		t.Errorf("in the end: %d statuses, %s", n, x.o.Status.Phase)
+	}
+	x.r = State{}
+	x.a.ForgetErrors()
+	if n := phases(3); n != 0 {
+		t.Errorf("the next manager writes %d statuses, %s", n, x.o.Status.Phase)
+	}
+	x.a.ForgetErrors()
+	x.o.Generation++
+	if n := phases(1); n != 1 || x.o.Status.Phase != oam.PhaseRendering {
+		t.Errorf("after a change: %d statuses, %s", n, x.o.Status.Phase)
+	}
 }

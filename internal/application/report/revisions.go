@@ -84,14 +84,9 @@ func sameRevision(a, b apiwriter.Object) bool {
 func (c *Reporter) republish(
 	meta apiwriter.Meta, there apiwriter.Object, r *oam.ApplicationRevision, done func(apiwriter.Object, error),
 ) {
-	type op struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
-	data, err := json.Marshal([]op{
-		{"add", "/metadata/labels", r.Labels}, {"add", "/metadata/annotations", r.Annotations},
-		{"add", "/spec", r.Spec},
+	data, err := json.Marshal([]apiwriter.PatchOp{
+		{Op: "add", Path: "/metadata/labels", Value: r.Labels}, {Op: "add", Path: "/metadata/annotations", Value: r.Annotations},
+		{Op: "add", Path: "/spec", Value: r.Spec},
 	})
 	if err != nil {
 		done(nil, err)
@@ -105,7 +100,7 @@ func (c *Reporter) republish(
 // enqueues the Application.
 func (c *Reporter) publishOutcome(a *deploy.State, before, now *oam.ApplicationStatus) bool {
 	last, w := a.Tracker.Latest(), now.Workflow
-	if last == nil || !last.Published || w == nil || !w.Finished || before.Workflow != nil && before.Workflow.Finished && before.Workflow.AppRevision == w.AppRevision {
+	if last == nil || !last.Published || w == nil || !w.Finished || before.Workflow != nil && before.Workflow.Finished && before.Workflow.Terminated == w.Terminated && before.Workflow.AppRevision == w.AppRevision {
 		return true
 	}
 	if a.Writes.InFlight(publishing) {

@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -141,7 +142,7 @@ func (x *action) apply(value any) (render.Answer, bool, error) {
 		w.stale = true
 		return render.Answer{}, false, nil
 	}
-	if failure := x.a.Writes.Failure(ref); failure != "" {
+	if failure := cmp.Or(x.a.Writes.Failure(ref), x.p.Errors[r.Ref]); failure != "" {
 		return render.Answer{}, false, errors.New(failure)
 	}
 	there := x.r.Targets.Seen(r.Ref)

@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func (c *Runner) runStep(a *deploy.State, w *Run, p *deploy.Progress, call flow.
 		switch {
 		case errors.Is(err, definitions.ErrNotFound):
 			a.Follows = true
-			return flow.Result{Outcome: flow.Running, Message: err.Error()}
+			return flow.Result{Outcome: flow.Erred, Message: err.Error()}
 		case err != nil:
 			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonParameter, Message: err.Error()}
 		case pause != nil && !call.Resumed:
@@ -122,16 +123,20 @@ func (c *Runner) unitResult(a *deploy.State, w *Run, p *deploy.Progress, key str
 		if errors.As(err, &e) && e.Stage != plan.Render {
 			reason = oam.StepReasonParameter
 		}
-		if retried(err) {
+		switch {
+		case errors.Is(err, plan.ErrNotYet):
 			a.Follows = true
-			return flow.Result{Outcome: flow.Running, Message: err.Error()}, part
+			return flow.Result{Outcome: flow.Acting}, part
+		case retried(err):
+			a.Follows = true
+			return flow.Result{Outcome: flow.Erred, Message: err.Error()}, part
 		}
 		return flow.Result{Outcome: flow.Failed, Reason: reason, Message: err.Error()}, part
 	}
 	if part.plan == nil || !w.merged[part.plan] {
-		return flow.Result{Outcome: flow.Running}, part // dispatch comes first
+		return flow.Result{Outcome: flow.Acting}, part // dispatch comes first
 	}
-	if failure := partFailure(&a.Writes, part); failure != "" {
+	if failure := partFailure(a, p, part); failure != "" {
 		return flow.Result{Outcome: flow.Erred, Message: failure}, part
 	}
 	waits := ""
@@ -194,10 +199,15 @@ func (w *Run) outputsOf(component string) []oam.StepOutput {
 	return nil
 }
 
-// partFailure returns why an object of a part could not be written, or "".
-func partFailure(w *records.Writes, p *deployedUnit) string {
-	for i := range p.plan.Resources {
-		if f := w.Failure(records.RefKey(p.plan.Resources[i].Ref)); f != "" {
+// partFailure returns why a component of a part has no objects, or why an object is not as the part
+// wants it, or "".
+func partFailure(a *deploy.State, p *deploy.Progress, part *deployedUnit) string {
+	for _, err := range part.plan.Broken() {
+		return err.Error()
+	}
+	for i := range part.plan.Resources {
+		ref := part.plan.Resources[i].Ref
+		if f := cmp.Or(a.Writes.Failure(records.RefKey(ref)), p.Errors[ref]); f != "" {
 			return f
 		}
 	}
@@ -264,7 +274,7 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 	run := c.Evaluators.Of(a.Key)
 	template, err := definitions.Templates{Library: c.Definitions, Run: run}.Step(w.input.Namespace, call.Step.Type)
 	if errors.Is(err, plan.ErrNotYet) {
-		return flow.Result{Outcome: flow.Running}
+		return flow.Result{Outcome: flow.Acting}
 	}
 	if err != nil {
 		a.Follows = a.Follows || errors.Is(err, definitions.ErrNotFound)
@@ -282,7 +292,7 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 	for range actionsMax {
 		s, err := template.Step(req)
 		if errors.Is(err, plan.ErrNotYet) {
-			return flow.Result{Outcome: flow.Running}
+			return flow.Result{Outcome: flow.Acting}
 		}
 		if err != nil {
 			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
@@ -310,7 +320,7 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 			return flow.Result{Outcome: flow.Erred, Message: s.Action.Key + ": " + err.Error()}
 		}
 		if !ready {
-			return flow.Result{Outcome: flow.Running, Message: s.Message}
+			return flow.Result{Outcome: flow.Acting, Message: s.Message}
 		}
 		req.Answers[s.Action.Key] = answer
 	}

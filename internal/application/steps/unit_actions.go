@@ -86,7 +86,7 @@ func (x *action) unit(unit plan.DeployUnit) (*deployedUnit, bool, error) {
 	switch r.Outcome {
 	case flow.Succeeded:
 		return part, true, nil
-	case flow.Running:
+	case flow.Running, flow.Acting:
 		return part, false, nil
 	}
 	return part, false, errors.New(r.Message)

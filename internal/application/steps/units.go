@@ -38,7 +38,7 @@ func (c *Runner) deploy(a *deploy.State, w *Run, key string, unit plan.DeployUni
 // replanPart makes a part's plan if there is none, or if inputs that components wait for have
 // arrived.
 func (c *Runner) replanPart(a *deploy.State, w *Run, p *deployedUnit) {
-	if p.plan != nil && len(p.waits) == 0 {
+	if p.plan != nil && len(p.waits) == 0 && len(p.plan.Broken()) == 0 {
 		return
 	}
 	spec, err := p.unit.Spec(w.input.Spec)
@@ -58,17 +58,22 @@ func (c *Runner) replanPart(a *deploy.State, w *Run, p *deployedUnit) {
 		p.err = err
 		return
 	}
-	if hash := plan.Hash(data); p.plan == nil && p.err == nil || hash != p.inputs || retried(p.err) {
-		p.inputs = hash
+	changed := plan.Hash(data) != p.inputs
+	if changed || p.plan == nil && p.err == nil || retried(p.err) || slices.ContainsFunc(p.plan.Broken(), temporary) {
+		p.inputs = plan.Hash(data)
 		in := w.input
 		in.Spec = spec
 		made, err := c.Make(a, &in)
 		p.err = err
-		if err == nil {
+		if err == nil && (changed || !plan.Same(made, p.plan)) {
 			p.plan, w.stale = made, true
 		}
 	}
 }
+
+// temporary reports whether a component without objects may get some without a change of the
+// Application.
+func temporary(err *plan.Error) bool { return retried(err) }
 
 // retried reports whether a planning error may go away without a change of the Application.
 func retried(err error) bool {

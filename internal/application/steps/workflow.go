@@ -315,7 +315,7 @@ func (w *Run) unknown() error {
 func (w *Run) Whole() bool {
 	return w == nil || !slices.ContainsFunc(w.parts, func(p *deployedUnit) bool {
 		st := stepOf(w.status, p.key)
-		return p.plan == nil && (st == nil || st.Phase != oam.StepFailed)
+		return (p.plan == nil || len(p.plan.Broken()) > 0) && (st == nil || st.Phase != oam.StepFailed)
 	})
 }
 

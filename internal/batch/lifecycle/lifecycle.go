@@ -60,6 +60,9 @@ type Cause struct {
 	Event bus.Event
 	// Message is a sentence for users.
 	Message string
+	// Free means that a restart does not count against the job's retries: the scheduler evicted its
+	// pods.
+	Free bool
 }
 
 // Pods says what should become of a job's pods.
@@ -164,6 +167,9 @@ func restartsPart(a bus.Action) bool {
 
 // retry counts a restart, and reports whether the job had one left. If not, the job fails.
 func (s *Step) retry(cause Cause, maxRetry int32) bool {
+	if cause.Free {
+		return true
+	}
 	s.Retries++
 	if s.Retries < maxRetry {
 		return true

@@ -91,18 +91,28 @@ func TestNext(t *testing.T) {
 			Job{Phase: batch.Running, Action: bus.RestartJobAction, Retries: 2, MaxRetry: 3, MinAvailable: 1, Tasks: worker(1, 1, Counts{Running: 1})},
 			Step{Phase: batch.Failed, Pods: Stop, Retries: 3, NewRun: true, Reason: "MaxRetryReached", Message: "the job has used all its runs (spec.maxRetry)"},
 		},
+		"a restart after an eviction by the scheduler is no retry": {
+			Job{Phase: batch.Running, Action: bus.RestartJobAction, Retries: 2, MaxRetry: 3, MinAvailable: 1, Tasks: worker(1, 1, Counts{Running: 1}),
+				Cause: Cause{Event: bus.PodEvictedEvent, Message: "pod x was evicted", Free: true}},
+			Step{Phase: batch.Restarting, Pods: Clear, Retries: 2, NewRun: true, Reason: "PodEvicted", Message: "pod x was evicted"},
+		},
+		"a pod that the scheduler evicted is restarted without a retry": {
+			Job{Phase: batch.Running, Action: bus.RestartPodAction, Retries: 2, MaxRetry: 3, MinAvailable: 1, Tasks: worker(2, 1, Counts{Running: 1}),
+				Cause: Cause{Event: bus.PodEvictedEvent, Message: "pod x was evicted", Free: true}},
+			Step{Phase: batch.Running, Retries: 2, Target: true},
+		},
 		"a policy's reason is the phase's": {
-			Job{Phase: batch.Running, Action: bus.CompleteJobAction, Cause: Cause{bus.TaskCompletedEvent, "task worker has completed"},
+			Job{Phase: batch.Running, Action: bus.CompleteJobAction, Cause: Cause{Event: bus.TaskCompletedEvent, Message: "task worker has completed"},
 				MinAvailable: 2, Tasks: worker(2, 2, Counts{Succeeded: 1, Running: 1})},
 			Step{Phase: batch.Completing, Pods: Stop, Reason: "TaskCompleted", Message: "task worker has completed"},
 		},
 		"a task is restarted although all its pods have ended": {
-			Job{Phase: batch.Running, Action: bus.RestartTaskAction, Cause: Cause{bus.PodFailedEvent, "pod x failed"}, MaxRetry: 3,
+			Job{Phase: batch.Running, Action: bus.RestartTaskAction, Cause: Cause{Event: bus.PodFailedEvent, Message: "pod x failed"}, MaxRetry: 3,
 				MinAvailable: 2, Tasks: worker(2, 2, Counts{Succeeded: 1, Failed: 1})},
 			Step{Phase: batch.Running, Target: true, Retries: 1},
 		},
 		"restarting a pod uses up the job's retries, too": {
-			Job{Phase: batch.Running, Action: bus.RestartPodAction, Cause: Cause{bus.PodFailedEvent, "pod x failed"}, MaxRetry: 3, Retries: 2,
+			Job{Phase: batch.Running, Action: bus.RestartPodAction, Cause: Cause{Event: bus.PodFailedEvent, Message: "pod x failed"}, MaxRetry: 3, Retries: 2,
 				MinAvailable: 2, Tasks: worker(2, 2, Counts{Running: 1, Failed: 1})},
 			Step{Phase: batch.Failed, Pods: Stop, Retries: 3, Reason: "MaxRetryReached",
 				Message: "the job has used all its runs (spec.maxRetry): pod x failed"},

@@ -76,6 +76,9 @@ func newDefVet(s command.Streams) *cobra.Command {
 				}
 				if err == nil && def != nil {
 					_, err = render.Compile(def, inProcess())
+					if err == nil {
+						err = render.Vet(def)
+					}
 				}
 				if err != nil {
 					failed = append(failed, err)

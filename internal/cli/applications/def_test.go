@@ -63,3 +63,21 @@ template: {patch: metadata: labels: owner: nobody}
 		t.Errorf("of one that does not compile: %d: %s%s", code, out.String(), errOut.String())
 	}
 }
+
+// TestVetRefusesUnknownOperations checks that def vet refuses what a step could not do.
+func TestVetRefusesUnknownOperations(t *testing.T) {
+	for template, want := range map[string]string{
+		`x: op.#CreateConfig & {name: "a"}`: "vela/op has no #CreateConfig",
+		`x: {#do: "fly", #provider: "op"}`:  "the operation fly is not supported",
+	} {
+		file := filepath.Join(t.TempDir(), "step.cue")
+		text := "import \"vela/op\"\n\nstep: type: \"workflow-step\"\ntemplate: {\n\t" + template + "\n\tparameter: {}\n}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, errOut strings.Builder
+		if code := cli.Run([]string{"def", "vet", file}, strings.NewReader(""), &out, &errOut); code != 1 || out.Len() != 0 || !strings.Contains(errOut.String(), want) {
+			t.Errorf("%s: %d: %s%s", template, code, out.String(), errOut.String())
+		}
+	}
+}

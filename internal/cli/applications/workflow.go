@@ -41,29 +41,35 @@ func newWorkflowVerb(s command.Streams, verb, short string) *cobra.Command {
 		cmd.Flags().StringVar(&step, "step", "", "resume this step alone")
 	}
 	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
-		app, err := client.Get(ctx, namespace, args[0])
-		if err != nil {
-			return err
-		}
-		if err := possible(app, verb); err != nil {
-			return err
-		}
-		value := verb
-		if step != "" {
-			value += "/" + step
-		}
-		// The time makes each command different from the previous one.
-		value += "@" + time.Now().UTC().Format(time.RFC3339Nano)
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{oam.WorkflowCommandAnnotation: value}}})
-		if err != nil {
-			return err
-		}
-		if err := client.Patch(ctx, namespace, args[0], types.MergePatchType, patch); err != nil {
+		if err := RequestWorkflow(ctx, client, namespace, args[0], verb, step); err != nil {
 			return err
 		}
 		fmt.Fprintf(s.Out, "application.core.oam.dev/%s workflow %s %s\n", args[0], verb, v.DryRun.Said("requested"))
 		return nil
 	})
+}
+
+// RequestWorkflow requests a verb of the workflow of an application, or of one step if step is not
+// empty. It fails if that would have no effect.
+func RequestWorkflow(ctx context.Context, client *applications.Client, namespace, name, verb, step string) error {
+	app, err := client.Get(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
+	if err := possible(app, verb); err != nil {
+		return err
+	}
+	value := verb
+	if step != "" {
+		value += "/" + step
+	}
+	// The time makes each command different from the previous one.
+	value += "@" + time.Now().UTC().Format(time.RFC3339Nano)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{oam.WorkflowCommandAnnotation: value}}})
+	if err != nil {
+		return err
+	}
+	return client.Patch(ctx, namespace, name, types.MergePatchType, patch)
 }
 
 // possible returns an error if a command about an application's workflow would have no effect.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +16,8 @@ import (
 // LogFlags holds the flags of verbs that print logs of pods.
 type LogFlags struct {
 	workflows.LogOptions
-	grep string
-	tail int64
+	grep, sinceTime string
+	tail            int64
 }
 
 // Add adds the flags. follow and previous are the usage texts of --follow and --previous.
@@ -26,6 +27,7 @@ func (l *LogFlags) Add(cmd *cobra.Command, follow, previous string) {
 	f.BoolVarP(&l.Previous, "previous", "p", false, previous)
 	f.BoolVar(&l.Timestamps, "timestamps", false, "put its time before each line")
 	f.DurationVar(&l.Since, "since", 0, "only lines at most this old")
+	f.StringVar(&l.sinceTime, "since-time", "", "only lines after this time (RFC 3339)")
 	f.Int64Var(&l.tail, "tail", -1, "only this many last lines of each pod; -1 is all")
 	f.StringVar(&l.grep, "grep", "", "only lines that match this regular expression")
 }
@@ -34,6 +36,13 @@ func (l *LogFlags) Add(cmd *cobra.Command, follow, previous string) {
 func (l *LogFlags) Complete() (err error) {
 	if l.tail >= 0 {
 		l.TailLines = &l.tail
+	}
+	if l.sinceTime != "" {
+		t, err := time.Parse(time.RFC3339, l.sinceTime)
+		if err != nil {
+			return Usagef("--since-time=%s: want a time such as 2030-01-02T15:04:05Z", l.sinceTime)
+		}
+		l.SinceTime = &t
 	}
 	if l.grep == "" {
 		return nil

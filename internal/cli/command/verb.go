@@ -106,6 +106,18 @@ func KubeFlags(cmd *cobra.Command) *genericclioptions.ConfigFlags {
 	return flags
 }
 
+// KubeOf returns kubectl's flags of a command to which KubeFlags has added them.
+func KubeOf(cmd *cobra.Command) *genericclioptions.ConfigFlags {
+	all := genericclioptions.NewConfigFlags(true)
+	out := &genericclioptions.ConfigFlags{KubeConfig: all.KubeConfig, Context: all.Context, Namespace: all.Namespace}
+	for name, value := range map[string]*string{"kubeconfig": out.KubeConfig, "context": out.Context, "namespace": out.Namespace} {
+		if f := cmd.Flags().Lookup(name); f != nil {
+			*value = f.Value.String()
+		}
+	}
+	return out
+}
+
 // Connection returns the configuration of the cluster that kubectl's flags choose, and the
 // namespace to work in.
 func Connection(flags *genericclioptions.ConfigFlags) (*rest.Config, string, error) {

@@ -14,6 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/manager"
 	"lockstep.dev/lockstep/internal/procs"
+	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
@@ -28,6 +29,7 @@ func NewManager(s command.Streams) *cobra.Command {
 		kubeconfig, kubecontext string
 		verbose                 bool
 		entrypoints             string
+		events                  []string
 		cfg                     manager.Config
 	)
 	cmd := &cobra.Command{
@@ -46,6 +48,9 @@ the policies that do it are missing or changed, applications are off and say so;
 			if cfg.WriterConcurrency < 0 {
 				return command.Usagef("--writer-concurrency %d: must not be negative", cfg.WriterConcurrency)
 			}
+			if err := cfg.Eviction.Validate(); err != nil {
+				return command.Usagef("--%v", err)
+			}
 			if cfg.NodeScore != "least" && cfg.NodeScore != "most" {
 				return command.Usagef("--node-score %q: want least or most", cfg.NodeScore)
 			}
@@ -57,6 +62,16 @@ the policies that do it are missing or changed, applications are off and say so;
 			default:
 				return command.Usagef("--executor-pull-policy %q: want Always, IfNotPresent or Never",
 					cfg.Executor.ImagePullPolicy)
+			}
+			for _, of := range events {
+				switch of {
+				case "workflows":
+					cfg.WorkflowEvents.Workflows = true
+				case "nodes":
+					cfg.WorkflowEvents.Nodes = true
+				default:
+					return command.Usagef("--workflow-events %q: want workflows, nodes", of)
+				}
 			}
 			if entrypoints != "" {
 				data, err := os.ReadFile(entrypoints)
@@ -103,6 +118,8 @@ the policies that do it are missing or changed, applications are off and say so;
 	f.IntVar(&cfg.WriterConcurrency, "writer-concurrency", 0, "requests in flight to the API server; 0 adapts to it")
 	f.StringSliceVar(&cfg.SchedulerNames, "scheduler-name", []string{"lockstep", "volcano"},
 		"schedulerNames to answer to")
+	f.StringVar((*string)(&cfg.Eviction), "eviction", string(scheduler.EvictionOn),
+		"whether pods leave for gangs of higher priority and for queues that have less than they deserve: on, dry-run (only say which would) or off")
 	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")
 	f.IntVar(&cfg.Repack.MovesPerHour, "repack-moves-per-hour", 20,
 		"pinned pods of each node that may be moved in an hour, without being asked for, so that whole L3 domains become free; 0: none")
@@ -124,6 +141,8 @@ the policies that do it are missing or changed, applications are off and say so;
 		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
 	f.IntVar(&cfg.WorkflowNodesBytes, "workflow-nodes-bytes", 128<<10,
 		"compress the nodes in a workflow's status when their JSON is larger")
+	f.StringSliceVar(&events, "workflow-events", nil,
+		"report by events, besides failures: workflows (Running, Succeeded), nodes (Running and each end); each event is a write")
 	f.StringVar(&cfg.Executor.Image, "executor-image", pods.DefaultImage,
 		"image with lockstep-exec, for pods of workflows that need it")
 	f.StringVar((*string)(&cfg.Executor.ImagePullPolicy), "executor-pull-policy", "",

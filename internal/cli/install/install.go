@@ -60,6 +60,8 @@ nothing was changed.`,
 	f.BoolVar(&opts.CPUs, "cpu-policies", false,
 		"check what is said of pods' CPUs: for agents that are installed otherwise; with --with-agent they come along")
 	command.ApplicationFlags(cmd, &opts.AllowRequestsTo, &opts.ActAsManager)
+	f.BoolVar(&opts.AnyKind, "any-kind", false,
+		"let the manager read and delete objects of every kind, for applications that were deployed by a controller that is cluster-admin")
 	f.BoolVar(&opts.TakeOver, "take-over", false, "go on where others serve our kinds, and replace their CRDs")
 	dryRun.AddPrinted(cmd, "installed")
 	command.OutputFlag(cmd, &output, "name", "json", "yaml")

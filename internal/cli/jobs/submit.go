@@ -3,11 +3,6 @@ package jobs
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"slices"
-	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +10,6 @@ import (
 	"lockstep.dev/lockstep/internal/cli/workflows"
 	"lockstep.dev/lockstep/internal/submit"
 	client "lockstep.dev/lockstep/internal/submit/workflows"
-	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
 // submission is the verb submit.
@@ -89,7 +83,7 @@ func (o *submission) run(ctx context.Context, client *client.Client, namespace s
 	switch {
 	case o.DryRun.On():
 	case o.following.Wait:
-		n, err := waitForRuns(ctx, o.Err, sent)
+		n, err := command.WaitForRuns(ctx, o.Err, sent)
 		if err != nil {
 			return err
 		}
@@ -130,57 +124,3 @@ func (o *submission) objects(ctx context.Context, client *client.Client,
 	}
 	return out, nil
 }
-
-// waitForRuns waits for all runs in parallel, prints each change of phase, and returns how many
-// runs failed.
-func waitForRuns(ctx context.Context, progress io.Writer, objects []*submit.Object) (failed int, err error) {
-	var (
-		mu      sync.Mutex
-		wg      sync.WaitGroup
-		waiting []string
-	)
-	for _, o := range objects {
-		if !o.IsRun() {
-			continue
-		}
-		wg.Go(func() {
-			out, e := submit.Wait(ctx, o, func(now submit.Outcome) {
-				if now.Phase == "" {
-					return
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				said := now.Phase
-				if now.Message != "" {
-					said += ": " + now.Message
-				}
-				fmt.Fprintf(progress, "%s: %s\n", o.Ref(), display.OneLine(said))
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case e != nil && ctx.Err() != nil:
-				waiting = append(waiting, o.Ref())
-				err = ctx.Err()
-			case e != nil:
-				failed++
-				fmt.Fprintf(progress, "lockstep: %v\n", e)
-			case out.Failed:
-				failed++
-			}
-		})
-	}
-	wg.Wait()
-	if err != nil {
-		slices.Sort(waiting)
-		if more := len(waiting) - namedMax; more > 0 {
-			waiting = append(waiting[:namedMax], fmt.Sprintf("%d others", more))
-		}
-		err = fmt.Errorf("not waited to the end for %s, which 'lockstep get' shows: %w", strings.Join(waiting, ", "),
-			err)
-	}
-	return failed, err
-}
-
-// namedMax is the maximum number of runs that a message names.
-const namedMax = 3

@@ -51,6 +51,8 @@ var (
 		[]string{"cwf", "cronwf", "cron", "crons", "cron-workflow"}}
 	Application = Kind{"applications.core.oam.dev", "application", []string{"app", "apps"}}
 	Cluster     = Kind{"clusters", "cluster", nil}
+	Job         = Kind{"jobs.batch.volcano.sh", "job", []string{"vcjob", "vj"}}
+	Queue       = Kind{"queues.scheduling.volcano.sh", "queue", []string{"q"}}
 	Node        = Kind{"nodes", "node", []string{"no"}}
 	Pod         = Kind{"pods", "pod", []string{"po"}}
 )
@@ -58,10 +60,11 @@ var (
 // knownKinds lists the kinds of Lockstep and of Kubernetes itself. Every verb reads a word for one
 // of them before a name as a kind. A cluster may serve more kinds.
 var knownKinds = []Kind{
-	Workflow, WorkflowTemplate, ClusterWorkflowTemplate, CronWorkflow, Application, Node, Pod, Cluster,
-	{"jobs.batch.volcano.sh", "job", []string{"vcjob", "vj"}},
+	Workflow, WorkflowTemplate, ClusterWorkflowTemplate, CronWorkflow, Application, Job, Queue, Node, Pod, Cluster,
+	{"cronjobs.batch.volcano.sh", "cronjob", []string{"cronvcjob", "cronvj"}},
+	{"jobflows.flow.volcano.sh", "jobflow", []string{"jf"}},
+	{"jobtemplates.flow.volcano.sh", "jobtemplate", []string{"jt"}},
 	{"commands.bus.volcano.sh", "command", nil},
-	{"queues.scheduling.volcano.sh", "queue", []string{"q"}},
 	{"podgroups.scheduling.volcano.sh", "podgroup", []string{"pg"}},
 	{"nodetopologies.topology.lockstep.dev", "nodetopology", nil},
 	{"componentdefinitions.core.oam.dev", "componentdefinition", []string{"comp"}},

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"lockstep.dev/lockstep/internal/cli/command"
 )
@@ -152,20 +151,13 @@ func (k Kind) isKind(word string) error {
 		return command.Usagef("%q is a kind: name the object after it; one that is called so is %s/%s", word, k.word(),
 			word)
 	}
-	return command.Usagef("%q is another kind, and this verb is for %s: 'lockstep get' shows all kinds, kubectl changes them; "+
-		"a %s that is called so is %s/%s", word, k.resource, k.singular, k.word(), word)
+	return command.Usagef("%q is another kind, and this is for %s; a %s that is called so is %s/%s", word, k.resource, k.singular, k.word(), word)
 }
 
 // servedKind reports whether the command's cluster serves a kind for word. It returns false if the
 // cluster does not answer.
 func servedKind(cmd *cobra.Command, word string) bool {
-	flags := genericclioptions.NewConfigFlags(true)
-	for name, value := range map[string]*string{"kubeconfig": flags.KubeConfig, "context": flags.Context} {
-		if f := cmd.Flags().Lookup(name); f != nil {
-			*value = f.Value.String()
-		}
-	}
-	mapper, err := flags.ToRESTMapper()
+	mapper, err := command.KubeOf(cmd).ToRESTMapper()
 	if err != nil {
 		return false
 	}

@@ -89,17 +89,18 @@ func TestNamesAreToldFromKinds(t *testing.T) {
 	}
 }
 
-// TestNoWordStandsForTwoKinds checks that each word names one kind only. The exception is job, a
-// kind of both Kubernetes and Lockstep.
+// TestNoWordStandsForTwoKinds checks that each word names one kind only. The exceptions are job and
+// cronjob, kinds of both Kubernetes and Lockstep.
 func TestNoWordStandsForTwoKinds(t *testing.T) {
+	both := []string{"job", "jobs", "cronjob", "cronjobs"}
 	seen := map[string]string{}
 	for _, k := range knownKinds {
 		for _, w := range append(slices.Clone(k.short), k.resource, k.plural(), k.singular) {
-			if other := seen[w]; other != "" && other != k.resource && w != "job" && w != "jobs" {
+			if other := seen[w]; other != "" && other != k.resource && !slices.Contains(both, w) {
 				t.Errorf("%q stands for %s and %s", w, other, k.resource)
 			}
 			seen[w] = k.resource
-			if found, ok := knownKind(w); !ok || found.resource != k.resource && w != "job" && w != "jobs" {
+			if found, ok := knownKind(w); !ok || found.resource != k.resource && !slices.Contains(both, w) {
 				t.Errorf("%q is found as %s, want %s", w, found.resource, k.resource)
 			}
 		}

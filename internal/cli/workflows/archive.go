@@ -95,7 +95,7 @@ func (g *Getting) getArchived(ctx context.Context, v *Verb, names []string) erro
 func (g *Getting) listArchived(ctx context.Context, v *Verb, db *archive.DB,
 	namespace string) (list []wf.Workflow, err error) {
 	q := archive.Query{Namespace: namespace, Prefix: g.query.Prefix, Phases: g.query.Statuses,
-		Limit: int(g.query.PageSize)}
+		Limit: int(g.PageSize)}
 	if g.since > 0 {
 		q.CreatedAfter = time.Now().Add(-g.since)
 	}

@@ -114,6 +114,7 @@ func newDelete(s command.Streams) *cobra.Command {
 	c.cmd.Example = "  lockstep delete hello\n  lockstep delete --completed --older 168h -A"
 	c.allNamespaces(c.cmd, "workflows of every namespace")
 	c.choice.addFilters(c.cmd)
+	c.cmd.Flags().Int64Var(&c.choice.query.PageSize, "chunk-size", 500, "how many the server sends at a time")
 	c.cmd.Flags().BoolVar(&c.choice.all, "all", false, "all workflows of the namespace")
 	return c.run("deleted", func(ctx context.Context, client *workflows.Client, r ref) error {
 		return client.Delete(ctx, workflows.Workflows, r.namespace, r.name)

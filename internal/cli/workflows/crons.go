@@ -12,9 +12,9 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/cli/names"
+	"lockstep.dev/lockstep/internal/cron/schedule"
 	"lockstep.dev/lockstep/internal/submit/workflows"
 	"lockstep.dev/lockstep/internal/workflow/cron"
-	"lockstep.dev/lockstep/internal/workflow/cron/schedule"
 )
 
 var cronKind = objectKind{

@@ -18,16 +18,17 @@ import (
 
 // Getting holds the flags that get and list have for workflows.
 type Getting struct {
-	// Output, Labels and Fields are the values of -o, --selector and --field-selector, which the
-	// verbs add themselves.
+	// Output, Labels, Fields, NoHeaders and PageSize are the values of -o, --selector,
+	// --field-selector, --no-headers and --chunk-size, which the verbs add themselves.
 	Output, Labels, Fields string
+	NoHeaders              bool
+	PageSize               int64
 
 	selection
 	drawing
-	since              time.Duration
-	noHeaders, running bool
-	archived           bool
-	archive            archiveFlags
+	since             time.Duration
+	running, archived bool
+	archive           archiveFlags
 	// inArchive makes Get read the archive even without --archived, for 'lockstep archive'.
 	inArchive bool
 }
@@ -39,7 +40,6 @@ func (g *Getting) Add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&g.running, "running", false, "only those that are not completed")
 	f.DurationVar(&g.since, "since", 0, "only those created at most this long ago")
-	f.BoolVar(&g.noHeaders, "no-headers", false, "no line of headings")
 	f.BoolVar(&g.archived, "archived", false, "look in the archive")
 	g.archive.add(cmd)
 }
@@ -47,7 +47,7 @@ func (g *Getting) Add(cmd *cobra.Command) {
 // Given returns the name of a flag that is set and that is for workflows only, or "".
 func (g *Getting) Given(cmd *cobra.Command) (flag string) {
 	for _, name := range []string{"status", "completed", "resubmitted", "prefix", "older", "running", "since",
-		"archive", "archived", "node-field-selector", "field-selector", "no-color", "no-headers", "no-utf8", "chunk-size"} {
+		"archive", "archived", "node-field-selector", "no-color", "no-utf8"} {
 		if cmd.Flags().Changed(name) {
 			return name
 		}
@@ -90,7 +90,7 @@ func (g *Getting) Get(cmd *cobra.Command, v *Verb, names []string) error {
 func (g *Getting) list(ctx context.Context, client *workflows.Client,
 	namespace string) (list []wf.Workflow, err error) {
 	q := g.query
-	q.Namespace, q.Labels, q.Fields, q.Running, q.Since = namespace, g.Labels, g.Fields, g.running, g.since
+	q.Namespace, q.Labels, q.Fields, q.PageSize, q.Running, q.Since = namespace, g.Labels, g.Fields, g.PageSize, g.running, g.since
 	err = client.List(ctx, q, func(w *wf.Workflow) error {
 		if g.Output != "json" && g.Output != "yaml" && g.Output != "wide" {
 			// This output needs none of these fields: free their memory.
@@ -120,7 +120,7 @@ func (g *Getting) printList(v *Verb, list []wf.Workflow, namespace string) error
 			return nil
 		}
 		o := display.Options{Now: time.Now(), Wide: g.Output == "wide", Color: !g.noColor && command.Colors(v.Out)}
-		_, err := fmt.Fprint(v.Out, display.List(list, v.Everywhere, !g.noHeaders, o))
+		_, err := fmt.Fprint(v.Out, display.List(list, v.Everywhere, !g.NoHeaders, o))
 		return err
 	case "name":
 		for i := range list {
@@ -174,7 +174,10 @@ func newList(s command.Streams) *cobra.Command {
 func (g *Getting) listing(s command.Streams, cmd *cobra.Command, outputs ...string) *cobra.Command {
 	v := NewVerb(s, cmd)
 	v.allNamespaces(cmd, "workflows of every namespace")
-	cmd.Flags().StringVarP(&g.Labels, "selector", "l", "", "label selector")
+	f := cmd.Flags()
+	f.StringVarP(&g.Labels, "selector", "l", "", "label selector")
+	f.BoolVar(&g.NoHeaders, "no-headers", false, "no line of headings")
+	f.Int64Var(&g.PageSize, "chunk-size", 500, "how many the server sends at a time")
 	command.OutputFlag(cmd, &g.Output, outputs...)
 	g.Add(cmd)
 	cmd.Args = command.NoArgs

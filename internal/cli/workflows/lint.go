@@ -98,7 +98,7 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 func checkWorkflows(objects []runtime.Object) []lint.Problem {
 	var out []lint.Problem
 	for _, p := range engine.Lint(objects, nil, template.InProcess()) {
-		out = append(out, lint.Problem{Kind: p.Kind, Name: p.Name, Field: p.Field, Message: p.String(), Warning: p.Warning})
+		out = append(out, lint.Problem{Object: p.Object, Field: p.Field, Message: p.String(), Warning: p.Warning})
 	}
 	return out
 }

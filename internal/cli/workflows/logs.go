@@ -2,7 +2,6 @@ package workflows
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,9 +12,8 @@ import (
 
 func newLogs(s command.Streams) *cobra.Command {
 	var (
-		o         command.LogFlags
-		sinceTime string
-		noColor   bool
+		o       command.LogFlags
+		noColor bool
 	)
 	cmd := &cobra.Command{
 		Use:   "logs WORKFLOW [POD]",
@@ -30,7 +28,6 @@ func newLogs(s command.Streams) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&o.Container, "container", "c", "main", "container of the pods")
 	f.StringVarP(&o.Labels, "selector", "l", "", "only of pods with these labels")
-	f.StringVar(&sinceTime, "since-time", "", "only lines after this time (RFC 3339)")
 	f.BoolVar(&noColor, "no-color", false, "no colours, as $NO_COLOR does")
 	cmd.ValidArgsFunction = v.Names(workflows.Query{})
 	v.Check(func(args []string) (err error) {
@@ -38,13 +35,6 @@ func newLogs(s command.Streams) *cobra.Command {
 			if o.Pod, err = names.Pod.Name(args[1]); err != nil {
 				return err
 			}
-		}
-		if sinceTime != "" {
-			t, err := time.Parse(time.RFC3339, sinceTime)
-			if err != nil {
-				return command.Usagef("--since-time=%s: want a time such as 2030-01-02T15:04:05Z", sinceTime)
-			}
-			o.SinceTime = &t
 		}
 		return o.Complete()
 	})

@@ -33,7 +33,6 @@ func (s *selection) addFilters(cmd *cobra.Command) {
 	f.BoolVar(&s.query.Resubmitted, "resubmitted", false, "only those submitted again")
 	f.StringVar(&s.query.Prefix, "prefix", "", "only with names that begin so")
 	f.DurationVar(&s.query.OlderFor, "older", 0, "only those created longer ago than this, for example 24h")
-	f.Int64Var(&s.query.PageSize, "chunk-size", 500, "how many the server sends at a time")
 	command.CompleteWords(cmd, "status", "Pending", "Running", "Succeeded", "Failed", "Error", workflows.Malformed)
 }
 

@@ -151,7 +151,7 @@ func (r *reporter) create() {
 }
 
 func (r *reporter) patch(known *topologyv1alpha1.NodeTopology) {
-	data, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec", "value": r.spec}})
+	data, err := json.Marshal([]apiwriter.PatchOp{{Op: "replace", Path: "/spec", Value: r.spec}})
 	if err != nil {
 		panic(err) // strings and integers always marshal
 	}

@@ -248,12 +248,13 @@ func (c *Client) Clear(ctx context.Context, namespace string, newList func() run
 	if err != nil {
 		return err
 	}
-	orphan := metav1.DeletePropagationBackground
-	now := int64(0)
-	options := &metav1.DeleteOptions{GracePeriodSeconds: &now, PropagationPolicy: &orphan}
+	// A request encodes its body by setting its kind, so that requests cannot share one.
+	options := func() *metav1.DeleteOptions {
+		return &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	}
 	err = each(ctx, len(jobs), func(ctx context.Context, i int) error {
 		return ignoreNotFound(c.pick(c.jobConns).Delete().Namespace(namespace).Resource(c.jobs.Resource).
-			Name(jobs[i].GetName()).Body(options).Do(ctx).Error())
+			Name(jobs[i].GetName()).Body(options()).Do(ctx).Error())
 	})
 	if err != nil {
 		return fmt.Errorf("delete the jobs of namespace %s: %w", namespace, err)
@@ -272,7 +273,7 @@ func (c *Client) Clear(ctx context.Context, namespace string, newList func() run
 				}
 			}
 			return ignoreNotFound(c.pick(c.podConns).Delete().Namespace(namespace).Resource("pods").
-				Name(pods[i].Name).Body(options).Do(ctx).Error())
+				Name(pods[i].Name).Body(options()).Do(ctx).Error())
 		})
 		if err != nil {
 			return fmt.Errorf("delete the pods of namespace %s: %w", namespace, err)

@@ -44,7 +44,7 @@ type Run struct {
 	// Error is the reason why the run has no result.
 	Error string `json:"error,omitempty"`
 
-	// Result is that of the analysis. Its Writes are null if the server's audit log was not
+	// Result is what the analysis found. Its Writes are null if the server's audit log was not
 	// available, and its Curves are left out of the output to stdout.
 	analyse.Result
 	// FloorSeconds and RatioToFloor are null if no floor was measured.

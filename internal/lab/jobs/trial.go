@@ -326,7 +326,8 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	if result.Jobs != t.shape.Jobs || result.Pods != t.shape.Pods() {
 		return fmt.Errorf("the run left %d jobs and %d pods", result.Jobs, result.Pods)
 	}
-	// The last write is that of everything: where its events begin, and what it cost.
+	// The last call writes the whole load. written is its namespace, from the index of its first event,
+	// and used what it cost.
 	var written string
 	var from int
 	var used rig.Used

@@ -78,6 +78,7 @@ type condition struct {
 
 var conditions = map[schema.GroupKind]condition{
 	{Group: batch.GroupVersion.Group, Kind: "Job"}:           {kind: string(batch.JobValid), status: metav1.ConditionFalse, statusSub: true},
+	{Group: batch.GroupVersion.Group, Kind: "CronJob"}:       {kind: batch.CronJobValid, status: metav1.ConditionFalse, statusSub: true},
 	{Group: scheduling.GroupVersion.Group, Kind: "PodGroup"}: {kind: scheduling.ConditionValid, status: metav1.ConditionFalse, statusSub: true},
 	{Group: scheduling.GroupVersion.Group, Kind: "Queue"}:    {kind: scheduling.ConditionValid, status: metav1.ConditionFalse, statusSub: true},
 	{Group: wf.GroupVersion.Group, Kind: "Workflow"}:         {kind: string(wf.ConditionSpecError), status: metav1.ConditionTrue, subtle: true},
@@ -233,22 +234,16 @@ func (r *Reporter) client(gv schema.GroupVersion) (rest.Interface, error) {
 	return c, err
 }
 
-type op struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
 // patch returns the operations that add the condition to a status. said is true if the status
 // already has the condition with this text. ops is nil in that case, and if the status cannot have
 // conditions.
-func (c condition) patch(status json.RawMessage, reason, text string, now metav1.Time) (said bool, ops []op) {
+func (c condition) patch(status json.RawMessage, reason, text string, now metav1.Time) (said bool, ops []apiwriter.PatchOp) {
 	wanted := map[string]any{"type": c.kind, "status": c.status, "message": text}
 	if !c.subtle {
 		wanted["reason"], wanted["lastTransitionTime"] = reason, now
 	}
 	if len(status) == 0 || string(status) == "null" {
-		return false, []op{{"add", "/status", map[string]any{"conditions": []any{wanted}}}}
+		return false, []apiwriter.PatchOp{{Op: "add", Path: "/status", Value: map[string]any{"conditions": []any{wanted}}}}
 	}
 	var has struct {
 		Conditions []map[string]any `json:"conditions"`
@@ -266,7 +261,7 @@ func (c condition) patch(status json.RawMessage, reason, text string, now metav1
 			return true, nil
 		}
 	}
-	return false, []op{{"add", "/status/conditions", list}}
+	return false, []apiwriter.PatchOp{{Op: "add", Path: "/status/conditions", Value: list}}
 }
 
 // event writes an event, unless the same event exists.

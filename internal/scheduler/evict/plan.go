@@ -175,6 +175,9 @@ func (r *Refusal) Stable() string {
 	return "it would not fit even if all pods were evicted that may be"
 }
 
+// IsClaimants reports whether the reason lies with the claimant, whoever the other pods are.
+func (r *Refusal) IsClaimants() bool { return r.Code == NeverEvicts || r.Code == EvictsOften }
+
 // Explain describes the plan for users, one fact per line.
 func (p *Plan) Explain() string {
 	var b strings.Builder

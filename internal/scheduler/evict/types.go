@@ -9,8 +9,8 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// SystemCritical is the lowest priority of pods that are never evicted: that of the priority
-// classes system-cluster-critical and system-node-critical.
+// SystemCritical is the lowest priority of pods that are never evicted. The priority class
+// system-cluster-critical has it, and system-node-critical a higher one.
 const SystemCritical = 2_000_000_000
 
 // State is what a Search reads: the nodes, what runs on them, and the rules. A Search does not

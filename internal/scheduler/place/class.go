@@ -61,6 +61,10 @@ func (c *Class) Pinned(p Pins) *Class {
 // preference, as far as the fast path sees.
 func (c *Class) Key() string { return c.key }
 
+// Admits reports whether a node takes pods of the class, as far as the node's own object says:
+// whether it is schedulable, its taints and its labels.
+func (c *Class) Admits(n *Node) bool { return (&static{class: c}).filter(n) == passes }
+
 func (c *Class) setNeeds() {
 	c.needs = nil
 	for dim, amount := range c.Request {

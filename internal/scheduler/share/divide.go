@@ -31,8 +31,9 @@ func (l *Ledger) divide(q *queue, deserved place.Vector) {
 	}
 }
 
-// fill divides one resource among siblings. It visits them in ascending order of demand per weight;
-// each gets its weight's part of the remainder, or its demand if that is less.
+// fill divides one resource among siblings. First each gets what its spec says that it deserves, or
+// its demand if that is less. Then fill visits them in ascending order of remaining demand per
+// weight; each gets its weight's part of the remainder, or its remaining demand if that is less.
 func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
 	order := append(l.scratch[:0], siblings...)
 	l.scratch = order
@@ -44,16 +45,31 @@ func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
 		}
 		return ask
 	}
+	first := int64(0)
 	for _, q := range order {
 		weights += int64(q.Weight)
+		q.first = 0
+		if stated := q.Deserved.at(dim); stated != Unlimited {
+			q.first = min(stated, asks(q))
+		}
+		first += q.first
+	}
+	if first > left {
+		for _, q := range order {
+			q.first = muldiv(left, q.first, first)
+		}
+	}
+	for _, q := range order {
+		left -= q.first
 	}
 	slices.SortFunc(order, func(a, b *queue) int {
-		return cmp.Or(compareProducts(asks(a), int64(b.Weight), asks(b), int64(a.Weight)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(compareProducts(asks(a)-a.first, int64(b.Weight), asks(b)-b.first, int64(a.Weight)), cmp.Compare(a.Name, b.Name))
 	})
 	for _, q := range order {
 		part := muldiv(left, int64(q.Weight), weights)
-		q.deserved[dim] = min(part, asks(q))
-		left -= q.deserved[dim]
+		part = min(part, asks(q)-q.first)
+		q.deserved[dim] = q.first + part
+		left -= part
 		weights -= int64(q.Weight)
 	}
 }

@@ -39,6 +39,7 @@ type queue struct {
 	divided place.Vector // demand at the last division
 
 	deserved place.Vector
+	first    int64 // during the division of a resource: what the queue gets of it before the remainder
 	share    float64
 	ready    Heap[*item] // gangs that may be offered, next first
 	parked   Heap[*item]
@@ -92,13 +93,13 @@ func (l *Ledger) SetQueue(q Queue) {
 		return
 	}
 	n.Queue, n.known = q, true
-	n.Capability = slices.Clone(q.Capability)
+	n.Capability, n.Deserved = slices.Clone(q.Capability), slices.Clone(q.Deserved)
 	l.linked = false
 }
 
 func (q *queue) same(o *Queue) bool {
 	return q.Parent == o.Parent && q.Weight == o.Weight && q.Priority == o.Priority && q.Closed == o.Closed &&
-		q.FIFO == o.FIFO && slices.Equal(q.Capability, o.Capability)
+		q.FIFO == o.FIFO && slices.Equal(q.Capability, o.Capability) && slices.Equal(q.Deserved, o.Deserved)
 }
 
 // RemoveQueue forgets a queue. Its gangs wait until the queue is set again; the amounts it holds

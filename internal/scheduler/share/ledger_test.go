@@ -304,6 +304,10 @@ func TestDeserved(t *testing.T) {
 		"what is left is divided by weight again": {[]Queue{{Weight: 1}, {Weight: 1}, {Weight: 2}}, []int64{4, 100, 100}, []int64{4, 32, 64}},
 		"none gets more than its capability":      {[]Queue{{Weight: 1, Capability: capability(5)}, {Weight: 1}}, []int64{100, 100}, []int64{5, 95}},
 		"enough for all":                          {[]Queue{{Weight: 1}, {Weight: 9}}, []int64{20, 30}, []int64{20, 30}},
+		"what is stated comes before weights": {[]Queue{{Weight: 1, Deserved: Limits(cpu(60))}, {Weight: 1}, {Weight: 1}},
+			[]int64{100, 100, 100}, []int64{73, 13, 13}},
+		"what is stated and not asked for is divided": {[]Queue{{Weight: 1, Deserved: Limits(cpu(60))}, {Weight: 1}}, []int64{20, 100}, []int64{20, 80}},
+		"more is stated than there is":                {[]Queue{{Weight: 1, Deserved: Limits(cpu(150))}, {Weight: 9, Deserved: Limits(cpu(50))}}, []int64{200, 200}, []int64{75, 25}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := New(place.NewDims(), cpu(100))
@@ -314,7 +318,7 @@ func TestDeserved(t *testing.T) {
 			}
 			for i, want := range tc.want {
 				f := l.Figures(fmt.Sprint("q", i))
-				if f.Deserved[0] < 1000*want-1 || f.Deserved[0] > 1000*want {
+				if f.Deserved[0]/1000 != want && (f.Deserved[0]+1)/1000 != want {
 					t.Errorf("queue %d deserves %d, want %d", i, f.Deserved[0], 1000*want)
 				}
 			}

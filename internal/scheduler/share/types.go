@@ -52,6 +52,9 @@ type Queue struct {
 	// share.
 	Priority   int32
 	Capability Limits
+	// Deserved is what the queue gets before the remainder is divided by weight. Resources without a
+	// limit have no such amount.
+	Deserved Limits
 	// Closed queues start no new gangs. Gangs some of whose pods have nodes (Resume) are completed.
 	Closed bool
 	// FIFO queues start no gang before a gang that sorts before it. Other queues skip gangs that do

@@ -114,7 +114,7 @@ func (w *world) place(p *corev1.Pod, n int) ([]string, *place.Shortage) {
 	for i, node := range d.Placed[0] {
 		name := w.view.Node(node).Name
 		names = append(names, name)
-		w.model.Assume(types.NamespacedName{Namespace: p.Namespace, Name: fmt.Sprint(p.Name, "-", i)}, name, "default", class, nil)
+		w.model.Assume(types.NamespacedName{Namespace: p.Namespace, Name: fmt.Sprint(p.Name, "-", i)}, name, "default", "", class, nil)
 	}
 	slices.Sort(names)
 	return names, nil

@@ -70,35 +70,59 @@ func (o *LogOptions) Filter(print func(Line)) func(Line) {
 	}
 }
 
-// Logs calls print with the lines of a workflow's pods. Without Follow it prints pod by pod in the
-// order of their creation. With Follow it prints lines as they come, until the workflow is
-// completed and every log has been read, or a request is forbidden. print is called by one
-// goroutine at a time.
+// LogSource is a run whose pods are to be read.
+type LogSource struct {
+	Namespace string
+	// Labels is the label selector of the run's pods.
+	Labels string
+	// Wait waits until the run is completed.
+	Wait func(context.Context) error
+	// Without returns why there are no pods, or nil if there are none yet.
+	Without func(context.Context) error
+}
+
+// Logs calls print with the lines of a workflow's pods, as LogsOf does.
 func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOptions, print func(Line)) error {
+	return LogsOf(ctx, c.core, LogSource{
+		Namespace: namespace, Labels: LabelsOfPods(workflow),
+		Wait: func(ctx context.Context) error {
+			_, err := c.Wait(ctx, namespace, workflow)
+			return err
+		},
+		Without: func(ctx context.Context) error {
+			if w, err := c.Get(ctx, namespace, workflow); err != nil {
+				return err
+			} else if w.Status.Phase.Completed() {
+				return fmt.Errorf("workflow %s has no pods any more: keep them with spec.podGC, or their logs with spec.archiveLogs", workflow)
+			}
+			return nil
+		},
+	}, o, print)
+}
+
+// LogsOf calls print with the lines of a run's pods. Without Follow it prints pod by pod in the
+// order of their creation. With Follow it prints lines as they come, until the run is completed and every log has been read, or a request is forbidden. print is called by one
+// goroutine at a time.
+func LogsOf(ctx context.Context, core kubernetes.Interface, from LogSource, o LogOptions, print func(Line)) error {
 	o.Container = cmp.Or(o.Container, "main")
 	emit := o.Filter(print)
 	if o.Follow {
-		return c.follow(ctx, namespace, workflow, o, emit)
+		return follow(ctx, core, from, o, emit)
 	}
-	list, err := c.core.CoreV1().Pods(namespace).List(ctx, c.options(workflow, o))
+	list, err := core.CoreV1().Pods(from.Namespace).List(ctx, from.options(o))
 	if err != nil {
 		return err
 	}
 	pods := list.Items
 	if len(pods) == 0 {
-		if w, err := c.Get(ctx, namespace, workflow); err != nil {
-			return err
-		} else if w.Status.Phase.Completed() {
-			return fmt.Errorf("workflow %s has no pods any more: keep them with spec.podGC, or their logs with spec.archiveLogs", workflow)
-		}
-		return nil
+		return from.Without(ctx)
 	}
 	slices.SortFunc(pods, func(a, b corev1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	var failed []error
 	for i := range pods {
-		if err := StreamPod(ctx, c.core, &pods[i], o, emit); err != nil {
+		if err := StreamPod(ctx, core, &pods[i], o, emit); err != nil {
 			failed = append(failed, err)
 		}
 	}
@@ -113,8 +137,8 @@ func LabelsOfPods(workflow string) string {
 	return wf.LabelWorkflow + "=" + workflow + ",!" + wf.LabelComponent
 }
 
-func (c *Client) options(workflow string, o LogOptions) metav1.ListOptions {
-	out := metav1.ListOptions{LabelSelector: LabelsOfPods(workflow)}
+func (s *LogSource) options(o LogOptions) metav1.ListOptions {
+	out := metav1.ListOptions{LabelSelector: s.Labels}
 	if o.Labels != "" {
 		out.LabelSelector += "," + o.Labels
 	}
@@ -124,9 +148,9 @@ func (c *Client) options(workflow string, o LogOptions) metav1.ListOptions {
 	return out
 }
 
-// follow reads the log of every pod that appears, until the workflow is completed and all logs have
+// follow reads the log of every pod that appears, until the run is completed and all logs have
 // ended, or the API server forbids something.
-func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOptions, emit func(Line)) error {
+func follow(ctx context.Context, core kubernetes.Interface, from LogSource, o LogOptions, emit func(Line)) error {
 	following, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	refused := func(err error) {
@@ -138,17 +162,17 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 	defer cancel()
 	var reading sync.WaitGroup
 	slots := make(chan struct{}, maxStreams)
-	options := c.options(workflow, o)
+	options := from.options(o)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
 			l.LabelSelector, l.FieldSelector = options.LabelSelector, options.FieldSelector
-			list, err := c.core.CoreV1().Pods(namespace).List(ctx, l)
+			list, err := core.CoreV1().Pods(from.Namespace).List(ctx, l)
 			refused(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
 			l.LabelSelector, l.FieldSelector = options.LabelSelector, options.FieldSelector
-			events, err := c.core.CoreV1().Pods(namespace).Watch(ctx, l)
+			events, err := core.CoreV1().Pods(from.Namespace).Watch(ctx, l)
 			refused(err)
 			return events, err
 		},
@@ -169,13 +193,13 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 				case <-following.Done():
 					return
 				}
-				refused(c.readStarting(following, watching, pod, o, emit))
+				refused(readStarting(following, watching, core, pod, o, emit))
 			})
 			return false, nil
 		})
 		done <- err
 	}()
-	_, err := c.Wait(following, namespace, workflow)
+	err := from.Wait(following)
 	if err == nil {
 		// The controller may have seen the end of pods whose start this watch has not seen yet.
 		select {
@@ -194,18 +218,18 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 
 // readStarting reads a pod's log as StreamPod does, when its container has started. It gives up if
 // the container has not started when the pod has ended or over is done.
-func (c *Client) readStarting(ctx, over context.Context, pod *corev1.Pod, o LogOptions, emit func(Line)) error {
+func readStarting(ctx, over context.Context, core kubernetes.Interface, pod *corev1.Pod, o LogOptions, emit func(Line)) error {
 	for {
 		// A container may start and end after this attempt: the next one reads its log.
 		last := over.Err() != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		if err := StreamPod(ctx, c.core, pod, o, emit); last || !apierrors.IsBadRequest(err) {
+		if err := StreamPod(ctx, core, pod, o, emit); last || !apierrors.IsBadRequest(err) {
 			return err
 		}
 		select {
 		case <-over.Done():
 		case <-time.After(retryLog):
 		}
-		if now, err := c.core.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err == nil {
+		if now, err := core.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err == nil {
 			pod = now
 		}
 	}

@@ -2,6 +2,7 @@ package artifacts
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,9 @@ import (
 	"net/url"
 	"os"
 	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
 
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
@@ -47,8 +51,45 @@ func openHTTP(at *execapi.HTTP) (*httpStore, error) {
 	if login[0] != "" || login[1] != "" {
 		(&http.Request{Header: s.header}).SetBasicAuth(login[0], login[1])
 	}
-	return s, nil
+	return s, s.authenticate()
 }
+
+// authenticate sets the client's certificate and its source of tokens.
+func (s *httpStore) authenticate() error {
+	if s.at.ClientCert != "" {
+		pair, err := secrets(s.at.ClientCert, s.at.ClientKey)
+		if err != nil {
+			return err
+		}
+		certificate, err := tls.X509KeyPair([]byte(pair[0]), []byte(pair[1]))
+		if err != nil {
+			return fmt.Errorf("http.auth.clientCert: %w", err)
+		}
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.TLSClientConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+		s.client.Transport = transport
+	}
+	o := s.at.OAuth2
+	if o == nil {
+		return nil
+	}
+	values, err := secrets(o.ClientID, o.ClientSecret, o.TokenURL)
+	if err != nil {
+		return err
+	}
+	config := clientcredentials.Config{
+		ClientID: values[0], ClientSecret: values[1], TokenURL: values[2], Scopes: o.Scopes, EndpointParams: o.Parameters,
+	}
+	// Tokens are requested with the client's certificate, too.
+	source := config.TokenSource(context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{
+		Transport: s.client.Transport, Timeout: tokenTimeout,
+	}))
+	s.client.Transport = &oauth2.Transport{Base: s.client.Transport, Source: source}
+	return nil
+}
+
+// tokenTimeout bounds one request for a token.
+const tokenTimeout = time.Minute
 
 // shown returns the URL without the parts that may be secret.
 func (s *httpStore) shown() string {
@@ -69,8 +110,8 @@ func (s *httpStore) do(ctx context.Context, method string, body func() (io.ReadC
 			return nil
 		}
 		var address *url.Error
-		if errors.As(err, &address) {
-			err = address.Err // drops the URL
+		for errors.As(err, &address) {
+			err = address.Err // drops the URL, and that of the token's server
 		}
 		err = fmt.Errorf("%s %s: %w", method, s.shown(), err)
 		if !again || attempt == httpAttempts {
@@ -100,6 +141,11 @@ func (s *httpStore) once(ctx context.Context, method string, body func() (io.Rea
 		}
 	}
 	response, err := s.client.Do(request)
+	var refused *oauth2.RetrieveError
+	if errors.As(err, &refused) { // its text has the answer, which may have secrets
+		code := refused.Response.StatusCode
+		return code == http.StatusTooManyRequests || code >= 500, fmt.Errorf("http.auth.oauth2: no token: %s", refused.Response.Status)
+	}
 	if err != nil {
 		return true, err
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/encrypt"
+	"github.com/minio/minio-go/v7/pkg/sse"
 
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
@@ -22,6 +24,8 @@ import (
 type s3Store struct {
 	at     *execapi.S3
 	client *minio.Client
+	// secret is the key that requests bring, with which the store encrypts objects; "": none.
+	secret string
 }
 
 func openS3(at *execapi.S3) (*s3Store, error) {
@@ -46,11 +50,76 @@ func openS3(at *execapi.S3) (*s3Store, error) {
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 		options.Transport = transport
 	}
+	switch {
+	case at.BucketInHost:
+		options.BucketLookup = minio.BucketLookupDNS
+	case at.BucketInPath:
+		options.BucketLookup = minio.BucketLookupPath
+	}
 	client, err := minio.New(at.Endpoint, options)
 	if err != nil {
 		return nil, fmt.Errorf("s3: %w", err)
 	}
-	return &s3Store{at, client}, nil
+	s := &s3Store{at: at, client: client}
+	if e := at.Encryption; e != nil && e.CustomerKey != "" {
+		key, err := secrets(e.CustomerKey)
+		if err != nil {
+			return nil, err
+		}
+		s.secret = key[0]
+	}
+	return s, nil
+}
+
+// sealed returns the encryption with which an object is stored; nil: none.
+func (s *s3Store) sealed(key string) (encrypt.ServerSide, error) {
+	e := s.at.Encryption
+	switch {
+	case e == nil:
+		return nil, nil
+	case e.KMSKey != "":
+		var context any // an empty map would be sent as a context
+		if len(e.KMSContext) > 0 {
+			context = e.KMSContext
+		}
+		return encrypt.NewSSEKMS(e.KMSKey, context)
+	case s.secret != "":
+		return s.opened(key), nil
+	}
+	return encrypt.NewSSE(), nil
+}
+
+// opened returns the encryption that requests for a stored object have to name: only a key that
+// requests bring. The object's key is derived from it, as Argo does.
+func (s *s3Store) opened(key string) encrypt.ServerSide {
+	if s.secret == "" {
+		return nil
+	}
+	return encrypt.DefaultPBKDF([]byte(s.secret), []byte(s.at.Bucket+key))
+}
+
+// ensureBucket creates the bucket if it does not exist and the location says so.
+func (s *s3Store) ensureBucket(ctx context.Context) error {
+	if !s.at.CreateBucket {
+		return nil
+	}
+	found, err := s.client.BucketExists(ctx, s.at.Bucket)
+	if err != nil || found {
+		return err
+	}
+	err = s.client.MakeBucket(ctx, s.at.Bucket, minio.MakeBucketOptions{Region: s.at.Region, ObjectLocking: s.at.LockObjects})
+	if code := minio.ToErrorResponse(err).Code; code == "BucketAlreadyOwnedByYou" || code == "BucketAlreadyExists" {
+		return nil // another pod created it
+	}
+	e := s.at.Encryption
+	if err != nil || e == nil || e.CustomerKey != "" {
+		return err
+	}
+	config := sse.NewConfigurationSSES3()
+	if e.KMSKey != "" {
+		config = sse.NewConfigurationSSEKMS(e.KMSKey)
+	}
+	return s.client.SetBucketEncryption(ctx, s.at.Bucket, config)
 }
 
 func s3Credentials(at *execapi.S3) (*credentials.Credentials, error) {
@@ -85,9 +154,10 @@ func (s *s3Store) wrap(err error) error {
 }
 
 func (s *s3Store) load(ctx context.Context, to string) error {
-	_, err := s.client.StatObject(ctx, s.at.Bucket, s.at.Key, minio.StatObjectOptions{})
+	options := minio.GetObjectOptions{ServerSideEncryption: s.opened(s.at.Key)}
+	_, err := s.client.StatObject(ctx, s.at.Bucket, s.at.Key, options)
 	if err == nil {
-		return s.wrap(s.client.FGetObject(ctx, s.at.Bucket, s.at.Key, to, minio.GetObjectOptions{}))
+		return s.wrap(s.client.FGetObject(ctx, s.at.Bucket, s.at.Key, to, options))
 	}
 	if wrapped := s.wrap(err); !errors.Is(wrapped, os.ErrNotExist) {
 		return wrapped
@@ -109,7 +179,8 @@ func (s *s3Store) load(ctx context.Context, to string) error {
 			return s.wrap(fmt.Errorf("key '%s' leads out of the directory", object.Key))
 		}
 		found = true
-		if err := s.client.FGetObject(ctx, s.at.Bucket, object.Key, filepath.Join(to, rel), minio.GetObjectOptions{}); err != nil {
+		options := minio.GetObjectOptions{ServerSideEncryption: s.opened(object.Key)}
+		if err := s.client.FGetObject(ctx, s.at.Bucket, object.Key, filepath.Join(to, rel), options); err != nil {
 			return s.wrap(err)
 		}
 	}
@@ -123,12 +194,18 @@ func (s *s3Store) load(ctx context.Context, to string) error {
 func (s *s3Store) prefix() string { return strings.TrimSuffix(s.at.Key, "/") + "/" }
 
 func (s *s3Store) save(ctx context.Context, from source) error {
+	if err := s.ensureBucket(ctx); err != nil {
+		return s.wrap(err)
+	}
 	return s.wrap(from.files(func(rel string, f *os.File, size int64) error {
 		key := s.at.Key
 		if rel != "" {
 			key = path.Join(key, rel)
 		}
-		_, err := s.client.PutObject(ctx, s.at.Bucket, key, f, size, minio.PutObjectOptions{})
+		seal, err := s.sealed(key)
+		if err == nil {
+			_, err = s.client.PutObject(ctx, s.at.Bucket, key, f, size, minio.PutObjectOptions{ServerSideEncryption: seal})
+		}
 		return err
 	}))
 }

@@ -70,6 +70,8 @@ type Config struct {
 	// takes about 450 bytes. The server decodes and validates nodes one by one: 3,000 nodes cost it
 	// thirty times as much as one string. Default 128 KiB.
 	NodesBytesMax int
+	// Events says of which changes users get events.
+	Events Events
 	// Malformed is called with a workflow that waits for a template that cannot be decoded, and
 	// with the reason. It may be nil.
 	Malformed func(runtime.Object, *malformed.Error)

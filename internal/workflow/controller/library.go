@@ -63,6 +63,12 @@ func (l templateLibrary) ConfigMapKey(name, key string) (string, bool) {
 	return value, found
 }
 
+// ConfigMap implements engine.Library.
+func (l templateLibrary) ConfigMap(name string) bool {
+	_, found := l.c.Informers.ConfigMaps.Get(l.namespace, name)
+	return found
+}
+
 // leaveToLeader hands a workflow to the leader by an annotation, and releases it. This manager does
 // not load the workflow again before its watch shows the annotation.
 func (c *Controller) leaveToLeader(r *record) {

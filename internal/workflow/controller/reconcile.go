@@ -10,6 +10,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/workflow/compress"
@@ -143,8 +144,9 @@ func (r *record) reset() {
 	r.running, r.created, r.ran = 0, time.Time{}, time.Time{}
 	r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil
 	r.next, r.base, r.packed, r.size = statusChanges{}, nil, false, 0
-	r.writing, r.lastStatusAt, r.writes, r.failed, r.stuck = 0, time.Time{}, 0, 0, false
-	r.hasNodes, r.first, r.cost, r.retryAt, r.extraLabels, r.extraAnnotations = false, firstNone, 0, time.Time{}, nil, nil
+	r.writing, r.lastStatusAt, r.writes, r.stuck = 0, time.Time{}, 0, false
+	r.refused, r.reported = controlloop.Backoff{}, nil
+	r.hasNodes, r.first, r.cost, r.extraLabels, r.extraAnnotations = false, firstNone, 0, nil, nil
 	r.done, r.over = nil, overState{}
 	r.looked, r.finalizer = false, false
 	r.evaluations = evaluations{}
@@ -206,6 +208,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 	r.packed = own.Status.CompressedNodes != ""
 	own.Status.Nodes, own.Status.CompressedNodes = nodes, ""
+	r.reported = c.reportedSoFar(&own.Status, nodes)
 	r.nodePods, r.leaving, r.delayed = map[string]*nodePod{}, map[string]types.UID{}, map[string]engine.CreatePod{}
 	r.pauses, r.supplied = map[string]bool{}, map[string]*wf.Outputs{}
 	r.next.nodes = map[string]bool{}
@@ -387,6 +390,7 @@ func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 			r.paused(&n)
 		}
 	}
+	c.reportEvents(r, out.Changed)
 	for _, d := range out.Delete {
 		c.stopPod(r, d)
 	}

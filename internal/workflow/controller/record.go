@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/locks"
@@ -31,6 +32,9 @@ type record struct {
 	// including the labels, and its spec are those on the server; its status may be older.
 	object  *wf.Workflow
 	version string // resource version of object, or of the last write
+
+	// reported is nil unless events are reported.
+	reported *reported
 
 	run *engine.Run // nil once the workflow is over
 	// resumed is true if an earlier manager began the run.
@@ -79,10 +83,9 @@ type record struct {
 	writing      uint64    // number of the status write in flight, or 0
 	lastStatusAt time.Time // time of the last status write
 	writes       int
-	cost         time.Duration // time taken to compose the last status
-	failed       int           // number of consecutive refused writes
-	retryAt      time.Time
-	stuck        bool // waits for the watch to show a newer version, which exists
+	cost         time.Duration       // time taken to compose the last status
+	stuck        bool                // waits for the watch to show a newer version, which exists
+	refused      controlloop.Backoff // after status writes that were refused
 
 	// Metadata that the workflow is to have in addition to the standard labels and annotations.
 	extraLabels, extraAnnotations map[string]string

@@ -56,7 +56,7 @@ func (c *Controller) report(r *record) {
 		return
 	}
 	now := c.Clock.Now()
-	if wait := r.retryAt.Sub(now); wait > 0 {
+	if wait := r.refused.Left(now); wait > 0 {
 		c.loop.WakeAfter(r.key, wait)
 		return
 	}
@@ -169,7 +169,8 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 	switch {
 	case err == nil:
 		r.setVersion(version, true)
-		r.base, r.failed, r.next.sent = sent, 0, nil
+		r.base, r.next.sent = sent, nil
+		r.refused.Succeeded()
 		r.labelled(labels)
 		for i := range r.done {
 			if r.done[i].state == doneSent {
@@ -189,9 +190,7 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 	case apierrors.IsNotFound(err):
 		r.stuck = true // the watch will show its deletion
 	default:
-		r.failed++
-		wait := min(time.Minute, time.Second<<min(r.failed-1, 6))
-		r.retryAt = c.Clock.Now().Add(wait)
+		r.refused.Failed(c.Clock.Now())
 		c.Log.Warn("writing a workflow's status failed", "workflow", r.key, "error", err)
 	}
 	// The changes that were not written are pending again, and the whole status is written next:
@@ -217,7 +216,11 @@ func (c *Controller) finish(r *record) {
 	phase := w.Status.Phase
 	c.metrics.ended(phase, w)
 	c.past.learn(w)
-	if phase != wf.WorkflowSucceeded {
+	if phase == wf.WorkflowSucceeded {
+		if c.Events.Workflows {
+			c.Writer.Event(w, corev1.EventTypeNormal, "WorkflowSucceeded", "Workflow completed")
+		}
+	} else {
 		c.Writer.Event(w, corev1.EventTypeWarning, "Workflow"+string(phase), shortened(w.Status.Message))
 	}
 	for _, t := range c.Informers.TaskResults.ByIndex(informer.ResultsByWorkflow, r.key.String()) {

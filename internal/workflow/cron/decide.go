@@ -13,18 +13,15 @@ import (
 	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/workflow/cron/schedule"
+	"lockstep.dev/lockstep/internal/cron"
+	"lockstep.dev/lockstep/internal/cron/schedule"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 const (
 	// Grace is how late a workflow may start without startingDeadlineSeconds: one manager takes
 	// some seconds to take over from another.
-	Grace = 30 * time.Second
-	// maxNameBytes bounds the name of a cron so that the name of a workflow, which adds the time,
-	// can be a label value of its pods.
-	maxNameBytes = 63 - len("-1893456000")
-
+	Grace                 = 30 * time.Second
 	defaultSucceededLimit = 3
 	defaultFailedLimit    = 1
 
@@ -83,23 +80,24 @@ type plan struct {
 
 // decide returns the plan for a cron whose workflows are children. passed is the field of the
 // previous plan, or zero. run evaluates expressions that are not cheap.
-func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run template.Run) plan {
-	p := plan{status: *cron.Status.DeepCopy(), passed: passed, schedule: usedSchedule(cron)}
+func decide(cw *wf.CronWorkflow, children []child, passed, now time.Time, run template.Run) plan {
+	p := plan{status: *cw.Status.DeepCopy(), passed: passed, schedule: usedSchedule(cw)}
 	s := &p.status
 	s.Phase = cmp.Or(s.Phase, phaseActive)
 	//   1. Account for the children: each is counted once, when it ends and leaves the list of
 	//      active ones.
-	p.account(cron, children)
-	p.remove = beyondLimits(cron, children)
+	p.account(children)
+	p.remove = cron.BeyondLimits(children, outcome,
+		ptr.Deref(cw.Spec.SuccessfulJobsHistoryLimit, defaultSucceededLimit), ptr.Deref(cw.Spec.FailedJobsHistoryLimit, defaultFailedLimit))
 	//   2. An invalid cron starts nothing and says why.
-	times, err := check(cron)
+	times, err := check(cw)
 	if err != nil {
 		setCondition(s, conditionSpecError, err.Error())
 		return p
 	}
 	//   3. A cron that its stopStrategy has ended starts nothing.
-	if stop := cron.Spec.StopStrategy; stop != nil {
-		p.completed, err = evaluate(stop.Expression, variables(cron, s, now, run))
+	if stop := cw.Spec.StopStrategy; stop != nil {
+		p.completed, err = evaluate(stop.Expression, variables(cw, s, now, run))
 		if err != nil {
 			setCondition(s, conditionSpecError, "stopStrategy.expression: "+err.Error())
 			return p
@@ -111,21 +109,21 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run 
 		s.Phase = phaseStopped
 		return p
 	}
-	if cron.Spec.Suspend {
+	if cw.Spec.Suspend {
 		return p
 	}
 	p.wake = times.Next(now)
 	//   4. Find the last due time.
-	since := later(later(cron.CreationTimestamp.Time, lastOf(s)), passed)
+	since := later(later(cw.CreationTimestamp.Time, lastOf(s)), passed)
 	due := times.Due(since, now)
 	if due.IsZero() {
 		return p
 	}
 	late := Grace
-	if d := cron.Spec.StartingDeadlineSeconds; d != nil {
+	if d := cw.Spec.StartingDeadlineSeconds; d != nil {
 		late = max(late, time.Duration(*d)*time.Second)
 	}
-	old := cron.Annotations[annotationSchedule]
+	old := cw.Annotations[annotationSchedule]
 	switch {
 	case now.Sub(due) > late:
 		p.passed, p.skipped = due, "missed"
@@ -135,7 +133,7 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run 
 		return p
 	}
 	//   5. Check whether it may start.
-	proceed, err := when(cron.Spec.When, variables(cron, s, now, run), run)
+	proceed, err := when(cw.Spec.When, variables(cw, s, now, run), run)
 	switch {
 	case err != nil:
 		setCondition(s, conditionSpecError, "when: "+err.Error())
@@ -144,10 +142,10 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run 
 	case !proceed:
 		p.passed, p.skipped = due, "when is false"
 		return p
-	case len(s.Active) > 0 && cron.Spec.ConcurrencyPolicy == wf.ConcurrencyForbid:
+	case len(s.Active) > 0 && cw.Spec.ConcurrencyPolicy == wf.ConcurrencyForbid:
 		p.passed, p.skipped = due, fmt.Sprintf("%s is active, and the concurrencyPolicy is Forbid", s.Active[0].Name)
 		return p
-	case cron.Spec.ConcurrencyPolicy == wf.ConcurrencyReplace:
+	case cw.Spec.ConcurrencyPolicy == wf.ConcurrencyReplace:
 		for _, c := range children {
 			if !c.completed() && c.DeletionTimestamp == nil {
 				p.terminate = append(p.terminate, c)
@@ -155,7 +153,7 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run 
 		}
 	}
 	//   6. Start it.
-	p.start = Workflow(cron, fmt.Sprintf("%s-%d", cron.Name, due.Unix()), due)
+	p.start = Workflow(cw, cron.Name(cw.Name, due), due)
 	p.passed = due
 	return p
 }
@@ -170,7 +168,7 @@ func (p *plan) started(created child, at time.Time) {
 }
 
 // account updates the list of active children and the counters.
-func (p *plan) account(cron *wf.CronWorkflow, children []child) {
+func (p *plan) account(children []child) {
 	s := &p.status
 	last := lastOf(s)
 	listed := map[string]bool{}
@@ -178,9 +176,7 @@ func (p *plan) account(cron *wf.CronWorkflow, children []child) {
 		listed[string(r.UID)] = true
 	}
 	s.Active = nil
-	slices.SortFunc(children, func(a, b child) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
+	cron.SortByAge(children)
 	for _, c := range children {
 		// If a child was scheduled after the last time in the status, a manager created it and
 		// ended before it wrote the status.
@@ -188,11 +184,11 @@ func (p *plan) account(cron *wf.CronWorkflow, children []child) {
 		if unknown {
 			s.LastScheduledTime = ptr.To(metav1.NewTime(later(lastOf(s), c.scheduled())))
 		}
-		switch {
-		case !c.completed():
+		switch outcome := outcome(c); {
+		case outcome == cron.Active:
 			s.Active = append(s.Active, c.ref())
 		case !listed[string(c.UID)] && !unknown:
-		case c.phase() == wf.WorkflowSucceeded:
+		case outcome == cron.Succeeded:
 			s.Succeeded++
 		default:
 			s.Failed++
@@ -201,16 +197,16 @@ func (p *plan) account(cron *wf.CronWorkflow, children []child) {
 }
 
 // check validates a cron and returns its schedule.
-func check(cron *wf.CronWorkflow) (*schedule.Schedule, error) {
-	if len(cron.Name) > maxNameBytes {
-		return nil, fmt.Errorf("metadata.name: is longer than %d, and its workflows have names that are longer by %d", maxNameBytes, 63-maxNameBytes)
+func check(cw *wf.CronWorkflow) (*schedule.Schedule, error) {
+	if len(cw.Name) > cron.NameBytesMax {
+		return nil, fmt.Errorf("metadata.name: is longer than %d, and its workflows have names that are longer by %d", cron.NameBytesMax, 63-cron.NameBytesMax)
 	}
-	switch cron.Spec.ConcurrencyPolicy {
+	switch cw.Spec.ConcurrencyPolicy {
 	case "", wf.ConcurrencyAllow, wf.ConcurrencyForbid, wf.ConcurrencyReplace:
 	default:
-		return nil, fmt.Errorf("concurrencyPolicy: %q is not known; there are Allow, Forbid, Replace", cron.Spec.ConcurrencyPolicy)
+		return nil, fmt.Errorf("concurrencyPolicy: %q is not known; there are Allow, Forbid, Replace", cw.Spec.ConcurrencyPolicy)
 	}
-	return schedule.Parse(cron.Spec.AllSchedules(), cron.Spec.Timezone, cron.CreationTimestamp.Time)
+	return schedule.Parse(cw.Spec.AllSchedules(), cw.Spec.Timezone, cw.CreationTimestamp.Time)
 }
 
 // Workflow returns the workflow that a cron runs. If name is empty the server generates one.
@@ -239,27 +235,15 @@ func Workflow(cron *wf.CronWorkflow, name string, scheduled time.Time) *wf.Workf
 	return w
 }
 
-// beyondLimits returns the oldest finished children beyond the history limits.
-func beyondLimits(cron *wf.CronWorkflow, children []child) []child {
-	var out []child
-	for _, kind := range []struct {
-		succeeded bool
-		limit     int32
-	}{
-		{true, ptr.Deref(cron.Spec.SuccessfulJobsHistoryLimit, defaultSucceededLimit)},
-		{false, ptr.Deref(cron.Spec.FailedJobsHistoryLimit, defaultFailedLimit)},
-	} {
-		kept := int32(0)
-		for _, c := range slices.Backward(children) { // the latest first
-			if !c.completed() || c.DeletionTimestamp != nil || (c.phase() == wf.WorkflowSucceeded) != kind.succeeded {
-				continue
-			}
-			if kept++; kept > max(0, kind.limit) {
-				out = append(out, c)
-			}
-		}
+// outcome returns how a child has ended.
+func outcome(c child) cron.Outcome {
+	switch {
+	case !c.completed():
+		return cron.Active
+	case c.phase() == wf.WorkflowSucceeded:
+		return cron.Succeeded
 	}
-	return out
+	return cron.Failed
 }
 
 // variables returns the scope of a cron's expressions.

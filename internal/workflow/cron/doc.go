@@ -1,14 +1,5 @@
-// Package cron runs CronWorkflows: it creates their workflows on schedule and counts them.
-//
-//	CronWorkflow ─┐
-//	              ├─▶ decide(cron, workflows, now) ─▶ start, terminate, delete, status, time to wake
-//	workflows ────┘            pure                          │
-//	  (metadata only)                                        ▼
-//	                                                   apiwriter, a timer
-//
-// The name of a workflow consists of the name of its cron and the time it was scheduled for,
-// <cron>-<unix seconds>. So the workflow is created once, however often and by however many
-// managers that time is processed.
+// Package cron decides when CronWorkflows start workflows, and counts them. The controller, which
+// creates the workflows, is that of package internal/cron.
 //
 // # What happens to a time that passed
 //

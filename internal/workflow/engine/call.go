@@ -212,6 +212,11 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 		if value == nil {
 			return nil, fmt.Errorf("inputs.parameters.%s was not supplied", p.Name)
 		}
+		for _, by := range []*wf.Parameter{&p, given[p.Name]} {
+			if by != nil && !allows(by, *value) {
+				return nil, fmt.Errorf("inputs.parameters.%s: %s", p.Name, notInEnum(by, *value))
+			}
+		}
 		in.Map["inputs.parameters."+p.Name] = string(*value)
 		resolved.Parameters = append(resolved.Parameters, wf.Parameter{Name: p.Name, Value: value})
 	}

@@ -43,8 +43,10 @@ type step struct {
 	index           int               // group of a step, position of a task
 }
 
-func (s *step) loops() bool {
-	return s.full.WithItems != nil || s.full.WithParam != "" || s.full.WithSequence != nil
+func (s *step) loops() bool { return loops(s.full) }
+
+func loops(s *wf.WorkflowStep) bool {
+	return s.WithItems != nil || s.WithParam != "" || s.WithSequence != nil
 }
 
 // local returns a template that stands for the workflow as the caller: it has the scope of the
@@ -476,10 +478,15 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 
 // check returns an error if an expression of the step does not compile.
 func (s *step) check(run template.Run) error {
-	if err := s.when.Check(run); err != nil {
-		return fmt.Errorf("when: %w", err)
+	return cmp.Or(prefixed("when", cmp.Or(s.when.Check(run), s.when.CheckWhen())), s.program.Check(run), s.loop.Check(run))
+}
+
+// prefixed returns an error with the name of a field before it, or nil.
+func prefixed(field string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return cmp.Or(s.program.Check(run), s.loop.Check(run))
+	return fmt.Errorf("%s: %w", field, err)
 }
 
 // withoutOptional returns the step without the sources of optional artifacts: the sources may be

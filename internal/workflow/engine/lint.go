@@ -9,12 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/workflow/cron/schedule"
+	"lockstep.dev/lockstep/internal/cron/schedule"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 // Problem is one fault of an object.
 type Problem struct {
+	Object                runtime.Object
 	Kind, Namespace, Name string // of the object
 	Field                 string // path of the field: spec.templates[0].steps[1][0].when
 	// Where is Field with names in place of indexes: spec.templates.main.steps[1].check.when.
@@ -42,16 +43,16 @@ func Lint(objects []runtime.Object, library Library, run template.Run) []Problem
 		switch o := o.(type) {
 		case *wf.Workflow:
 			name := cmp.Or(o.Name, o.GenerateName)
-			l.object = Problem{Kind: "Workflow", Namespace: o.Namespace, Name: name}
+			l.object = Problem{Object: o, Kind: "Workflow", Namespace: o.Namespace, Name: name}
 			l.workflow(&o.Spec, "spec", "local/"+name, true)
 		case *wf.WorkflowTemplate:
-			l.object = Problem{Kind: "WorkflowTemplate", Namespace: o.Namespace, Name: o.Name}
+			l.object = Problem{Object: o, Kind: "WorkflowTemplate", Namespace: o.Namespace, Name: o.Name}
 			l.workflow(&o.Spec, "spec", scopeOf(false, o.Name), false)
 		case *wf.ClusterWorkflowTemplate:
-			l.object = Problem{Kind: "ClusterWorkflowTemplate", Name: o.Name}
+			l.object = Problem{Object: o, Kind: "ClusterWorkflowTemplate", Name: o.Name}
 			l.workflow(&o.Spec, "spec", scopeOf(true, o.Name), false)
 		case *wf.CronWorkflow:
-			l.object = Problem{Kind: "CronWorkflow", Namespace: o.Namespace, Name: o.Name}
+			l.object = Problem{Object: o, Kind: "CronWorkflow", Namespace: o.Namespace, Name: o.Name}
 			l.cron(o)
 		}
 	}

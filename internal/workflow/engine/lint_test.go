@@ -124,6 +124,7 @@ Workflow/w spec.templates[0].steps[1][0].arguments.parameters[0].value | spec.te
 warning Workflow/w spec.templates[0].steps[1][0].arguments.parameters[0].value | spec.templates.main.steps[1].two.arguments.parameters[0].value: {{my text}} is not a variable here, and stays as it is
 Workflow/w spec.templates[0].steps[1][0].when | spec.templates.main.steps[1].two.when: failed to resolve {{steps.one.outputs.parameters.none}}
 Workflow/w spec.templates[0].steps[1][4].inline.container.args[0] | spec.templates.main.steps[1].seven.inline.container.args[0]: failed to resolve {{inputs.parameters.no}}
+warning Workflow/w spec.templates[3].script.source | spec.templates.other.script.source: {{item}} is not a variable here, and stays as it is
 Workflow/w spec.templates[3].script.source | spec.templates.other.script.source: failed to resolve {{outputs.parameters.z.path}}
 Workflow/w spec.onExit | spec.onExit: template name 'gone' undefined
 Workflow/w spec.hooks.h.arguments | spec.hooks.h.arguments: inputs.parameters.p was not supplied, which template leaf needs

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"time"
@@ -48,6 +49,10 @@ func (r *Run) acquire(n *node, c *call, t *compiled, inputs *inputsScope) *node 
 	if err := g.prepare(); err != nil {
 		return r.fail(n, c, err)
 	}
+	if key, holder := g.heldAround(g.keys); !known && holder != "" && !isSemaphore(key) {
+		return r.fail(n, c, fmt.Errorf("synchronization: mutex %s is held by %s, which waits for this node: it would wait for ever",
+			key, holder))
+	}
 	n.ending = append(n.ending, g.release)
 	waits := known && old.SynchronizationStatus != nil && old.SynchronizationStatus.Waiting != ""
 	asks := known && g.memo != nil && old.MemoizationStatus == nil && len(old.Children) == 0 && !r.observed[old.ID]
@@ -69,6 +74,28 @@ func (r *Run) acquire(n *node, c *call, t *compiled, inputs *inputsScope) *node 
 		g.lookup()
 	}
 	return n
+}
+
+// heldAround returns the first of the locks that the workflow or an enclosing node holds, and the
+// holder's name. The holder releases the lock only after this node has ended.
+func (g *lockAndCache) heldAround(keys []string) (key, holder string) {
+	r := g.run
+	for _, key := range keys {
+		holders := r.holds[key]
+		if len(holders) == 0 {
+			continue
+		}
+		if holders[locks.HolderKey(r.Workflow.Namespace, r.Workflow.Name, "")] {
+			return key, "the workflow"
+		}
+		around := cmp.Or(g.call.parent, g.call.boundary)
+		for ; around != nil; around = cmp.Or(around.parent, r.nodes[around.BoundaryID]) {
+			if holders[locks.HolderKey(r.Workflow.Namespace, r.Workflow.Name, around.ID)] {
+				return key, "node " + around.DisplayName
+			}
+		}
+	}
+	return "", ""
 }
 
 var cacheKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
@@ -160,6 +187,9 @@ func (g *lockAndCache) lockState(s LockState) {
 		g.lookup()
 	default:
 		n.SynchronizationStatus = &wf.NodeSynchronizationStatus{Waiting: s.Waiting}
+		if _, holder := g.heldAround([]string{s.Waiting}); holder != "" {
+			s.Message += fmt.Sprintf("; %s holds it and waits for this node", holder)
+		}
 		n.set(wf.PhasePending, s.Message)
 	}
 }
@@ -331,12 +361,17 @@ func (r *Run) unlock(holder string) {
 	r.out.Unlock, r.locksChanged = append(r.out.Unlock, holder), true
 }
 
+func isSemaphore(key string) bool {
+	_, _, _, found := locks.ConfigMapOf(key)
+	return found
+}
+
 // recordLocks writes the locks that are held or waited for into the status.
 func (r *Run) recordLocks() {
 	mutex, semaphore := &wf.LockStatus{}, &wf.LockStatus{}
 	for _, key := range sortedKeys(r.holds) {
 		holders := sortedKeys(r.holds[key])
-		if _, _, _, found := locks.ConfigMapOf(key); found {
+		if isSemaphore(key) {
 			semaphore.Holding = append(semaphore.Holding, wf.LockHolding{Semaphore: key, Holders: holders})
 			continue
 		}
@@ -349,7 +384,7 @@ func (r *Run) recordLocks() {
 		waits[s.Waiting] = s.Holders
 	}
 	for _, key := range sortedKeys(waits) {
-		if _, _, _, found := locks.ConfigMapOf(key); found {
+		if isSemaphore(key) {
 			semaphore.Waiting = append(semaphore.Waiting, wf.LockHolding{Semaphore: key, Holders: waits[key]})
 			continue
 		}

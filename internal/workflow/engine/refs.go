@@ -86,6 +86,13 @@ func (c *references) arguments(args wf.Arguments, t *wf.Template, p place, submi
 	if submitted && c.parameters == nil {
 		return
 	}
+	for i := range args.Parameters {
+		a := &args.Parameters[i]
+		at := slices.IndexFunc(t.Inputs.Parameters, func(in wf.Parameter) bool { return in.Name == a.Name })
+		if at >= 0 && constant(a.Value) && !allows(&t.Inputs.Parameters[at], *a.Value) {
+			c.add(p.at("arguments").named("parameters", i, a.Name).at("value"), "%s", notInEnum(&t.Inputs.Parameters[at], *a.Value))
+		}
+	}
 	for _, in := range t.Inputs.Parameters {
 		if in.Value != nil || in.Default != nil || in.ValueFrom != nil {
 			continue
@@ -316,7 +323,17 @@ func (c *references) resolves(name string, v *view) verdict {
 			v.outer != nil && v.outer.mentions(space, rest))
 	case "pod", "node":
 		return found(rest == "name" || rest == "")
-	case "item", "retries", "lastRetry", "status", "exitCode", "duration", "cronworkflow":
+	case "item":
+		for at := v; at != nil; at = at.outer {
+			if m := at.viewer; m != nil && loops(m.step) {
+				return maybe
+			}
+		}
+		if rest == "" {
+			return literally
+		}
+		return never
+	case "retries", "lastRetry", "status", "exitCode", "duration", "cronworkflow":
 		return maybe
 	}
 	return literally

@@ -32,6 +32,9 @@ type Library interface {
 	Spec(cluster bool, name string) (*wf.WorkflowSpec, bool)
 	// ConfigMapKey returns the value of a key of a ConfigMap that holds parameters.
 	ConfigMapKey(name, key string) (string, bool)
+	// ConfigMap reports whether there is such a ConfigMap: one that exists and has the label that
+	// makes it readable for workflows.
+	ConfigMap(name string) bool
 }
 
 // Config holds the dependencies and limits of a Run.
@@ -360,6 +363,7 @@ func (r *Run) start() {
 		r.end(wf.WorkflowError, "spec."+err.Error())
 		return
 	}
+	r.warnUnused()
 	if r.lockWorkflow() {
 		r.run()
 	}
@@ -443,7 +447,9 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 	if s.StartedAt.IsZero() {
 		s.StartedAt = s.FinishedAt
 	}
-	s.Conditions = slices.DeleteFunc(s.Conditions, func(c wf.Condition) bool { return c.Type != wf.ConditionMetricsError })
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c wf.Condition) bool {
+		return c.Type != wf.ConditionMetricsError && !isSpecWarning(c)
+	})
 	s.Conditions = append([]wf.Condition{{Type: wf.ConditionPodRunning, Status: metav1.ConditionFalse},
 		{Type: wf.ConditionCompleted, Status: metav1.ConditionTrue}}, s.Conditions...)
 	r.out.Status, r.ended = true, true
@@ -598,8 +604,8 @@ func (r *Run) setGlobals() error {
 		if err != nil {
 			return fmt.Errorf("spec.arguments.parameters.%s: %w", p.Name, err)
 		}
-		if p.Value = wf.Any(text); p.Enum != nil && !slices.Contains(p.Enum, *p.Value) {
-			return fmt.Errorf("spec.arguments.parameters.%s: %s", p.Name, notInEnum(p))
+		if p.Value = wf.Any(text); !allows(p, *p.Value) {
+			return fmt.Errorf("spec.arguments.parameters.%s: %s", p.Name, notInEnum(p, *p.Value))
 		}
 		g["workflow.parameters."+p.Name] = text
 	}
@@ -643,7 +649,10 @@ func (r *Run) fromConfigMap(p *wf.Parameter) error {
 		p.Value = wf.Any(value)
 	case p.ValueFrom.Default != nil:
 		p.Value = p.ValueFrom.Default
-	case ref.Optional == nil || !*ref.Optional:
+	case ref.Optional != nil && *ref.Optional:
+	case r.config.Library == nil || !r.config.Library.ConfigMap(ref.Name):
+		return fmt.Errorf("there is no ConfigMap '%s' with the label %s", ref.Name, wf.LabelConfigMapType)
+	default:
 		return fmt.Errorf("ConfigMap '%s' has no key '%s'", ref.Name, ref.Key)
 	}
 	return nil

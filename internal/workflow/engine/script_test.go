@@ -81,6 +81,8 @@ func (l *library) ConfigMapKey(name, key string) (string, bool) {
 	return value, found
 }
 
+func (l *library) ConfigMap(name string) bool { return l.configMaps[name] != nil }
+
 type player struct {
 	t    *testing.T
 	run  *Run

@@ -1,13 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/template"
@@ -111,15 +112,13 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 		c.choice(top.at("podGC.strategy"), spec.PodGC.Strategy, "", wf.PodGCOnPodCompletion, wf.PodGCOnPodSuccess,
 			wf.PodGCOnWorkflowCompletion, wf.PodGCOnWorkflowSuccess)
 	}
-	c.unique(spec.Arguments.Parameters, top.at("arguments"))
-	for i := range spec.Arguments.Parameters {
-		p := &spec.Arguments.Parameters[i]
-		if p.Enum != nil && p.Value != nil && !strings.Contains(string(*p.Value), "{{") && !slices.Contains(p.Enum, *p.Value) {
-			c.add(top.at("arguments").named("parameters", i, p.Name).at("value"), "%s", notInEnum(p))
-		}
-	}
+	c.parameters(spec.Arguments.Parameters, top.at("arguments"))
 	c.hooks(spec.Hooks, top)
 	c.retryStrategy(spec.RetryStrategy, top.at("retryStrategy"))
+	unused(spec, func(p place) {
+		c.add(p, "has no effect")
+		c.findings[len(c.findings)-1].warning = true
+	})
 	names := map[string]bool{}
 	for i := range spec.Templates {
 		t := &spec.Templates[i]
@@ -191,8 +190,8 @@ func (c *checker) template(t *wf.Template, p place) {
 		c.add(p, "must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http; it has %s",
 			has)
 	}
-	c.unique(t.Inputs.Parameters, p.at("inputs"))
-	c.unique(t.Outputs.Parameters, p.at("outputs"))
+	c.parameters(t.Inputs.Parameters, p.at("inputs"))
+	c.parameters(t.Outputs.Parameters, p.at("outputs"))
 	c.artifacts(t, p)
 	c.synchronization(t.Synchronization, p.at("synchronization"))
 	c.metrics(t.Metrics, p.at("metrics"))
@@ -436,10 +435,8 @@ func (c *checker) call(s *wf.WorkflowStep, p place) {
 	if q := s.WithSequence; q != nil {
 		if (q.Count == nil) == (q.End == nil) {
 			c.add(p.at("withSequence"), "must have either count or end")
-		} else if program, err := template.Compile(q); err == nil && !program.HasTags() {
-			if _, err := sequence(q); err != nil {
-				c.add(p, "%s", err)
-			}
+		} else if _, err := sequence(withoutVariables(q)); err != nil {
+			c.add(p, "%s", err)
 		}
 	}
 	if len(s.WithItems) > maxItems {
@@ -455,7 +452,7 @@ func (c *checker) call(s *wf.WorkflowStep, p place) {
 		}
 		c.template(s.Inline, p.at("inline"))
 	}
-	c.unique(s.Arguments.Parameters, p.at("arguments"))
+	c.parameters(s.Arguments.Parameters, p.at("arguments"))
 	if s.When != "" && !strings.Contains(s.When, "{{") {
 		if _, err := template.When(s.When, c.run); err != nil {
 			c.add(p.at("when"), "%s", err)
@@ -471,152 +468,27 @@ func (c *checker) call(s *wf.WorkflowStep, p place) {
 	}
 }
 
-func (c *checker) hooks(hooks wf.LifecycleHooks, p place) {
-	for _, name := range slices.Sorted(maps.Keys(hooks)) {
-		h := hooks[name]
-		at := p.at("hooks." + name)
-		if (h.Template == "") == (h.TemplateRef == nil) {
-			c.add(at, "must have exactly one of template, templateRef")
-		}
-		if h.Expression == "" && name != wf.ExitHook {
-			c.add(at.at("expression"), "is required")
-		}
-		c.expression(at.at("expression"), h.Expression)
+// withoutVariables returns the sequence with values that are right in place of those with variables.
+func withoutVariables(q *wf.Sequence) *wf.Sequence {
+	out := *q
+	tagged := func(v *intstr.IntOrString) bool { return v != nil && strings.Contains(v.StrVal, "{{") }
+	number := func(n int32) *intstr.IntOrString { v := intstr.FromInt32(n); return &v }
+	if tagged(q.Count) {
+		out.Count = number(1)
 	}
-}
-
-func (c *checker) retryStrategy(s *wf.RetryStrategy, p place) {
-	if s == nil {
-		return
+	if tagged(q.End) {
+		out.End = cmp.Or(q.Start, number(0))
 	}
-	c.choice(p.at("retryPolicy"), string(s.RetryPolicy), "", string(wf.RetryAlways), string(wf.RetryOnFailure),
-		string(wf.RetryOnError), string(wf.RetryOnTransientError))
-	c.expression(p.at("expression"), s.Expression)
-	if s.Limit != nil && !strings.Contains(s.Limit.String(), "{{") {
-		if n, err := strconv.Atoi(s.Limit.String()); err != nil || n < 0 {
-			c.add(p.at("limit"), "'%s' is not a number of retries", shorten(s.Limit.String()))
+	if tagged(q.Start) {
+		if out.Start = number(0); q.End != nil {
+			out.Start = out.End
 		}
 	}
-	if b := s.Backoff; b != nil {
-		if b.Duration == "" {
-			c.add(p.at("backoff.duration"), "is required")
-		}
-		c.duration(p.at("backoff.duration"), b.Duration)
-		c.duration(p.at("backoff.maxDuration"), b.MaxDuration)
-		c.duration(p.at("backoff.cap"), b.Cap)
-		if b.Factor != nil && !strings.Contains(b.Factor.String(), "{{") {
-			if f, err := strconv.ParseFloat(b.Factor.String(), 64); err != nil || f < 0 {
-				c.add(p.at("backoff.factor"), "'%s' is not a factor", shorten(b.Factor.String()))
-			}
-		}
+	if tagged(q.Start) && tagged(q.End) {
+		out.Start, out.End = number(0), number(0)
 	}
-}
-
-func (c *checker) synchronization(s *wf.Synchronization, p place) {
-	if s == nil {
-		return
+	if strings.Contains(q.Format, "{{") {
+		out.Format = ""
 	}
-	mutex := func(at place, m wf.Mutex) {
-		if m.Database {
-			c.add(at.at("database"), "is not supported")
-		}
-		if m.Name == "" {
-			c.add(at.at("name"), "is required")
-		}
-	}
-	semaphore := func(at place, m wf.SemaphoreRef) {
-		switch {
-		case m.Database != nil:
-			c.add(at.at("database"), "is not supported")
-		case m.ConfigMapKeyRef == nil || m.ConfigMapKeyRef.Name == "" || m.ConfigMapKeyRef.Key == "":
-			c.add(at.at("configMapKeyRef"), "with name and key is required")
-		}
-	}
-	for i, m := range s.Mutexes {
-		mutex(p.index("mutexes", i), m)
-	}
-	for i, m := range s.Semaphores {
-		semaphore(p.index("semaphores", i), m)
-	}
-	if s.Mutex != nil {
-		mutex(p.at("mutex"), *s.Mutex)
-	}
-	if s.Semaphore != nil {
-		semaphore(p.at("semaphore"), *s.Semaphore)
-	}
-}
-
-var (
-	metricName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
-	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-)
-
-func (c *checker) metrics(metrics *wf.Metrics, p place) {
-	if metrics == nil {
-		return
-	}
-	for i, m := range metrics.Prometheus {
-		at := p.index("prometheus", i)
-		if m == nil {
-			c.add(at, "is empty")
-			continue
-		}
-		if !strings.Contains(m.Name, "{{") && !metricName.MatchString(m.Name) {
-			c.add(at.at("name"), "'%s' is not a name of a metric", shorten(m.Name))
-		}
-		if m.Help == "" {
-			c.add(at.at("help"), "is required")
-		}
-		for j, l := range m.Labels {
-			if l == nil || !labelName.MatchString(l.Key) {
-				c.add(at.index("labels", j).at("key"), "is not a name of a label")
-			}
-		}
-		kinds := map[string]string{}
-		if m.Counter != nil {
-			kinds["counter"] = m.Counter.Value
-		}
-		if m.Gauge != nil {
-			kinds["gauge"] = m.Gauge.Value
-			c.choice(at.at("gauge.operation"), m.Gauge.Operation, "", "Set", "Add", "Sub")
-			if isRealtime(m) && !strings.Contains(m.Gauge.Value, "duration") {
-				c.add(at.at("gauge.value"), "in real time must be a duration")
-			}
-		}
-		if m.Histogram != nil {
-			kinds["histogram"] = m.Histogram.Value
-		}
-		if len(kinds) != 1 {
-			c.add(at, "must have exactly one of counter, gauge, histogram")
-		}
-		for kind, value := range kinds {
-			if value == "" {
-				c.add(at.at(kind+".value"), "is required")
-			}
-		}
-	}
-}
-
-// notInEnum says that the parameter's value is none of its enum.
-func notInEnum(p *wf.Parameter) string {
-	allowed := make([]string, len(p.Enum))
-	for i := range p.Enum {
-		allowed[i] = string(p.Enum[i])
-	}
-	return fmt.Sprintf("'%s' is none of the values in enum: %s", shorten(string(*p.Value)), shorten(strings.Join(allowed, ", ")))
-}
-
-// unique checks that parameters have names and that the names are unique.
-func (c *checker) unique(list []wf.Parameter, p place) {
-	seen := map[string]bool{}
-	for i := range list {
-		name := list[i].Name
-		switch {
-		case name == "":
-			c.add(p.index("parameters", i).at("name"), "is required")
-		case seen[name]:
-			c.add(p.named("parameters", i, name), "name is not unique")
-		}
-		seen[name] = true
-	}
+	return &out
 }

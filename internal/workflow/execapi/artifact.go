@@ -72,6 +72,23 @@ type S3 struct {
 	CA           string `json:"ca,omitempty"`
 	RoleARN      string `json:"roleARN,omitempty"`
 	FromMachine  bool   `json:"fromMachine,omitempty"` // use credentials of machine or service account
+
+	// BucketInHost and BucketInPath say where requests name the bucket; neither: the endpoint
+	// decides.
+	BucketInHost bool `json:"bucketInHost,omitempty"`
+	BucketInPath bool `json:"bucketInPath,omitempty"`
+	// CreateBucket creates a bucket that does not exist before an object is stored.
+	CreateBucket bool          `json:"createBucket,omitempty"`
+	LockObjects  bool          `json:"lockObjects,omitempty"` // of a bucket that is created
+	Encryption   *S3Encryption `json:"encryption,omitempty"`
+}
+
+// S3Encryption says with which key the store encrypts objects: one of the KMS, one that requests
+// bring, or one of its own.
+type S3Encryption struct {
+	KMSKey      string            `json:"kmsKey,omitempty"`
+	KMSContext  map[string]string `json:"kmsContext,omitempty"`
+	CustomerKey string            `json:"customerKey,omitempty"` // path of a file
 }
 
 // HTTP is the content at a URL.
@@ -80,6 +97,19 @@ type HTTP struct {
 	Headers  []Header `json:"headers,omitempty"`
 	Username string   `json:"username,omitempty"` // paths of files
 	Password string   `json:"password,omitempty"`
+
+	ClientCert string  `json:"clientCert,omitempty"` // paths of files
+	ClientKey  string  `json:"clientKey,omitempty"`
+	OAuth2     *OAuth2 `json:"oauth2,omitempty"`
+}
+
+// OAuth2 gets a token by the client credentials grant. The first three fields are paths of files.
+type OAuth2 struct {
+	ClientID     string              `json:"clientID"`
+	ClientSecret string              `json:"clientSecret"`
+	TokenURL     string              `json:"tokenURL"`
+	Scopes       []string            `json:"scopes,omitempty"`
+	Parameters   map[string][]string `json:"parameters,omitempty"`
 }
 
 // Header is a header with its value, or with the path of the file that holds the value.

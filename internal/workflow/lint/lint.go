@@ -63,7 +63,7 @@ type File struct {
 
 // Problem is a semantic error in an object.
 type Problem struct {
-	Kind, Name string
+	Object runtime.Object // one of those checked
 	// Field is a path such as spec.templates[0].steps[1][0].when, whose line Lint finds in the
 	// document.
 	Field   string
@@ -147,23 +147,18 @@ func (l *linter) read(f File, order int) {
 // problem reports a problem at its line in the object's document.
 func (l *linter) problem(p Problem) {
 	for i := range l.objects {
-		o := &l.objects[i]
-		if o.kind != p.Kind || o.name != p.Name {
-			continue
+		if o := &l.objects[i]; o.object == p.Object {
+			l.findings = append(l.findings, Finding{File: o.file, order: o.order, Line: locate(o.root, p.Field), Message: p.Message, Warning: p.Warning})
 		}
-		l.findings = append(l.findings, Finding{File: o.file, order: o.order, Line: locate(o.root, p.Field), Message: p.Message, Warning: p.Warning})
-		return
 	}
-	l.findings = append(l.findings, Finding{File: p.Kind + " " + p.Name, order: 1 << 30, Message: p.Message, Warning: p.Warning})
 }
 
 // object is an object whose fields are valid.
 type object struct {
-	object     runtime.Object
-	root       *yaml.Node
-	kind, name string
-	file       string
-	order      int
+	object runtime.Object
+	root   *yaml.Node
+	file   string
+	order  int
 }
 
 type linter struct {
@@ -225,7 +220,7 @@ func (l *linter) document(root *yaml.Node) {
 		return
 	}
 	l.checked++
-	o := object{object: make(), root: root, kind: kind, file: l.file, order: l.order}
+	o := object{object: make(), root: root, file: l.file, order: l.order}
 	before := len(l.findings)
 	l.fields(root, reflect.TypeOf(o.object).Elem(), "", 0)
 	if len(l.findings) > before {
@@ -240,7 +235,7 @@ func (l *linter) document(root *yaml.Node) {
 		return
 	}
 	meta := o.object.(metav1.Object)
-	if o.name = cmp.Or(meta.GetName(), meta.GetGenerateName()); o.name == "" {
+	if cmp.Or(meta.GetName(), meta.GetGenerateName()) == "" {
 		l.add(root.Line, "metadata.name or metadata.generateName: is required")
 		return
 	}

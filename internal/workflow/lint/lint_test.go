@@ -18,7 +18,7 @@ var rewrite = flag.Bool("rewrite", false, "write what testdata gives as what it 
 func check(objects []runtime.Object) []Problem {
 	var out []Problem
 	for _, p := range engine.Lint(objects, nil, template.InProcess()) {
-		out = append(out, Problem{Kind: p.Kind, Name: p.Name, Field: p.Field, Message: p.String(), Warning: p.Warning})
+		out = append(out, Problem{Object: p.Object, Field: p.Field, Message: p.String(), Warning: p.Warning})
 	}
 	return out
 }
@@ -53,6 +53,24 @@ func TestGolden(t *testing.T) {
 		if b.String() != string(want) {
 			t.Errorf("%s gives (-rewrite to accept):\n%s", file, b.String())
 		}
+	}
+}
+
+// TestFindingsAreInTheFileOfTheirObject checks objects of one kind and name, in one file and in two.
+func TestFindingsAreInTheFileOfTheirObject(t *testing.T) {
+	manifest := func(template string) string {
+		return "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {generateName: same-}\n" +
+			"spec:\n  entrypoint: main\n  templates:\n  - name: main\n    " + template + "\n"
+	}
+	good, bad := manifest("container: {image: a}"), manifest("timeout: soon")
+	_, findings := Lint([]File{{"good", []byte(good)}, {"bad", []byte(good + "---\n" + bad)}}, Options{Check: check})
+	for _, f := range findings {
+		if f.File != "bad" || f.Line < 9 {
+			t.Errorf("%s", f)
+		}
+	}
+	if len(findings) != 2 {
+		t.Errorf("%d findings: %v", len(findings), findings)
 	}
 }
 

@@ -279,13 +279,28 @@ func (c *carrier) location(l *wf.ArtifactLocation) (execapi.Location, error) {
 	switch {
 	case l.S3 != nil:
 		s := l.S3
+		if !slices.Contains([]string{"", wf.S3StylePath, wf.S3StyleVirtualHosted}, s.AddressingStyle) {
+			return out, fmt.Errorf("s3.addressingStyle: '%s' is neither %s nor %s", s.AddressingStyle, wf.S3StylePath, wf.S3StyleVirtualHosted)
+		}
+		encryption, err := c.encryption(s.EncryptionOptions)
+		if err != nil {
+			return out, fmt.Errorf("s3.encryptionOptions.%w", err)
+		}
 		out.S3 = &execapi.S3{
 			Endpoint: cmp.Or(s.Endpoint, "s3.amazonaws.com"), Bucket: s.Bucket, Key: s.Key, Region: s.Region, Insecure: ptr.Deref(s.Insecure, false),
 			AccessKey: c.secret(s.AccessKeySecret), SecretKey: c.secret(s.SecretKeySecret), SessionToken: c.secret(s.SessionTokenSecret),
 			CA: c.secret(s.CASecret), RoleARN: s.RoleARN, FromMachine: s.UseSDKCreds,
+			BucketInHost: s.AddressingStyle == wf.S3StyleVirtualHosted, BucketInPath: s.AddressingStyle == wf.S3StylePath,
+			Encryption: encryption,
+		}
+		if b := s.CreateBucketIfNotPresent; b != nil {
+			out.S3.CreateBucket, out.S3.LockObjects = true, b.ObjectLocking
 		}
 	case l.HTTP != nil:
 		out.HTTP = &execapi.HTTP{URL: l.HTTP.URL, Headers: c.headers(l.HTTP.Headers)}
+		if err := c.auth(l.HTTP.Auth, out.HTTP); err != nil {
+			return out, fmt.Errorf("http.auth.%w", err)
+		}
 	case l.Artifactory != nil:
 		out.HTTP = &execapi.HTTP{URL: l.Artifactory.URL, Username: c.secret(l.Artifactory.UsernameSecret), Password: c.secret(l.Artifactory.PasswordSecret)}
 	case l.Git != nil:
@@ -306,4 +321,54 @@ func (c *carrier) location(l *wf.ArtifactLocation) (execapi.Location, error) {
 		return out, fmt.Errorf("a location of kind %s is not supported", kinds(l))
 	}
 	return out, nil
+}
+
+// encryption converts the encryption options of S3; nil: objects are not encrypted.
+func (c *carrier) encryption(o *wf.S3EncryptionOptions) (*execapi.S3Encryption, error) {
+	if o == nil || !o.EnableEncryption {
+		return nil, nil
+	}
+	out := &execapi.S3Encryption{KMSKey: o.KmsKeyID, CustomerKey: c.secret(o.ServerSideCustomerKeySecret)}
+	switch {
+	case out.KMSKey != "" && out.CustomerKey != "":
+		return nil, fmt.Errorf("kmsKeyId: cannot be used together with serverSideCustomerKeySecret")
+	case o.KmsEncryptionContext == "":
+	case out.KMSKey == "":
+		return nil, fmt.Errorf("kmsEncryptionContext: needs kmsKeyId")
+	default:
+		if err := json.Unmarshal([]byte(o.KmsEncryptionContext), &out.KMSContext); err != nil {
+			return nil, fmt.Errorf("kmsEncryptionContext: is not a JSON object of strings: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// auth adds the credentials of an HTTP artifact to its location.
+func (c *carrier) auth(a *wf.HTTPAuth, to *execapi.HTTP) error {
+	if a == nil {
+		return nil
+	}
+	to.Username, to.Password = c.secret(a.BasicAuth.UsernameSecret), c.secret(a.BasicAuth.PasswordSecret)
+	to.ClientCert, to.ClientKey = c.secret(a.ClientCert.ClientCertSecret), c.secret(a.ClientCert.ClientKeySecret)
+	if (to.ClientCert == "") != (to.ClientKey == "") {
+		return fmt.Errorf("clientCert: needs both clientCertSecret and clientKeySecret")
+	}
+	o := &a.OAuth2
+	given := o.ClientIDSecret != nil || o.ClientSecretSecret != nil || o.TokenURLSecret != nil
+	switch {
+	case !given && len(o.Scopes)+len(o.EndpointParams) == 0:
+		return nil
+	case o.ClientIDSecret == nil || o.ClientSecretSecret == nil || o.TokenURLSecret == nil:
+		return fmt.Errorf("oauth2: needs clientIDSecret, clientSecretSecret and tokenURLSecret")
+	case to.Username != "":
+		return fmt.Errorf("oauth2: cannot be used together with basicAuth")
+	}
+	to.OAuth2 = &execapi.OAuth2{
+		ClientID: c.secret(o.ClientIDSecret), ClientSecret: c.secret(o.ClientSecretSecret), TokenURL: c.secret(o.TokenURLSecret),
+		Scopes: o.Scopes, Parameters: map[string][]string{},
+	}
+	for _, p := range o.EndpointParams {
+		to.OAuth2.Parameters[p.Key] = append(to.OAuth2.Parameters[p.Key], p.Value)
+	}
+	return nil
 }

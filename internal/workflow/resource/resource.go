@@ -3,6 +3,7 @@ package resource
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -61,7 +61,7 @@ type actor struct {
 // Act carries out the plan and returns the output parameters. Every error is a failure of the
 // template.
 func Act(ctx context.Context, client *incluster.Client, plan *execapi.ResourcePlan, log io.Writer) (map[string]string, error) {
-	given, err := parseFlags(plan.Flags)
+	given, err := parseFlags(plan.Flags, plan.Action)
 	if err != nil {
 		return nil, err
 	}
@@ -213,10 +213,10 @@ func (a *actor) one(ctx context.Context, t target, body json.RawMessage) (object
 	case "get":
 		err = a.client.Do(ctx, http.MethodGet, path, "", nil, &out)
 	case "create":
-		path = t.collection
+		path = t.collection + a.validation("?")
 		err = a.client.Create(ctx, path, body, &out)
 	case "apply":
-		path += fmt.Sprintf("?fieldManager=lockstep&force=%t", !a.flags.noForce)
+		path += fmt.Sprintf("?fieldManager=lockstep&force=%t%s", !a.flags.noForce, a.validation("&"))
 		err = a.client.Do(ctx, http.MethodPatch, path, "application/apply-patch+yaml", body, &out) // JSON is YAML
 	case "patch":
 		err = a.patch(ctx, path, body, &out)
@@ -232,6 +232,11 @@ func (a *actor) one(ctx context.Context, t target, body json.RawMessage) (object
 	}
 	fmt.Fprintf(a.log, "%s %s/%v\n", a.plan.Action, t.collection, metadata(out)["name"])
 	return out, nil
+}
+
+// validation returns the query that says what becomes of fields that the server does not know.
+func (a *actor) validation(before string) string {
+	return before + "fieldValidation=" + cmp.Or(a.flags.validation, "Strict")
 }
 
 func (a *actor) patch(ctx context.Context, path string, body json.RawMessage, out *object) error {
@@ -251,8 +256,9 @@ func (a *actor) patch(ctx context.Context, path string, body json.RawMessage, ou
 	return err
 }
 
-// replaceAttempts bounds the attempts to replace an object that others change at the same time.
-const replaceAttempts = 5
+// changeAttempts bounds the attempts to replace or delete an object that others change at the same
+// time.
+const changeAttempts = 5
 
 // replace writes body over an object. If body has no resource version, it overwrites any version.
 func (a *actor) replace(ctx context.Context, path string, body json.RawMessage, out *object) error {
@@ -271,8 +277,8 @@ func (a *actor) replace(ctx context.Context, path string, body json.RawMessage, 
 			}
 			m["resourceVersion"], o["metadata"] = metadata(now)["resourceVersion"], m
 		}
-		err := a.client.Do(ctx, http.MethodPut, path, "application/json", o, out)
-		if only || attempt == replaceAttempts || !incluster.Is(err, http.StatusConflict) {
+		err := a.client.Do(ctx, http.MethodPut, path+a.validation("?"), "application/json", o, out)
+		if only || attempt == changeAttempts || !incluster.Is(err, http.StatusConflict) {
 			return err
 		}
 	}
@@ -281,15 +287,22 @@ func (a *actor) replace(ctx context.Context, path string, body json.RawMessage, 
 // remove deletes an object and waits until it is gone. It deletes and waits for the object that has
 // the name now, unless the step may not read it.
 func (a *actor) remove(ctx context.Context, t target) error {
-	var found object
-	options := object{"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-	err := a.client.Do(ctx, http.MethodGet, t.path(), "", nil, &found)
-	uid := metadata(found)["uid"]
-	if uid != nil {
-		options["preconditions"] = object{"uid": uid}
-	}
-	if err == nil || incluster.Is(err, http.StatusForbidden) {
-		err = a.client.Do(ctx, http.MethodDelete, t.path(), "application/json", options, nil)
+	var uid any
+	var err error
+	for attempt := 1; ; attempt++ {
+		var found object
+		options := object{"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+		err = a.client.Do(ctx, http.MethodGet, t.path(), "", nil, &found)
+		if uid = metadata(found)["uid"]; uid != nil {
+			options["preconditions"] = object{"uid": uid}
+		}
+		if err == nil || incluster.Is(err, http.StatusForbidden) {
+			err = a.client.Do(ctx, http.MethodDelete, t.path(), "application/json", options, nil)
+		}
+		// Between the read and the deletion, another client may have replaced the object.
+		if attempt == changeAttempts || !incluster.Is(err, http.StatusConflict) {
+			break
+		}
 	}
 	if incluster.Is(err, http.StatusNotFound) && a.flags.ignoreNotFound {
 		return nil
@@ -434,62 +447,4 @@ func (a *actor) named(ctx context.Context) (target, error) {
 		}
 	}
 	return target{}, fmt.Errorf("flags: the cluster has no resource '%s'", a.flags.kind)
-}
-
-// flags are the supported flags of kubectl.
-type flags struct {
-	namespace, kind, name string
-	ignoreNotFound        bool
-	noWait                bool // delete does not wait until the object is gone
-	noForce               bool // apply changes no field that another manager has set
-}
-
-func parseFlags(list []string) (flags, error) {
-	var f flags
-	var words []string
-	for i := 0; i < len(list); i++ {
-		name, value, has := strings.Cut(list[i], "=")
-		on, err := strconv.ParseBool(value)
-		if !has {
-			on, err = true, nil
-		}
-		switch {
-		case err != nil && slices.Contains([]string{"--ignore-not-found", "--wait", "--server-side", "--force-conflicts"}, name):
-			return f, fmt.Errorf("flags: %s: '%s' is neither true nor false", name, value)
-		case name == "-n" || name == "--namespace":
-			if !has {
-				if i++; i == len(list) {
-					return f, fmt.Errorf("flags: %s needs a value", name)
-				}
-				value = list[i]
-			}
-			f.namespace = value
-		case name == "--ignore-not-found":
-			f.ignoreNotFound = on
-		case name == "--wait":
-			f.noWait = !on
-		case name == "--force-conflicts":
-			f.noForce = !on
-		case name == "--server-side" && !on:
-			return f, errors.New("flags: --server-side=false is not supported: the server applies objects")
-		case name == "--server-side", name == "--validate": // the default behaviour
-		case strings.HasPrefix(name, "-"):
-			return f, fmt.Errorf("flags: %s is not supported", name)
-		default:
-			words = append(words, list[i])
-		}
-	}
-	switch len(words) {
-	case 0:
-	case 1:
-		var found bool
-		if f.kind, f.name, found = strings.Cut(words[0], "/"); !found {
-			return f, fmt.Errorf("flags: '%s' names no object; want TYPE NAME or TYPE/NAME", words[0])
-		}
-	case 2:
-		f.kind, f.name = words[0], words[1]
-	default:
-		return f, fmt.Errorf("flags: more than one object: %v", words)
-	}
-	return f, nil
 }

@@ -371,6 +371,66 @@ func TestFlagsOfApply(t *testing.T) {
 	}
 }
 
+// TestDeleteOfAnObjectThatIsReplaced replaces the object after the step has read it and before it
+// deletes it.
+func TestDeleteOfAnObjectThatIsReplaced(t *testing.T) {
+	p := newPlace(t)
+	p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: a", "")})
+	reads := 0
+	client := p.behind(func(w http.ResponseWriter, r *http.Request, server http.Handler) {
+		server.ServeHTTP(w, r)
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/a") {
+			if reads++; reads == 1 {
+				for _, action := range []string{"delete", "create"} {
+					if _, err := p.act(p.admin(), execapi.ResourcePlan{Action: action, Manifest: configMap("name: a", "")}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	})
+	if _, err := p.act(client, execapi.ResourcePlan{Action: "delete", Manifest: configMap("name: a", "")}); err != nil {
+		t.Error(err)
+	}
+	if len(p.maps()) != 0 {
+		t.Errorf("left: %v", p.maps())
+	}
+}
+
+// TestUnknownFields checks that fields that the server does not know are refused unless the flag
+// --validate says otherwise.
+func TestUnknownFields(t *testing.T) {
+	p := newPlace(t)
+	p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: replaced", "")})
+	for flag, want := range map[string]string{
+		"":                  "unknown field",
+		"--validate":        "unknown field",
+		"--validate=true":   "unknown field",
+		"--validate=strict": "unknown field",
+		"--validate=warn":   "",
+		"--validate=ignore": "",
+		"--validate=false":  "",
+		"--validate=maybe":  "--validate: 'maybe' is none of strict",
+	} {
+		for action, metadata := range map[string]string{"create": "generateName: a-", "apply": "name: applied", "replace": "name: replaced"} {
+			// Apply finds such a field by its types, whatever the flag says.
+			if action == "apply" && want == "" {
+				continue
+			}
+			_, err := p.act(p.admin(), execapi.ResourcePlan{
+				Action: action, Manifest: configMap(metadata, "") + "datta: {}\n", Flags: strings.Fields(flag),
+			})
+			if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) && action != "apply" {
+				t.Errorf("%s %s: the error is %v, want %q", action, flag, err, want)
+			}
+		}
+	}
+	_, err := p.act(p.admin(), execapi.ResourcePlan{Action: "delete", Manifest: configMap("name: a", ""), Flags: []string{"--validate"}})
+	if err == nil || !strings.Contains(err.Error(), "--validate has no effect on delete") {
+		t.Errorf("delete: %v", err)
+	}
+}
+
 func TestReplace(t *testing.T) {
 	p := newPlace(t)
 	p.mustAct(p.admin(), execapi.ResourcePlan{Action: "create", Manifest: configMap("name: a", "old: x")})

@@ -17,6 +17,8 @@ import (
 	"github.com/expr-lang/expr/parser"
 
 	"lockstep.dev/lockstep/internal/sandbox"
+
+	"lockstep.dev/lockstep/internal/race"
 )
 
 func TestMain(m *testing.M) {
@@ -267,6 +269,9 @@ func TestCheapExpressionsKeepToTheirBound(t *testing.T) {
 // TestLargeVariablesAreForAChild checks that with a large variable even a cheap expression is
 // evaluated in a child.
 func TestLargeVariablesAreForAChild(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector multiplies the CPU time that is limited here")
+	}
 	run, asked := hostilePool(t)
 	e, err := CompileExpr("a == b")
 	if err != nil {

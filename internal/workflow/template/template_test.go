@@ -107,6 +107,42 @@ func TestWhen(t *testing.T) {
 	}
 }
 
+// TestFaultsOfConditionsBesideTheirTags checks that CheckWhen finds the faults that no value of a tag
+// cures, and no others.
+func TestFaultsOfConditionsBesideTheirTags(t *testing.T) {
+	for condition, fault := range map[string]bool{
+		"{{a}} ==":                               true,
+		"== {{a}}":                               true,
+		"{{a}} = 1":                              true,
+		"({{a}} == 1":                            true,
+		"{{a}} == 'b":                            true,
+		"{{a}} && && {{b}}":                      true,
+		"{{=a}} == 1 )":                          true,
+		"{{a}}":                                  false,
+		"{{a}} {{op}} {{b}}":                     false,
+		"{{a}} == 1":                             false,
+		"'{{a}}' =~ '^{{b}}$'":                   false,
+		"{{a}} in ({{b}}, c)":                    false,
+		"{{a}}.5 > 1 && !({{b}})":                false,
+		"v{{a}} == v1":                           false,
+		"{{a}}b != c":                            false,
+		"{{a}} {{b}} {{c}} {{d}} {{e}} ==":       false, // too many to judge
+		"{{inputs.parameters.{{a}}}} == 1":       false,
+		"{{=a == 'b'}} || '{{c}}' == ''":         false,
+		"{{a}} == true":                          false,
+		"{{a}} > {{b}} || {{c}}":                 false,
+		"\"{{a}}\" == \"b c\" && ( {{d}} != 3 )": false,
+	} {
+		text, err := Parse(condition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := text.CheckWhen(); (err != nil) != fault {
+			t.Errorf("%s: %v", condition, err)
+		}
+	}
+}
+
 func TestApplyResolvesEveryString(t *testing.T) {
 	source := wf.Template{
 		Name:         "{{skipped}}",

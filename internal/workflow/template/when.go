@@ -78,6 +78,63 @@ func decide(condition string) (proceed bool, err error) {
 	return result, nil
 }
 
+// standIns are texts that a tag of a condition may stand for: a value, an operator, or nothing.
+var standIns = []string{"1", "x", "==", ""}
+
+// standInTags bounds the tags of a condition that CheckWhen judges.
+const standInTags = 4
+
+// CheckWhen returns an error if the text is not a condition whatever its tags stand for.
+func (t *Text) CheckWhen() error {
+	var tags []int
+	for i := range t.parts {
+		if t.parts[i].name != "" || t.parts[i].expr != nil {
+			tags = append(tags, i)
+		}
+	}
+	if len(tags) == 0 || len(tags) > standInTags || t.nested {
+		return nil
+	}
+	total := 1
+	for range tags {
+		total *= len(standIns)
+	}
+	var first error
+	for n := range total {
+		words := make([]string, len(t.parts))
+		for i := range t.parts {
+			words[i] = t.parts[i].literal
+		}
+		for k, rest := 0, n; k < len(tags); k++ {
+			words[tags[k]] = standIns[rest%len(standIns)]
+			rest /= len(standIns)
+		}
+		condition := strings.Join(words, "")
+		if strings.TrimSpace(condition) == "" || !cheapWhen(condition) {
+			return nil
+		}
+		err := parses(condition)
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = fmt.Errorf("condition '%s': %w", shortCondition(t.source), err)
+		}
+	}
+	return first
+}
+
+// parses returns an error if a text is not a condition.
+func parses(condition string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	_, err = govaluate.NewEvaluableExpression(condition)
+	return err
+}
+
 // parts returns the approximate number of parts of a condition. A quoted text is one part.
 func parts(condition string) int {
 	n := 0

@@ -45,7 +45,7 @@ func Parse(specs []string, timezone string, anchor time.Time) (*Schedule, error)
 	case len(specs) > maxSchedules:
 		return nil, fmt.Errorf("schedules: more than %d", maxSchedules)
 	}
-	location, err := load(timezone)
+	location, err := Location(timezone)
 	if err != nil {
 		return nil, fmt.Errorf("timezone: %w", err)
 	}
@@ -60,7 +60,20 @@ func Parse(specs []string, timezone string, anchor time.Time) (*Schedule, error)
 	return s, nil
 }
 
-func load(timezone string) (*time.Location, error) {
+// ParseOne parses one schedule that names no time zone.
+func ParseOne(spec string, location *time.Location, anchor time.Time) (*Schedule, error) {
+	if strings.Contains(spec, "TZ=") {
+		return nil, errors.New("must not contain a time zone")
+	}
+	p, err := parse(spec, "", location, anchor)
+	if err != nil {
+		return nil, err
+	}
+	return &Schedule{parts: []part{p}}, nil
+}
+
+// Location returns a time zone of the IANA database; an empty name means UTC.
+func Location(timezone string) (*time.Location, error) {
 	location, err := time.LoadLocation(timezone)
 	if err != nil || timezone == "Local" {
 		return nil, fmt.Errorf("%q is not known; it takes names such as Europe/Berlin", timezone)
@@ -77,7 +90,7 @@ func parse(spec, timezone string, location *time.Location, anchor time.Time) (pa
 		if zone, spec, found = strings.Cut(zone, " "); !found {
 			return part{}, errors.New("is a time zone without a schedule")
 		}
-		if location, err = load(zone); err != nil {
+		if location, err = Location(zone); err != nil {
 			return part{}, fmt.Errorf("time zone: %w", err)
 		}
 		spec = strings.TrimSpace(spec)

@@ -1,8 +1,10 @@
-package jobs
+package objects
 
 import (
 	"strings"
 	"testing"
+
+	"lockstep.dev/lockstep/internal/cli/names"
 )
 
 func TestKindsInFullForTheServer(t *testing.T) {
@@ -13,7 +15,7 @@ func TestKindsInFullForTheServer(t *testing.T) {
 		"jobs,pods,queue":   "jobs.batch.volcano.sh,pods,queues.scheduling.volcano.sh",
 		"jobs.batch":        "jobs.batch",
 	} {
-		if got := strings.Join(ourKinds(strings.Fields(args)), " "); got != want {
+		if got := strings.Join(names.InFull(strings.Fields(args)), " "); got != want {
 			t.Errorf("%q: got %q, want %q", args, got, want)
 		}
 	}

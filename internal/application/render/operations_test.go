@@ -1,0 +1,69 @@
+package render
+
+import (
+	"strings"
+	"testing"
+
+	"cuelang.org/go/cue/parser"
+)
+
+// TestNamesThatPackagesDoNotHaveAreRefused checks that a definition whose operation does not exist
+// does not compile: CUE leaves such a name without a value, and the step would do nothing.
+func TestNamesThatPackagesDoNotHaveAreRefused(t *testing.T) {
+	for source, want := range map[string]string{
+		"import \"vela/op\"\nx: op.#CreateConfig & {name: \"a\"}":                         "line 2: vela/op has no #CreateConfig",
+		"import \"vela/op\"\nx: op.#Aply & {value: {}}":                                   "line 2: vela/op has no #Aply",
+		"import k \"vela/kube\"\nif parameter.a {x: k.#Applied & {}}\nparameter: a: bool": "line 2: vela/kube has no #Applied",
+		"import \"vela/none\"\nx: none.#Apply":                                            `"vela/none" undefined`,
+		"import \"vela/op\"\nx: op.#Apply & {value: {}}":                                  "",
+		"import k \"vela/kube\"\nx: k.#Apply & {$params: value: {}}":                      "",
+	} {
+		_, err := Compile(&Definition{Kind: WorkflowStep, Name: "s", Template: source}, InProcess())
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s\n%v; want %q", source, err, want)
+		}
+	}
+}
+
+// TestVetKnowsOperations checks that Vet refuses exactly the operations that steps refuse.
+func TestVetKnowsOperations(t *testing.T) {
+	step := func(do string) *Definition {
+		return &Definition{Kind: WorkflowStep, Name: "s", Template: `x: {#do: "` + do + `", #provider: "op"}`}
+	}
+	for _, do := range append(append([]string{"fly", "create-config"}, inside...), Outside...) {
+		tmpl, err := Compile(step(do), InProcess())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, atRun := tmpl.Step(&StepRequest{})
+		refused := atRun != nil && strings.Contains(atRun.Error(), "the operation "+do+" is not supported")
+		if vetted := Vet(step(do)); refused != (vetted != nil) {
+			t.Errorf("%s: vet says %v, the step %v", do, vetted, atRun)
+		}
+	}
+	for _, entry := range mustReadDir(t) {
+		source, err := packages.ReadFile("packages/" + entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parser.ParseFile(entry, source); err != nil {
+			t.Error(err)
+		}
+		if err := Vet(&Definition{Name: entry, Template: string(source)}); err != nil {
+			t.Errorf("an operation of %s: %v", entry, err)
+		}
+	}
+}
+
+func mustReadDir(t *testing.T) []string {
+	t.Helper()
+	entries, err := packages.ReadDir("packages")
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("no packages: %v", err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}

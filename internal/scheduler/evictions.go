@@ -1,0 +1,438 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler/evict"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// EvictionMode says what becomes of gangs that others could make room for. The empty mode is
+// EvictionOn.
+type EvictionMode string
+
+// The modes of eviction.
+const (
+	EvictionOn     EvictionMode = "on"
+	EvictionDryRun EvictionMode = "dry-run" // owners are told who would have to leave
+	EvictionOff    EvictionMode = "off"
+)
+
+// Validate returns an error for a mode that does not exist.
+func (m EvictionMode) Validate() error {
+	switch m {
+	case "", EvictionOn, EvictionDryRun, EvictionOff:
+		return nil
+	}
+	return fmt.Errorf("eviction %q: want on, dry-run or off", m)
+}
+
+// Evictions configures evictions.
+type Evictions struct {
+	Mode EvictionMode
+	// Budgets returns the PodDisruptionBudgets; nil means that there are none.
+	Budgets func() []*policyv1.PodDisruptionBudget
+}
+
+// Bounds of eviction.
+const (
+	// evictionsMax is how often a gang may be evicted whole, and how often a claimant may evict
+	// others, within evictionsWindow.
+	evictionsMax    = 5
+	evictionsWindow = 30 * time.Minute
+	// lookEvery is the interval at which victims are looked for again after a refusal, if anything
+	// has changed.
+	lookEvery = time.Second
+	// searchShare bounds the time spent on searches: between two of them passes at least
+	// searchShare times the duration of the first.
+	searchShare = 10
+	// searchesMax bounds the time that searches take in one cycle.
+	searchesMax = 200 * time.Millisecond
+	// goingPatience is how long an owner may take to delete a victim before it counts as not
+	// evicted.
+	goingPatience = time.Minute
+)
+
+// evictions finds pods that leave so that a waiting gang fits, asks their owners to evict them, and
+// keeps the capacity for the gang (the claimant) until they have left:
+//
+//	no room ──claimFor──▶ refused ──lookEvery──▶ searched again
+//	                 └──▶ claim: capacity is kept ──the last victim has left──▶ placed: release
+//	                        └── withdrawn, its queue closed, a node gone, does not fit: release
+//
+// Nothing of this is stored. After a restart the pods that were being evicted still are: to a search
+// their capacity is free, so the claimant gets a claim on it without further victims.
+type evictions struct {
+	s      *Scheduler
+	cfg    Evictions
+	owners []Evictor
+
+	claims map[string]*claim       // by gang
+	going  map[types.UID]goingPod  // pods whose eviction was requested and that still exist
+	lost   map[string][]time.Time  // when gangs were evicted whole
+	made   map[string][]time.Time  // when claimants evicted others
+	stated map[string]*statedQueue // by queue: what its spec says
+
+	search    *evict.Search
+	occupants []cluster.Occupant // that the search knows
+	// generation is the model's when the search was made; with another one it is outdated.
+	generation int64
+	searched   time.Time     // when the search was made
+	notBefore  time.Time     // when the next search may be made
+	nextLook   time.Time     // when refused claimants are considered again
+	spent      time.Duration // on searches in this cycle
+}
+
+// claim is the capacity that is kept for a claimant.
+type claim struct {
+	gang, queue string
+	room        []cluster.Claim
+	sum         place.Vector // of the requests in room
+	leaving     []PodRef     // pods that must leave first
+	why         explanation
+	lifted      bool // the capacity is not kept while the claimant is being placed
+}
+
+// goingPod is a pod whose eviction was requested.
+type goingPod struct {
+	name  types.NamespacedName
+	since time.Time
+}
+
+func newEvictions(s *Scheduler, cfg Evictions) *evictions {
+	return &evictions{
+		s: s, cfg: cfg, claims: map[string]*claim{}, going: map[types.UID]goingPod{},
+		lost: map[string][]time.Time{}, made: map[string][]time.Time{}, stated: map[string]*statedQueue{},
+	}
+}
+
+// SetEvictors sets the owners of the gangs that may be evicted. It must be called before Run.
+func (s *Scheduler) SetEvictors(owners ...Evictor) { s.evictions.owners = owners }
+
+// mayEvict reports whether a rule could allow a gang to evict pods.
+func (v *evictions) mayEvict(e *pendingGang) bool {
+	if v.cfg.Mode == EvictionOff || len(v.owners) == 0 || e.partial || e.fault != "" {
+		return false
+	}
+	lowest, found := v.s.cluster.LowestPriority(e.gang.Queue)
+	return found && lowest < e.gang.Priority || v.entitled(e.gang.Queue)
+}
+
+// claimFor decides whether pods leave for a gang that does not fit. It returns what the owner is
+// told, which is empty if no rule could allow an eviction. dependsOnPods means that other pods may
+// be the reason why the gang does not fit.
+func (v *evictions) claimFor(e *pendingGang, dependsOnPods bool) explanation {
+	if c := v.claims[e.gang.Key]; c != nil {
+		if len(c.leaving) > 0 {
+			v.restore(c)
+			return c.why
+		}
+		v.release(e.gang.Key) // the victims have left, and the gang does not fit
+	}
+	switch {
+	case !v.mayEvict(e):
+		return explanation{}
+	case dependsOnPods || slices.ContainsFunc(e.classes, func(c *place.Class) bool { return c.Pins != nil }):
+		return sentence("nothing is evicted for it: whether its pods fit depends on more than free resources " +
+			"(affinity to pods, spread, volumes, devices, or chosen CPUs)")
+	}
+	l := e.queue
+	if l.postponed = !v.permitted(); l.postponed {
+		return l.why
+	}
+	plan := v.find(e)
+	l.searched = v.generation
+	switch {
+	case plan == nil:
+		l.why = sentence("nothing is evicted for it, because of an internal error")
+	case plan.Refusal != nil:
+		l.why = explainRefusal(plan)
+	case len(plan.Victims) == 0 && plan.Leaving == 0:
+		l.why = explanation{} // it fits by now: the change that made room reopens the shape queue
+	case v.cfg.Mode == EvictionDryRun && len(plan.Victims) == 0:
+		l.why = sentence(waitsForLeaving)
+	case v.cfg.Mode == EvictionDryRun:
+		l.why = explainPlan(plan, "nothing is evicted (--eviction=dry-run); these pods would have to leave: ")
+	default:
+		return v.accept(e, plan)
+	}
+	return l.why
+}
+
+// permitted reports whether a search may be made now. One that is not outdated may be used at any
+// time.
+func (v *evictions) permitted() bool {
+	now := v.s.clock.Now()
+	if v.spent > searchesMax {
+		v.notBefore = now.Add(searchShare * v.spent)
+		return false
+	}
+	return v.current() || !now.Before(v.notBefore)
+}
+
+// current reports whether the search is not outdated.
+func (v *evictions) current() bool {
+	return v.search != nil && v.generation == v.s.cluster.Generation() && v.s.clock.Since(v.searched) < lookEvery
+}
+
+// find looks for victims. It returns nil after a panic.
+func (v *evictions) find(e *pendingGang) (plan *evict.Plan) {
+	start := v.s.clock.Now()
+	panicked := v.s.cfg.Guard.Try("eviction", gangName(e.gang.Key), func() {
+		if !v.current() {
+			v.look(start)
+			v.searched = start
+		}
+		plan = v.search.Find(evict.Claim{
+			Gang: e.asPlaced(), Priority: e.gang.Priority, TaskPriority: v.taskPriority(e), Never: v.never(e),
+			Evicted: v.made[e.gang.Key],
+		})
+	})
+	took := v.s.clock.Since(start)
+	v.spent += took
+	v.notBefore = v.s.clock.Now().Add(searchShare * took)
+	v.s.metrics.searchSeconds.Observe(took.Seconds())
+	if panicked != nil {
+		v.search = nil
+		return nil
+	}
+	return plan
+}
+
+// taskPriority returns the lowest priority of the gang's waiting pods.
+func (v *evictions) taskPriority(e *pendingGang) int32 {
+	lowest := e.gang.Priority
+	for i, d := range e.gang.Demands {
+		if len(e.left[i]) > 0 {
+			lowest = min(lowest, v.s.cluster.PriorityOf(d.Template))
+		}
+	}
+	return lowest
+}
+
+// never reports whether a gang, or a pod of it, evicts no others.
+func (v *evictions) never(e *pendingGang) bool {
+	if c := e.gang.PriorityClass; c != "" && v.s.cluster.NeverPreempts(c) {
+		return true
+	}
+	return slices.ContainsFunc(e.gang.Demands, func(d Demand) bool {
+		if p := d.Template.Spec.PreemptionPolicy; p != nil {
+			return *p == corev1.PreemptNever
+		}
+		return v.s.cluster.NeverPreempts(d.Template.Spec.PriorityClassName)
+	})
+}
+
+// accept has the victims of a plan evicted, and keeps the capacity for the claimant.
+func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
+	v.search.Accept(plan)
+	now := v.s.clock.Now()
+	c := &claim{gang: e.gang.Key, queue: e.gang.Queue, why: explainPlan(plan, "waits until evicted pods have left: ")}
+	if len(plan.Victims) == 0 {
+		c.why = sentence(waitsForLeaving)
+	}
+	nodes := map[string]bool{}
+	for d, list := range plan.Nodes {
+		for _, node := range list {
+			nodes[node] = true
+			c.room = append(c.room, cluster.Claim{Node: node, Class: e.classes[d]})
+			c.sum = c.sum.Plus(e.classes[d].Request, 1)
+		}
+	}
+	victims := map[types.NamespacedName]int{}
+	for i := range plan.Victims {
+		for _, name := range plan.Victims[i].Pods {
+			victims[name] = i
+		}
+	}
+	list := make([]Eviction, len(plan.Victims))
+	for i := range v.occupants {
+		o := &v.occupants[i]
+		if o.Object == nil {
+			continue
+		}
+		ref := PodRef{Name: o.Name, UID: o.Object.UID}
+		victim, found := victims[o.Name]
+		if found {
+			list[victim].Pods = append(list[victim].Pods, ref)
+			v.going[ref.UID] = goingPod{ref.Name, now}
+		}
+		if found || nodes[o.Node] && v.isLeaving(o.Object) {
+			c.leaving = append(c.leaving, ref)
+		}
+	}
+	v.claims[c.gang] = c
+	v.restore(c)
+	v.s.pending.setClaimed(e, true)
+	v.evict(e.gang.Key, plan, list, now)
+	v.generation = v.s.cluster.Generation() // the search knows of the claim
+	return c.why
+}
+
+// evict asks the owners of the victims to evict them.
+func (v *evictions) evict(claimant string, plan *evict.Plan, list []Eviction, now time.Time) {
+	for i, x := range list {
+		victim := &plan.Victims[i]
+		x.Gang, x.Whole, x.For, x.Why = victim.Gang, victim.Whole, claimant, victim.Rule.String()
+		v.s.log.Info("evicting pods", "gang", x.Gang, "pods", len(x.Pods), "whole", x.Whole, "for", claimant, "why", x.Why)
+		v.s.metrics.evictions.Add(float64(len(x.Pods)))
+		if x.Whole {
+			v.lost[x.Gang] = append(recent(v.lost[x.Gang], now), now)
+		}
+		for _, o := range v.owners {
+			if o.Owns(x.Gang) {
+				o.Evict(x)
+			}
+		}
+	}
+	if len(list) > 0 {
+		v.made[claimant] = append(recent(v.made[claimant], now), now)
+	}
+}
+
+// recent returns the times within the window.
+func recent(times []time.Time, now time.Time) []time.Time {
+	return slices.DeleteFunc(times, func(t time.Time) bool { return now.Sub(t) >= evictionsWindow })
+}
+
+// isLeaving reports whether a pod is being deleted, or will be.
+func (v *evictions) isLeaving(p *corev1.Pod) bool {
+	_, going := v.going[p.UID]
+	return going || p.DeletionTimestamp != nil
+}
+
+// lift makes the capacity that is kept for a gang free for its own placement. restore or release
+// must follow.
+func (v *evictions) lift(gang string) {
+	if c := v.claims[gang]; c != nil && !c.lifted {
+		c.lifted = true
+		v.s.cluster.SetClaims(c.gang, nil)
+		v.s.ledger.Charge(c.queue, place.Vector(nil).Plus(c.sum, -1))
+		v.s.refresh()
+	}
+}
+
+// restore keeps the capacity of a claim.
+func (v *evictions) restore(c *claim) {
+	c.lifted = false
+	v.s.cluster.SetClaims(c.gang, c.room)
+	v.s.ledger.Charge(c.queue, c.sum)
+	v.s.refresh()
+}
+
+// release ends the claim of a gang, if it has one.
+func (v *evictions) release(gang string) {
+	c := v.claims[gang]
+	if c == nil {
+		return
+	}
+	v.lift(gang)
+	delete(v.claims, gang)
+	if e := v.s.pending.gangs[gang]; e != nil && e.claimed {
+		v.s.pending.setClaimed(e, false)
+	}
+	v.s.cluster.Freed(c.room)
+}
+
+// check brings the claims up to date with the model, and offers claimants for placement whose
+// victims have left.
+func (v *evictions) check() {
+	v.spent = 0
+	if len(v.claims)+len(v.going) == 0 {
+		return
+	}
+	now := v.s.clock.Now()
+	maps.DeleteFunc(v.going, func(uid types.UID, g goingPod) bool {
+		p, node := v.s.cluster.Pod(g.name)
+		return p == nil || p.UID != uid || node == "" || p.DeletionTimestamp == nil && now.Sub(g.since) > goingPatience
+	})
+	maps.DeleteFunc(v.lost, func(_ string, times []time.Time) bool { return len(recent(slices.Clone(times), now)) == 0 })
+	maps.DeleteFunc(v.made, func(_ string, times []time.Time) bool { return len(recent(slices.Clone(times), now)) == 0 })
+	v.s.cluster.Refresh(v.s.view)
+	for _, key := range slices.Sorted(maps.Keys(v.claims)) {
+		c, e := v.claims[key], v.s.pending.gangs[key]
+		closed := v.s.ledger.Blocked(c.queue) != nil
+		if e == nil || !e.claimed || e.gang.Queue != c.queue || closed && !e.gang.Resume || !v.usable(c) {
+			v.release(key)
+			continue
+		}
+		c.leaving = slices.DeleteFunc(c.leaving, func(r PodRef) bool {
+			p, node := v.s.cluster.Pod(r.Name)
+			return p == nil || p.UID != r.UID || node == "" || !v.isLeaving(p)
+		})
+		if len(c.leaving) == 0 || v.covered(c) {
+			v.s.pending.reopen(e.queue)
+		}
+	}
+}
+
+// covered reports whether the nodes of a claim have room for it now, although not all of the pods
+// have left that were to leave.
+func (v *evictions) covered(c *claim) bool {
+	return !slices.ContainsFunc(c.room, func(r cluster.Claim) bool {
+		i, _ := v.s.view.Index(r.Node)
+		n := v.s.view.Node(i) // its use contains the claim
+		for dim, amount := range r.Class.Request {
+			if amount > 0 && n.Used.At(dim) > n.Allocatable.At(dim) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// usable reports whether the nodes of a claim still take the claimant's pods.
+func (v *evictions) usable(c *claim) bool {
+	return !slices.ContainsFunc(c.room, func(r cluster.Claim) bool {
+		i, found := v.s.view.Index(r.Node)
+		return !found || !r.Class.Admits(v.s.view.Node(i))
+	})
+}
+
+// again returns a function that reports whether the head of a blocked shape queue may by now be
+// allowed to evict pods.
+func (v *evictions) again() func(*shapeQueue) bool {
+	now := v.s.clock.Now()
+	look := !now.Before(v.nextLook)
+	if look {
+		v.nextLook = now.Add(max(lookEvery, v.notBefore.Sub(now)))
+	}
+	generation := v.s.cluster.Generation()
+	return func(l *shapeQueue) bool {
+		switch {
+		case !l.blocked.curable() || l.gangs[0].claimed:
+			return false
+		case l.postponed:
+			return !now.Before(v.notBefore)
+		}
+		return look && l.searched != generation && v.mayEvict(l.gangs[0])
+	}
+}
+
+// due returns when a blocked shape queue should be considered again, or zero.
+func (v *evictions) due() (at time.Time) {
+	if v.cfg.Mode == EvictionOff || len(v.owners) == 0 {
+		return at
+	}
+	for _, l := range v.s.pending.shapes {
+		if l.blocked == nil || !l.blocked.curable() || l.gangs[0].claimed {
+			continue
+		}
+		next := v.nextLook
+		if l.postponed {
+			next = v.notBefore
+		}
+		if at.IsZero() || next.Before(at) {
+			at = next
+		}
+	}
+	return at
+}

@@ -1,0 +1,485 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+)
+
+// evictionWorld is a world whose pods may be evicted. Evicted pods are leaving until gone is called.
+type evictionWorld struct {
+	*world
+	min     map[string]int // of gangs; all of their pods by default
+	evicted []string       // names of pods, and "GANG for CLAIMANT"
+	budgets []*policyv1.PodDisruptionBudget
+	lost    bool // evictions are requested and not carried out
+}
+
+func newEvictionWorld(t testing.TB, queues ...*schedulingv1beta1.Queue) *evictionWorld {
+	w := &evictionWorld{min: map[string]int{}}
+	w.world = worldOf(t, Config{Evictions: Evictions{Budgets: func() []*policyv1.PodDisruptionBudget { return w.budgets }}}, queues...)
+	w.writes = true
+	w.SetEvictors(w)
+	return w
+}
+
+func (w *evictionWorld) GangOf(p *corev1.Pod) (string, bool) {
+	return p.Name[:strings.LastIndexByte(p.Name, '-')], true
+}
+
+func (w *evictionWorld) Owns(string) bool { return true }
+
+func (w *evictionWorld) Describe(key string) (GangTerms, bool) {
+	g := w.started[key]
+	if g == nil {
+		return GangTerms{}, false
+	}
+	least, found := w.min[key]
+	if !found {
+		least = g.MinMember
+	}
+	return GangTerms{Priority: g.Priority, MinMember: least}, true
+}
+
+func (w *evictionWorld) Evict(x Eviction) {
+	for _, ref := range x.Pods {
+		w.evicted = append(w.evicted, ref.Name.Name)
+		if w.lost {
+			continue
+		}
+		p, _ := w.cluster.Pod(ref.Name)
+		p = p.DeepCopy()
+		p.DeletionTimestamp = ptr.To(metav1.NewTime(w.clock.Now()))
+		w.cluster.UpsertPod(p)
+	}
+	w.evicted = append(w.evicted, x.Gang+" for "+x.For)
+}
+
+// left returns what was evicted since the last call.
+func (w *evictionWorld) left() string {
+	slices.Sort(w.evicted)
+	out := strings.Join(w.evicted, ", ")
+	w.evicted = nil
+	return out
+}
+
+// gone removes pods.
+func (w *evictionWorld) gone(names ...string) {
+	for key, g := range w.started {
+		for _, a := range w.on[key] {
+			if p := bound(g, a); slices.Contains(names, p.Name) {
+				w.cluster.DeletePod(p)
+			}
+		}
+	}
+}
+
+// important returns a gang of priority 100.
+func (w *evictionWorld) important(key string, n int, cpu string) *Gang {
+	g := w.gang(key, n, cpu)
+	g.Priority = 100
+	return g
+}
+
+// put submits a gang that must fit.
+func (w *evictionWorld) put(g *Gang) {
+	w.t.Helper()
+	w.Submit(g)
+	w.run()
+	if !strings.Contains(w.heard(), g.Key+"+") {
+		w.t.Fatalf("gang %s does not fit", g.Key)
+	}
+}
+
+// look lets time pass until refused claimants are considered again.
+func (w *evictionWorld) look() {
+	w.clock.Step(lookEvery)
+	w.poke()
+	w.run()
+}
+
+func TestAGangOfHigherPriorityTakesThePlaceOfOthers(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "4")
+	w.put(w.gang("low", 4, "1"))
+	w.Submit(w.gang("equal", 1, "1"))
+	w.run()
+	expect(t, w.heard(), "equal: NotEnoughResources")
+	expect(t, w.left(), "")
+	w.Submit(w.important("high", 2, "1"))
+	w.run()
+	expect(t, w.left(), "low for high, low-0, low-1, low-2, low-3")
+	expect(t, w.heard(), "high: NotEnoughResources")
+
+	// Small gangs do not get the capacity that becomes free, and no more pods are evicted.
+	w.gone("low-0")
+	w.Submit(w.gang("small", 1, "1"))
+	w.look()
+	expect(t, w.heard(), "small: NotEnoughResources")
+	expect(t, w.left(), "")
+	w.gone("low-1")
+	w.run()
+	expect(t, w.heard(), "high+2")
+	w.gone("low-2", "low-3")
+	w.run()
+	expect(t, w.heard(), "equal+1, small+1")
+	if len(w.evictions.claims)+len(w.evictions.going) != 0 {
+		t.Errorf("claims %v, going %v", w.evictions.claims, w.evictions.going)
+	}
+}
+
+func TestSurplusGoesBeforeWholeGangs(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "6")
+	w.put(w.gang("whole", 2, "1"))
+	w.min["elastic"] = 2
+	w.put(w.gang("elastic", 4, "1"))
+	w.Submit(w.important("high", 2, "1"))
+	w.run()
+	if got := w.left(); !strings.HasPrefix(got, "elastic for high, elastic-") || strings.Contains(got, "whole") || strings.Count(got, ",") != 2 {
+		t.Errorf("evicted: %s", got)
+	}
+}
+
+func TestAClaimEndsWithItsGang(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "4")
+	w.put(w.gang("low", 4, "1"))
+	w.Submit(w.important("high", 4, "1"))
+	w.run()
+	expect(t, w.left(), "low for high, low-0, low-1, low-2, low-3")
+	w.Submit(w.gang("other", 2, "1"))
+	w.gone("low-0", "low-1")
+	w.run()
+	expect(t, w.heard(), "high: NotEnoughResources, other: NotEnoughResources")
+	w.Withdraw("high")
+	w.run()
+	w.run() // the cycle that the release has woken
+	expect(t, w.heard(), "other+2")
+}
+
+func TestAClaimEndsWithItsNodeAndIsMadeAgainElsewhere(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "2")
+	w.put(w.gang("a", 2, "1"))
+	w.node("n2", "2")
+	w.put(w.gang("b", 2, "1"))
+	w.Submit(w.important("high", 2, "1"))
+	w.run()
+	first := w.left()
+	w.heard()
+	node, other := "n1", "b for high, b-0, b-1"
+	if strings.HasPrefix(first, "b") {
+		node, other = "n2", "a for high, a-0, a-1"
+	}
+	w.cluster.DeleteNode(node)
+	w.look()
+	expect(t, w.left(), other)
+}
+
+// TestARestartEvictsNobodyElse checks that a scheduler that begins while victims are leaving keeps
+// their capacity for the claimant, although it knows nothing of the claim.
+func TestARestartEvictsNobodyElse(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "4")
+	w.put(w.gang("low", 4, "1"))
+	w.node("n2", "4")
+	w.put(w.gang("low2", 4, "1"))
+	w.Submit(w.important("high", 4, "1"))
+	w.run()
+	victims := w.left()
+	w.heard()
+
+	again, err := New(Config{Cluster: w.cluster, Clock: w.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.SetEvictors(w)
+	w.Scheduler = again
+	w.cluster.SetClaims("high", nil)
+	if strings.HasPrefix(victims, "low2") {
+		w.gone("low2-0", "low2-1", "low2-2")
+	} else {
+		w.gone("low-0", "low-1", "low-2")
+	}
+	w.Submit(w.gang("small", 1, "1"))
+	w.Submit(w.important("high", 4, "1"))
+	w.run()
+	w.look()
+	expect(t, w.left(), "")
+	expect(t, w.heard(), "high: NotEnoughResources, small: NotEnoughResources")
+	w.gone("low-3", "low2-3")
+	w.run()
+	if got := w.heard(); !strings.HasPrefix(got, "high+4") {
+		t.Errorf("heard %s", got)
+	}
+}
+
+func TestAVictimDoesNotEvictItsEvictor(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "2")
+	w.put(w.gang("low", 2, "1"))
+	w.Submit(w.important("high", 2, "1"))
+	w.run()
+	w.left()
+	w.gone("low-0", "low-1")
+	w.run()
+	expect(t, w.heard(), "high+2, high: NotEnoughResources")
+	w.Submit(w.gang("low", 2, "1"))
+	for range 5 {
+		w.look()
+	}
+	expect(t, w.left(), "")
+	expect(t, w.heard(), "low: NotEnoughResources")
+}
+
+func TestAQueueGetsBackWhatItDeserves(t *testing.T) {
+	deserves := func(name, cpu string, change func(*schedulingv1beta1.QueueSpec)) *schedulingv1beta1.Queue {
+		q := queue(name, nil)
+		q.Spec.Deserved = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		if change != nil {
+			change(&q.Spec)
+		}
+		return q
+	}
+	kept := func(s *schedulingv1beta1.QueueSpec) { s.Reclaimable = ptr.To(false) }
+	guaranteed := func(s *schedulingv1beta1.QueueSpec) {
+		s.Guarantee.Resource = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	}
+	for what, c := range map[string]struct {
+		a, b *schedulingv1beta1.Queue
+		want string
+	}{
+		"what others have above their share":       {deserves("a", "2", nil), deserves("b", "2", nil), "x for y, x-0, x-1"},
+		"what others have, and say nothing about":  {queue("a", nil), deserves("b", "2", nil), "x for y, x-0, x-1"},
+		"not what others deserve":                  {deserves("a", "4", nil), deserves("b", "2", nil), ""},
+		"not from a queue that is not reclaimable": {deserves("a", "2", kept), deserves("b", "2", nil), ""},
+		"its guarantee, even from a queue that is not reclaimable": {deserves("a", "2", kept), deserves("b", "2", guaranteed),
+			"x for y, x-0, x-1"},
+		"nothing if it states nothing": {deserves("a", "2", nil), queue("b", nil), ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newEvictionWorld(t, c.a, c.b)
+			w.node("n1", "4")
+			in := func(queue string, g *Gang) *Gang { g.Queue = queue; return g }
+			w.put(in("a", w.gang("x", 2, "1")))
+			w.clock.Step(time.Minute) // x is the gang with more lost work
+			w.put(in("a", w.gang("z", 2, "1")))
+			w.Submit(in("b", w.gang("y", 2, "1")))
+			w.run()
+			got := w.left()
+			if strings.HasPrefix(got, "z ") {
+				got = strings.ReplaceAll(got, "z", "x")
+			}
+			expect(t, got, c.want)
+		})
+	}
+}
+
+func TestWhoIsNotEvicted(t *testing.T) {
+	for what, c := range map[string]struct {
+		prepare func(*evictionWorld, *Gang, *Gang)
+		why     string
+	}{
+		"protected pods": {func(_ *evictionWorld, low, _ *Gang) {
+			low.Demands[0].Template = annotatedTemplate(schedulingv1beta1.PreemptableAnnotation, "false")
+		}, "protected"},
+		"pods that have just started": {func(_ *evictionWorld, low, _ *Gang) {
+			low.Demands[0].Template = annotatedTemplate(schedulingv1beta1.CooldownTimeAnnotation, "1h")
+		}, "cool-down"},
+		"pods whose cool-down time cannot be read": {func(_ *evictionWorld, low, _ *Gang) {
+			low.Demands[0].Template = annotatedTemplate(schedulingv1beta1.CooldownTimeAnnotation, "soon")
+		}, "protected"},
+		"anybody by a gang that never evicts": {func(_ *evictionWorld, _, high *Gang) {
+			p := template("1").DeepCopy()
+			p.Spec.PreemptionPolicy = ptr.To(corev1.PreemptNever)
+			high.Demands[0].Template = p
+		}, "preemptionPolicy"},
+		"anybody by a gang with affinity to pods": {func(_ *evictionWorld, _, high *Gang) {
+			p := template("1").DeepCopy()
+			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone",
+				WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{}}}
+			high.Demands[0].Template = p
+		}, "spread"},
+		"gangs that could not make room": {func(w *evictionWorld, _, high *Gang) {
+			high.Demands[0].Template, high.MinMember = template("3"), 2
+		}, "would not fit"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newEvictionWorld(t)
+			w.node("n1", "4")
+			low, high := w.gang("low", 4, "1"), w.important("high", 2, "1")
+			c.prepare(w, low, high)
+			w.put(low)
+			var why Reason
+			high.Owner = &teller{w.world, &why}
+			w.Submit(high)
+			w.run()
+			w.look()
+			expect(t, w.left(), "")
+			if !strings.Contains(why.EvictionDetail, c.why) {
+				t.Errorf("the owner is told %q", why.EvictionDetail)
+			}
+		})
+	}
+}
+
+// teller keeps the last reason.
+type teller struct {
+	*world
+	why *Reason
+}
+
+func (o *teller) Waiting(_ *Gang, why Reason) { *o.why = why }
+
+func annotatedTemplate(key, value string) *corev1.Pod {
+	p := template("1").DeepCopy()
+	p.Annotations = map[string]string{key: value, batchv1alpha1.TaskSpecKey: ""}
+	return p
+}
+
+func TestABudgetIsRespectedIfThereIsAnotherWay(t *testing.T) {
+	w := newEvictionWorld(t)
+	labelled := template("1").DeepCopy()
+	labelled.Labels = map[string]string{"app": "a"}
+	w.budgets = []*policyv1.PodDisruptionBudget{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labelled.Labels}},
+	}}
+	w.node("n1", "4")
+	a := w.gang("a", 2, "1")
+	a.Demands[0].Template = labelled
+	w.put(w.gang("b", 2, "1"))
+	w.clock.Step(time.Hour) // b would be the more expensive one
+	w.put(a)
+	w.Submit(w.important("high", 2, "1"))
+	w.run()
+	expect(t, w.left(), "b for high, b-0, b-1")
+	w.heard()
+	// There is no other way now.
+	w.Submit(w.important("next", 2, "1"))
+	w.run()
+	expect(t, w.left(), "a for next, a-0, a-1")
+}
+
+func TestEveryHeadOfAShapeGetsItsOwnVictims(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "4")
+	for i := range 4 {
+		w.put(w.gang(fmt.Sprint("low", i), 1, "1"))
+	}
+	for i := range 6 {
+		w.Submit(w.important(fmt.Sprint("high", i), 1, "1"))
+	}
+	w.run()
+	if n := strings.Count(w.left(), " for "); n != 4 {
+		t.Errorf("%d evictions, want 4", n)
+	}
+	expect(t, w.heard(), "high0: NotEnoughResources, high1: NotEnoughResources, high2: NotEnoughResources, "+
+		"high3: NotEnoughResources, high4: NotEnoughResources, high5: NotEnoughResources")
+	w.gone("low0-0", "low1-0", "low2-0", "low3-0")
+	w.run()
+	expect(t, w.heard(), "high0+1, high1+1, high2+1, high3+1")
+}
+
+func TestAGangIsEvictedOnlySoOften(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "1")
+	times := 0
+	for range evictionsMax + 3 {
+		low := w.gang("low", 1, "1")
+		w.Submit(low)
+		w.run()
+		w.Submit(w.important("high", 1, "1"))
+		w.run()
+		if w.left() == "" {
+			break
+		}
+		times++
+		w.gone("low-0")
+		w.run()
+		w.finish("high")
+		w.Withdraw("low")
+		delete(w.on, "low")
+		w.clock.Step(time.Second)
+	}
+	if times != evictionsMax {
+		t.Errorf("%d times", times)
+	}
+	w.clock.Step(evictionsWindow)
+	w.poke()
+	w.run()
+	expect(t, w.left(), "low for high, low-0")
+}
+
+// TestAnEvictionThatIsNotCarriedOut checks that a claim does not wait for ever for pods that are not
+// deleted.
+func TestAnEvictionThatIsNotCarriedOut(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "1")
+	w.put(w.gang("low", 1, "1"))
+	w.lost = true
+	w.Submit(w.important("high", 1, "1"))
+	w.run()
+	expect(t, w.left(), "low for high, low-0")
+	w.look()
+	expect(t, w.left(), "")
+	w.lost = false
+	w.clock.Step(goingPatience + time.Second)
+	w.poke()
+	w.run()
+	expect(t, w.left(), "low for high, low-0")
+	w.gone("low-0")
+	w.run()
+	expect(t, w.heard(), "high+1, high: NotEnoughResources")
+}
+
+func TestADryRunEvictsNobody(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.evictions.cfg.Mode = EvictionDryRun
+	w.node("n1", "1")
+	w.put(w.gang("low", 1, "1"))
+	var why Reason
+	high := w.important("high", 1, "1")
+	high.Owner = &teller{w.world, &why}
+	w.Submit(high)
+	w.run()
+	expect(t, w.left(), "")
+	expect(t, why.Eviction, "nothing is evicted (--eviction=dry-run); these pods would have to leave: low (the whole gang, 1 pod)")
+	w.evictions.cfg.Mode = EvictionOff
+	w.Submit(high)
+	w.run()
+	expect(t, w.left(), "")
+	expect(t, why.Eviction, "")
+}
+
+// TestPriorityCountsInAFullQueue checks that gangs leave a queue that may hold no more, although the
+// nodes have room, and that others do not get what becomes free in the queue meanwhile.
+func TestPriorityCountsInAFullQueue(t *testing.T) {
+	w := newEvictionWorld(t, queue("q", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}))
+	in := func(g *Gang) *Gang { g.Queue = "q"; return g }
+	w.node("n1", "8")
+	w.put(in(w.gang("low", 2, "1")))
+	w.Submit(in(w.important("high", 2, "1")))
+	w.run()
+	expect(t, w.heard(), "high: QueueOverCapability")
+	expect(t, w.left(), "low for high, low-0, low-1")
+	w.gone("low-0")
+	w.Submit(in(w.gang("small", 1, "1")))
+	w.run()
+	expect(t, w.heard(), "small: QueueOverCapability")
+	w.gone("low-1")
+	w.run()
+	expect(t, w.heard(), "high+2")
+}

@@ -1,0 +1,289 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/scheduler/evict"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/share"
+)
+
+// look prepares a search on the present state of the model.
+func (v *evictions) look(now time.Time) {
+	s := v.s
+	v.occupants = s.cluster.Occupants(s.view)
+	s.refresh()
+	v.generation = s.cluster.Generation()
+	options := s.cfg.Place
+	options.Rare, options.Pin = nil, nil
+	state := &evict.State{
+		Now: now, Nodes: s.view.Snapshot, Place: options, Queues: v.queues(),
+		Rules: evict.Rules{Preempt: true, Reclaim: true, EvictionsMax: evictionsMax, Window: evictionsWindow},
+	}
+	budgets := v.readBudgets(state)
+	gangs, terms := map[string]*evict.Gang{}, map[string]GangTerms{}
+	for i := range v.occupants {
+		o := &v.occupants[i]
+		key := o.Gang
+		if o.Object != nil {
+			key = v.gangOf(o.Object)
+		}
+		if key == "" {
+			continue // it stays where it is
+		}
+		g := gangs[key]
+		if g == nil {
+			t, found := v.describe(key)
+			t.Protected = t.Protected || !found
+			g = &evict.Gang{
+				Key: key, Queue: o.Queue, Priority: t.Priority, MinMember: t.MinMember, Min: t.Min,
+				Evicted: v.lost[key],
+			}
+			gangs[key], terms[key] = g, t
+		}
+		t := terms[key]
+		p := evict.Pod{
+			Name: o.Name, Node: o.Node, Request: o.Request, NonZero: o.NonZero, Ports: o.Ports,
+			Cooldown: t.Cooldown, Protected: t.Protected || o.Object == nil || o.Name.Namespace == metav1.NamespaceSystem,
+		}
+		if o.Object != nil {
+			v.fill(&p, o.Object)
+			p.Budgets = budgets(o.Object)
+			if p.Leaving && o.Object.DeletionTimestamp == nil {
+				for _, b := range p.Budgets { // the status of the budget does not count it yet
+					state.Budgets[b].Allowed--
+				}
+			}
+		}
+		g.Pods = append(g.Pods, p)
+	}
+	for _, key := range slices.Sorted(maps.Keys(gangs)) {
+		state.Gangs = append(state.Gangs, *gangs[key])
+	}
+	v.search = evict.New(state)
+}
+
+// gangOf returns the key of the gang of a pod, or nothing if the pod is never evicted.
+func (v *evictions) gangOf(p *corev1.Pod) string {
+	for _, o := range v.owners {
+		if key, ok := o.GangOf(p); ok {
+			return key
+		}
+	}
+	return ""
+}
+
+func (v *evictions) describe(key string) (GangTerms, bool) {
+	for _, o := range v.owners {
+		if o.Owns(key) {
+			return o.Describe(key)
+		}
+	}
+	return GangTerms{}, false
+}
+
+// fill sets what follows from the pod itself.
+func (v *evictions) fill(p *evict.Pod, object *corev1.Pod) {
+	p.Task = object.Annotations[batchv1alpha1.TaskSpecKey]
+	p.Priority = v.s.cluster.PriorityOf(object)
+	p.Leaving = v.isLeaving(object)
+	p.Started = object.CreationTimestamp.Time
+	if t := object.Status.StartTime; t != nil {
+		p.Started = t.Time
+	}
+	t := TermsOf(object)
+	p.Protected = p.Protected || t.Protected
+	p.Cooldown = max(p.Cooldown, t.Cooldown)
+}
+
+// TermsOf returns what the annotations and labels of a pod, or of its PodGroup, say about eviction.
+// A value that cannot be parsed protects the pod.
+func TermsOf(o metav1.Object) GangTerms {
+	var t GangTerms
+	value, set := o.GetAnnotations()[schedulingv1beta1.PreemptableAnnotation]
+	if !set {
+		value, set = o.GetLabels()[schedulingv1beta1.PreemptableAnnotation]
+	}
+	if set {
+		may, err := strconv.ParseBool(value)
+		t.Protected = err != nil || !may
+	}
+	if value := o.GetAnnotations()[schedulingv1beta1.CooldownTimeAnnotation]; value != "" {
+		var err error
+		if t.Cooldown, err = time.ParseDuration(value); err != nil {
+			t.Protected = true
+		}
+	}
+	return t
+}
+
+// readBudgets adds the PodDisruptionBudgets to the state. It returns a function that returns the
+// indices of those that cover a pod.
+func (v *evictions) readBudgets(state *evict.State) func(*corev1.Pod) []int {
+	type budget struct {
+		labels.Selector
+		index int
+	}
+	of := map[string][]budget{} // by namespace
+	if v.cfg.Budgets != nil {
+		for _, b := range v.cfg.Budgets() {
+			selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+			if err != nil {
+				continue // it covers no pods
+			}
+			allowed := int(b.Status.DisruptionsAllowed)
+			if b.Status.ObservedGeneration < b.Generation {
+				allowed = 0 // the status says nothing about this spec
+			}
+			of[b.Namespace] = append(of[b.Namespace], budget{selector, len(state.Budgets)})
+			state.Budgets = append(state.Budgets, evict.Budget{Name: types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, Allowed: allowed})
+		}
+	}
+	return func(p *corev1.Pod) (list []int) {
+		for _, b := range of[p.Namespace] {
+			if b.Matches(labels.Set(p.Labels)) {
+				list = append(list, b.index)
+			}
+		}
+		return list
+	}
+}
+
+// statedQueue is what the spec of a queue says about shares.
+type statedQueue struct {
+	object                *schedulingv1beta1.Queue
+	guarantee             place.Vector
+	deserved, capability  share.Limits
+	due                   share.Limits // deserved, or the guarantee if that is more
+	entitled, reclaimable bool
+}
+
+// state records what a queue's spec says, if it has changed.
+func (v *evictions) state(name string, object *schedulingv1beta1.Queue) {
+	if object == nil {
+		delete(v.stated, name)
+		return
+	}
+	if q := v.stated[name]; q != nil && q.object == object {
+		return
+	}
+	dims, spec := v.s.cluster.Dims(), &object.Spec
+	q := &statedQueue{
+		object: object, guarantee: dims.Vector(spec.Guarantee.Resource),
+		deserved: share.NewLimits(dims, spec.Deserved), capability: share.NewLimits(dims, spec.Capability),
+		entitled:    len(spec.Deserved)+len(spec.Guarantee.Resource) > 0,
+		reclaimable: spec.Reclaimable == nil || *spec.Reclaimable,
+	}
+	q.due = share.NewLimits(dims, spec.Deserved)
+	for dim, amount := range share.NewLimits(dims, spec.Guarantee.Resource) {
+		for len(q.due) <= dim {
+			q.due = append(q.due, share.Unlimited)
+		}
+		if amount != share.Unlimited {
+			q.due[dim] = max(q.due[dim], amount)
+		}
+	}
+	v.stated[name] = q
+}
+
+// queueDepthMax bounds the way to the root, as in package share.
+const queueDepthMax = 16
+
+// entitled reports whether a queue, or a queue above it, states a guarantee or what it deserves.
+func (v *evictions) entitled(name string) bool {
+	for range queueDepthMax {
+		q := v.stated[name]
+		if q == nil {
+			return false
+		}
+		if q.entitled {
+			return true
+		}
+		name = q.object.Spec.Parent
+	}
+	return false
+}
+
+// queues returns the queues with what their pods and claims have.
+func (v *evictions) queues() []evict.Queue {
+	claimed := map[string]place.Vector{}
+	for _, c := range v.claims {
+		if !c.lifted {
+			claimed[c.queue] = claimed[c.queue].Plus(c.sum, 1)
+		}
+	}
+	var list []evict.Queue
+	for _, q := range v.s.cluster.Queues() {
+		out := evict.Queue{Name: q.Name, Used: q.Used.Plus(claimed[q.Name], 1)}
+		if st := v.stated[q.Name]; st != nil {
+			out.Parent, out.Guarantee, out.Kept = st.object.Spec.Parent, slices.Clone(st.guarantee), !st.reclaimable
+			out.Deserved, out.Capability = slices.Clone(st.deserved), slices.Clone(st.capability)
+		}
+		list = append(list, out)
+	}
+	return list
+}
+
+// explanation says, for users, who leaves for a gang or why nobody does. stable changes only if the
+// cause does; detail has the figures of the moment, too.
+type explanation struct{ stable, detail string }
+
+func sentence(s string) explanation { return explanation{s, s} }
+
+// waitsForLeaving is told if the gang fits once pods that are being deleted anyway have left.
+const waitsForLeaving = "waits until pods that are leaving have left"
+
+// namedMax is the number of victims that an explanation names.
+const namedMax = 3
+
+// Pods returns a number of pods as text.
+func Pods(n int) string {
+	if n == 1 {
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
+}
+
+func explainPlan(p *evict.Plan, begin string) explanation {
+	var names, all []string
+	for i := range p.Victims {
+		x := &p.Victims[i]
+		what := Pods(len(x.Pods)) + " above its minimum"
+		if x.Whole {
+			what = "the whole gang, " + Pods(len(x.Pods))
+		}
+		if i < namedMax {
+			names = append(names, fmt.Sprintf("%s (%s)", x.Gang, what))
+			all = append(all, fmt.Sprintf("%s (%s; it %s)", x.Gang, what, x.Rule))
+		}
+	}
+	more := ""
+	if n := len(p.Victims) - namedMax; n > 0 {
+		more = fmt.Sprintf(", and pods of %d more", n)
+	}
+	return explanation{begin + strings.Join(names, ", ") + more, begin + strings.Join(all, ", ") + more}
+}
+
+func explainRefusal(p *evict.Plan) explanation {
+	e := sentence("nothing is evicted for it: " + p.Refusal.Stable())
+	var why []string
+	for _, reason := range slices.Sorted(maps.Keys(p.Exempt)) {
+		why = append(why, fmt.Sprintf("%d %s", p.Exempt[reason], reason))
+	}
+	if len(why) > 0 && !p.Refusal.IsClaimants() {
+		e.detail += "; pods that stay: " + strings.Join(why, ", ")
+	}
+	return e
+}

@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+// unused calls yield with each field that is set in a spec and has no effect.
+func unused(spec *wf.WorkflowSpec, yield func(place)) {
+	if spec.Executor != nil {
+		yield(place{}.at("executor"))
+	}
+	for i := range spec.Templates {
+		t := &spec.Templates[i]
+		if t.Executor != nil {
+			yield(place{}.named("templates", i, t.Name).at("executor"))
+		}
+		for j, list := range [][]wf.Artifact{t.Inputs.Artifacts, t.Outputs.Artifacts} {
+			for k := range list {
+				if list[k].ArchiveLogs != nil {
+					at := place{}.named("templates", i, t.Name).at([]string{"inputs", "outputs"}[j])
+					yield(at.named("artifacts", k, list[k].Name).at("archiveLogs"))
+				}
+			}
+		}
+		if t.Memoize == nil || t.Memoize.Cache == nil || t.Memoize.Cache.ConfigMap == nil {
+			continue
+		}
+		at := place{}.named("templates", i, t.Name).at("memoize.cache.configMap")
+		if t.Memoize.Cache.ConfigMap.Key != "" {
+			yield(at.at("key"))
+		}
+		if t.Memoize.Cache.ConfigMap.Optional != nil {
+			yield(at.at("optional"))
+		}
+	}
+}
+
+// warnUnused names the fields that have no effect in a condition of the workflow.
+func (r *Run) warnUnused() {
+	var fields []string
+	unused(r.spec, func(p place) { fields = append(fields, strings.TrimPrefix(p.where, ".")) })
+	s := &r.Workflow.Status
+	if len(fields) == 0 || slices.ContainsFunc(s.Conditions, isSpecWarning) {
+		return
+	}
+	s.Conditions, r.out.Status = append(s.Conditions, wf.Condition{
+		Type: wf.ConditionSpecWarning, Status: metav1.ConditionTrue, Message: "no effect: " + shorten(strings.Join(fields, ", ")),
+	}), true
+}
+
+func isSpecWarning(c wf.Condition) bool { return c.Type == wf.ConditionSpecWarning }
