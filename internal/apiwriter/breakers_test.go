@@ -264,7 +264,7 @@ func TestAResourceThatIsDownIsAskedByOne(t *testing.T) {
 		r := b.breakers.all[breakerKey{resource: "configmaps"}]
 		return r != nil && r.open
 	}
-	localtest.Eventually(t, time.Minute, "the resource is down", func() error {
+	localtest.Eventually(t, "the resource is down", func() error {
 		if !down() {
 			return fmt.Errorf("it is not")
 		}
@@ -274,7 +274,7 @@ func TestAResourceThatIsDownIsAskedByOne(t *testing.T) {
 	for i := range 50 {
 		b.Create(Meta{Owner: "pods", Reason: "test"}, b.pod(fmt.Sprint("p", i), "uid"), func(obj Object, err error) { pods.of(fmt.Sprint(i))(obj, err) })
 	}
-	localtest.Eventually(t, time.Minute, "the pods are made", func() error {
+	localtest.Eventually(t, "the pods are made", func() error {
 		pods.mu.Lock()
 		defer pods.mu.Unlock()
 		if len(pods.ended) < 50 {

@@ -83,7 +83,7 @@ func TestAStatusWhoseAnswersWereLostTwiceIsNoConflict(t *testing.T) {
 		return f
 	})
 	b.Status(test, withRunning(job, 1), true, o.of("first"))
-	localtest.Eventually(t, 20*time.Second, "the second status ends", func() error {
+	localtest.Eventually(t, "the second status ends", func() error {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.ended["second"] == 0 {

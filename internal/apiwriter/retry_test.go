@@ -73,7 +73,7 @@ func TestAWriteThatIsForbiddenForAMomentIsMade(t *testing.T) {
 	}).run()
 	o := newOutcomes()
 	b.Create(test, b.pod("p", "uid"), o.of("create"))
-	localtest.Eventually(t, 20*time.Second, "the first attempt", func() error {
+	localtest.Eventually(t, "the first attempt", func() error {
 		if b.requests("create", "pods") == 0 {
 			return errors.New("there is none")
 		}

@@ -106,7 +106,7 @@ func (c *Controller) evict(r *record, x scheduler.Eviction) {
 	if x.Whole {
 		what = "the whole job, " + scheduler.Pods(n)
 	}
-	message := fmt.Sprintf("%s evicted for %s: the job %s", what, x.For, x.Why)
+	message := fmt.Sprintf("%s evicted for %s: the job %s", what, scheduler.GangFor(r.key.Namespace, x.For), x.Why)
 	c.Writer.Event(r.job, corev1.EventTypeNormal, "Evicted", message)
 }
 

@@ -45,7 +45,7 @@ func create(t *testing.T, c *localcluster.Cluster, resources map[string]schema.G
 		if o.GetNamespace() != "" {
 			to = client.Resource(resources[o.GetKind()]).Namespace(o.GetNamespace())
 		}
-		localtest.Eventually(t, 30*time.Second, "creating "+o.GetKind()+" "+o.GetName(), func() error {
+		localtest.Eventually(t, "creating "+o.GetKind()+" "+o.GetName(), func() error {
 			_, err := to.Create(t.Context(), o, metav1.CreateOptions{})
 			return err
 		})
@@ -94,7 +94,7 @@ spec: {entrypoint: main, templates: [{name: main, suspend: {}}]}`)
 		_, err := dynamic.NewForConfigOrDie(c.RESTConfig()).Resource(resource).Namespace("default").Get(context.Background(), name, metav1.GetOptions{})
 		return err == nil
 	}
-	localtest.Eventually(t, 30*time.Second, "the kind widget", func() error {
+	localtest.Eventually(t, "the kind widget", func() error {
 		_, err := dynamic.NewForConfigOrDie(c.RESTConfig()).Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).
 			List(t.Context(), metav1.ListOptions{})
 		return err

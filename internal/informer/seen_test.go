@@ -35,7 +35,7 @@ func TestSeenVersionIsThatOfTheCache(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		localtest.Eventually(t, 20*time.Second, "the watch brings "+name, func() error {
+		localtest.Eventually(t, "the watch brings "+name, func() error {
 			if at := kind.SeenVersion(); Older(at, made.ResourceVersion) {
 				return fmt.Errorf("it is at %s, not at %s", at, made.ResourceVersion)
 			}

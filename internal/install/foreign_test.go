@@ -53,7 +53,7 @@ func create(t *testing.T, cfg *rest.Config, manifests string) {
 		if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
 			t.Fatal(err)
 		}
-		localtest.Eventually(t, 30*time.Second, "creating "+o.GetKind()+" "+o.GetName(), func() error {
+		localtest.Eventually(t, "creating "+o.GetKind()+" "+o.GetName(), func() error {
 			_, err := resource(cfg, o.GetKind(), o.GetNamespace()).Create(t.Context(), o, metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				return nil

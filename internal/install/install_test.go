@@ -134,7 +134,7 @@ func TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn(t *testing.T) {
 		"apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "metadata": map[string]any{"name": "a"},
 		"spec": map[string]any{"components": []any{map[string]any{"name": "c", "type": "raw"}}},
 	}}
-	localtest.Eventually(t, 30*time.Second, "applications are refused", func() error {
+	localtest.Eventually(t, "applications are refused", func() error {
 		_, err := client.Resource(schema.GroupVersionResource{Group: "core.oam.dev", Version: "v1beta1", Resource: "applications"}).
 			Namespace("default").Create(t.Context(), app, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsForbidden(err) {

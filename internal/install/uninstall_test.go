@@ -142,7 +142,7 @@ func TestUninstallRemovesWhatInstallMade(t *testing.T) {
 	if said := removed(t, cfg, install.RemoveOptions{CRDs: true, Wait: true}); len(said) != 1 || there(t, cfg, "Namespace", "", "vela-system") != nil {
 		t.Errorf("at the end: %v", said)
 	}
-	localtest.Eventually(t, time.Minute, "a new installation", func() error {
+	localtest.Eventually(t, "a new installation", func() error {
 		_, err := bring(t, cfg, opts)
 		return errors.Join(err)
 	})

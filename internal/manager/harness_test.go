@@ -134,7 +134,7 @@ func (e *env) clean() {
 // eventually waits until f returns nil.
 func (e *env) eventually(what string, f func() error) {
 	e.Helper()
-	localtest.Eventually(e, 40*time.Second, what, f)
+	localtest.Eventually(e, what, f)
 }
 
 func toUnstructured(o runtime.Object, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {

@@ -437,7 +437,7 @@ func TestManagersArePaused(t *testing.T) {
 		if from := (len(l.gangs) - 16) * gangSize; at < from {
 			at = from + random.IntN(14*gangSize)
 		}
-		localtest.Eventually(e, 2*time.Minute, fmt.Sprintf("%d pods of gangs are created", at), func() error {
+		localtest.Eventually(e, fmt.Sprintf("%d pods of gangs are created", at), func() error {
 			if n := gangPods(e); n < at {
 				return fmt.Errorf("%d are", n)
 			}
@@ -464,7 +464,7 @@ func TestManagersArePaused(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		localtest.Eventually(e, 3*time.Minute, "everything has ended as it should", func() error { return l.done(e) })
+		localtest.Eventually(e, "everything has ended as it should", func() error { return l.done(e) })
 	}
 	t.Logf("%d writes", witness(e))
 	for _, p := range e.pods() {

@@ -142,7 +142,7 @@ spec:
 	// status from being written.
 	mallory.apply("apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: labelled}\nspec: {entrypoint: main, workflowMetadata: {labels: {from: \"a b\"}}, templates: [{name: main, container: {image: busybox}}]}\n")
 	e.says(workflowResource, "labelled", `workflowMetadata.labels[from]: "a b" is no label`)
-	localtest.Eventually(e, 90*time.Second, "a workflow of the CronWorkflow", func() error {
+	localtest.Eventually(e, "a workflow of the CronWorkflow", func() error {
 		list, err := e.dyn.Resource(workflowResource).List(t.Context(), metav1.ListOptions{LabelSelector: "from=mallory"})
 		if err != nil || len(list.Items) == 0 {
 			return fmt.Errorf("%d workflows, error %v", len(list.Items), err)

@@ -160,7 +160,7 @@ func (v *evictions) claimFor(e *pendingGang, dependsOnPods bool) explanation {
 	case v.cfg.Mode == EvictionDryRun && len(plan.Victims) == 0:
 		l.why = sentence(waitsForLeaving)
 	case v.cfg.Mode == EvictionDryRun:
-		l.why = explainPlan(plan, "nothing is evicted (--eviction=dry-run); these pods would have to leave: ")
+		l.why = explainPlan(plan, namespaceOf(e.gang.Key), "nothing is evicted (--eviction=dry-run); these pods would have to leave: ")
 	default:
 		return v.accept(e, plan)
 	}
@@ -235,7 +235,10 @@ func (v *evictions) never(e *pendingGang) bool {
 func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
 	v.search.Accept(plan)
 	now := v.s.clock.Now()
-	c := &claim{gang: e.gang.Key, queue: e.gang.Queue, why: explainPlan(plan, "waits until evicted pods have left: ")}
+	c := &claim{
+		gang: e.gang.Key, queue: e.gang.Queue,
+		why: explainPlan(plan, namespaceOf(e.gang.Key), "waits until evicted pods have left: "),
+	}
 	if len(plan.Victims) == 0 {
 		c.why = sentence(waitsForLeaving)
 	}

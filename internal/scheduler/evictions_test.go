@@ -464,6 +464,38 @@ func TestADryRunEvictsNobody(t *testing.T) {
 	expect(t, why.Eviction, "")
 }
 
+// TestGangsOfOtherNamespacesAreNotNamed checks what users are told of victims and claimants of other
+// namespaces.
+func TestGangsOfOtherNamespacesAreNotNamed(t *testing.T) {
+	for mode, begin := range map[EvictionMode]string{
+		EvictionOn:     "waits until evicted pods have left: ",
+		EvictionDryRun: "nothing is evicted (--eviction=dry-run); these pods would have to leave: ",
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			w := newEvictionWorld(t)
+			w.evictions.cfg.Mode, w.pending.byNamespace = mode, mode == EvictionDryRun
+			w.node("n1", "2")
+			w.put(w.gang("job/mine/low", 1, "1"))
+			w.put(w.gang("job/theirs/low", 1, "1"))
+			told := map[string]*Reason{}
+			for _, key := range []string{"job/mine/high", "job/theirs/high"} {
+				told[key] = &Reason{}
+				g := w.important(key, 2, "1")
+				g.Owner = &teller{w.world, told[key]}
+				w.Submit(g)
+				w.run()
+			}
+			const other = "a gang of another namespace (the whole gang, 1 pod)"
+			expect(t, told["job/mine/high"].Eviction, begin+"job/mine/low (the whole gang, 1 pod), "+other)
+			if mode == EvictionDryRun { // with EvictionOn, the first one has a claim on all room
+				expect(t, told["job/theirs/high"].Eviction, begin+other+", job/theirs/low (the whole gang, 1 pod)")
+			}
+		})
+	}
+	expect(t, GangFor("theirs", "job/mine/high"), "a gang of another namespace")
+	expect(t, GangFor("mine", "job/mine/high"), "job/mine/high")
+}
+
 // TestPriorityCountsInAFullQueue checks that gangs leave a queue that may hold no more, although the
 // nodes have room, and that others do not get what becomes free in the queue meanwhile.
 func TestPriorityCountsInAFullQueue(t *testing.T) {

@@ -24,6 +24,9 @@ type pendingGangs struct {
 	gangs  map[string]*pendingGang
 	shapes map[shapeKey]*shapeQueue
 	rare   int // number of gangs with a class that needs the rare filter
+	// byNamespace means that gangs of different namespaces are in different shape queues, because
+	// the reason why they wait names gangs, and all gangs of a shape queue are told the same.
+	byNamespace bool
 }
 
 type shapeKey struct{ queue, shape string }
@@ -77,6 +80,9 @@ func newPendingGangs(ledger *share.Ledger) *pendingGangs {
 // add puts a pending gang into its shape queue. The gang's key must not be in pendingGangs.
 func (r *pendingGangs) add(e *pendingGang) {
 	key := shapeKey{e.gang.Queue, e.shape()}
+	if r.byNamespace {
+		key.shape += "\n" + namespaceOf(e.gang.Key)
+	}
 	l := r.shapes[key]
 	if l == nil {
 		l = &shapeQueue{key: key}

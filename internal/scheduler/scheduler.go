@@ -113,6 +113,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	s.newPlacer()
 	s.pending = newPendingGangs(s.ledger)
+	s.pending.byNamespace = cfg.Evictions.Mode == EvictionDryRun
 	s.evictions = newEvictions(s, cfg.Evictions)
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {

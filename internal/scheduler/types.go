@@ -128,8 +128,8 @@ type Eviction struct {
 	Pods []PodRef
 	// Whole means that all pods of the gang are evicted; otherwise pods above its minimum are.
 	Whole bool
-	// For is the key of the gang that gets the room, and Why the rule, as the end of a sentence
-	// about the evicted gang.
+	// For is the key of the gang that gets the room (GangFor says how users are told of it), and
+	// Why the rule, as the end of a sentence about the evicted gang.
 	For, Why string
 }
 

@@ -256,7 +256,25 @@ func Pods(n int) string {
 	return fmt.Sprintf("%d pods", n)
 }
 
-func explainPlan(p *evict.Plan, begin string) explanation {
+// namespaceOf returns the namespace of a gang, whose key is KIND/NAMESPACE/NAME.
+func namespaceOf(gang string) string {
+	if parts := strings.Split(gang, "/"); len(parts) > 1 {
+		return parts[1]
+	}
+	return ""
+}
+
+// GangFor returns how the users of a namespace are told of a gang. Names of other namespaces'
+// objects are not shown to them.
+func GangFor(namespace, gang string) string {
+	if namespaceOf(gang) != namespace {
+		return "a gang of another namespace"
+	}
+	return gang
+}
+
+// explainPlan explains a plan to the users of a namespace. begin is the beginning of the sentence.
+func explainPlan(p *evict.Plan, namespace, begin string) explanation {
 	var names, all []string
 	for i := range p.Victims {
 		x := &p.Victims[i]
@@ -265,8 +283,9 @@ func explainPlan(p *evict.Plan, begin string) explanation {
 			what = "the whole gang, " + Pods(len(x.Pods))
 		}
 		if i < namedMax {
-			names = append(names, fmt.Sprintf("%s (%s)", x.Gang, what))
-			all = append(all, fmt.Sprintf("%s (%s; it %s)", x.Gang, what, x.Rule))
+			gang := GangFor(namespace, x.Gang)
+			names = append(names, fmt.Sprintf("%s (%s)", gang, what))
+			all = append(all, fmt.Sprintf("%s (%s; it %s)", gang, what, x.Rule))
 		}
 	}
 	more := ""

@@ -180,5 +180,5 @@ func contains(live, wanted any, path string) error {
 // eventually waits until f returns nil. It waits long because many cases run at the same time.
 func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
-	localtest.Eventually(t, 40*time.Second, what, f)
+	localtest.Eventually(t, what, f)
 }

@@ -74,7 +74,7 @@ func TestTheJobFlowSucceeds(t *testing.T) {
 	if code, out, errOut := lockstep(t, "submit", example("jobflow.yaml")); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
-	localtest.Eventually(t, time.Minute, "the flow succeeds", func() error {
+	localtest.Eventually(t, "the flow succeeds", func() error {
 		if _, out, errOut := lockstep(t, "get", "jobflow", "release"); !strings.Contains(out, "Succeed") {
 			return fmt.Errorf("%s%s", out, errOut)
 		}
@@ -95,7 +95,7 @@ func TestTheCronJobRuns(t *testing.T) {
 	if code, out, errOut := lockstep(t, "submit", example("cronjob.yaml")); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
-	localtest.Eventually(t, time.Minute, "a Job of it completes", func() error {
+	localtest.Eventually(t, "a Job of it completes", func() error {
 		if _, out, errOut := lockstep(t, "get", "cronjob", "cleanup", "-o", "yaml"); !strings.Contains(out, "lastSuccessfulTime") {
 			return fmt.Errorf("%s%s", out, errOut)
 		}
@@ -206,7 +206,7 @@ func TestTheExamplesRunOnKubernetes133(t *testing.T) {
 			t.Fatalf("%q: exit code %d\n%s%s", args, code, out, errOut)
 		}
 	}
-	localtest.Eventually(t, time.Minute, "the application says why it is off", func() error {
+	localtest.Eventually(t, "the application says why it is off", func() error {
 		if _, out, errOut := lockstepAt(c, "app", "status", "shop"); !strings.Contains(out, "1.36") {
 			return fmt.Errorf("its status:\n%s%s", out, errOut)
 		}

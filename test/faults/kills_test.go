@@ -230,7 +230,7 @@ func (c *changing) change(r *rand.Rand) {
 
 func (c *changing) remove(name string) {
 	c.Helper()
-	localtest.Eventually(c, time.Minute, name+" is deleted", func() error {
+	localtest.Eventually(c, name+" is deleted", func() error {
 		err := c.dyn.Resource(applications).Namespace(c.ns).Delete(c.Context(), name, metav1.DeleteOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -251,7 +251,7 @@ func (c *changing) write(name, value string) {
 		c.Fatal(err)
 	}
 	r := c.dyn.Resource(applications).Namespace(c.ns)
-	localtest.Eventually(c, time.Minute, name+" is written", func() error {
+	localtest.Eventually(c, name+" is written", func() error {
 		_, err := r.Create(c.Context(), u, metav1.CreateOptions{FieldValidation: "Strict"})
 		if !apierrors.IsAlreadyExists(err) {
 			return err

@@ -155,7 +155,7 @@ func (w *world) restart() {
 
 func (w *world) awaitUp(n int) {
 	w.Helper()
-	localtest.Eventually(w, time.Minute, "the manager is started again", func() error {
+	localtest.Eventually(w, "the manager is started again", func() error {
 		if w.ups() < n {
 			return fmt.Errorf("%d times", w.ups())
 		}
@@ -239,7 +239,7 @@ func (w *world) apply(ns, file string) {
 			return
 		}
 		r := w.dyn.Resource(resourceOf(u)).Namespace(ns)
-		localtest.Eventually(w, 20*time.Second, file, func() error {
+		localtest.Eventually(w, file, func() error {
 			_, err := r.Create(w.Context(), u, metav1.CreateOptions{FieldValidation: "Strict"})
 			if !errors.IsAlreadyExists(err) {
 				return err

@@ -164,7 +164,7 @@ func (w *world) delete(u *unstructured.Unstructured) {
 
 func (w *world) eventually(what string, f func() error) {
 	w.Helper()
-	localtest.Eventually(w, time.Minute, what, f)
+	localtest.Eventually(w, what, f)
 }
 
 // field returns a string field of an object, or "".

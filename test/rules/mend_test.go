@@ -59,7 +59,7 @@ tasks:
 		}
 	})
 	for name, spec := range malformed {
-		localtest.Eventually(t, 30*time.Second, "the older schema is in force", func() error {
+		localtest.Eventually(t, "the older schema is in force", func() error {
 			return create(t, c, jobs, name, spec, false)
 		})
 	}
@@ -69,7 +69,7 @@ tasks:
 	if err := install.Apply(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	localtest.Eventually(t, 30*time.Second, "the schema of this version is in force", func() error {
+	localtest.Eventually(t, "the schema of this version is in force", func() error {
 		if err := create(t, c, jobs, "new", job("runningEstimate: abc"), true); err == nil {
 			return fmt.Errorf("a malformed estimate is accepted")
 		}

@@ -99,7 +99,7 @@ func startCluster(t *testing.T) *cluster {
 // eventually waits until f returns nil.
 func (e *cluster) eventually(what string, f func() error) {
 	e.Helper()
-	localtest.Eventually(e, 2*time.Minute, what, f)
+	localtest.Eventually(e, what, f)
 }
 
 // prepare creates the objects that the case's workflow refers to.

@@ -259,7 +259,7 @@ func TestHostileProgramsFailAlone(t *testing.T) {
 	for family, h := range hostile {
 		for i := range n {
 			name := fmt.Sprintf("%s-%d", family, i)
-			localtest.Eventually(bad, 5*time.Minute, name, func() error { return failedWith(h.want)(bad.application(name)) })
+			localtest.Eventually(bad, name, func() error { return failedWith(h.want)(bad.application(name)) })
 		}
 	}
 	counted := sums(t, registry)

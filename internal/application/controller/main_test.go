@@ -189,7 +189,7 @@ func (e *env) application(name string) *oam.Application {
 
 func (e *env) eventually(what string, f func() error) {
 	e.Helper()
-	localtest.Eventually(e, 2*time.Minute, what, f)
+	localtest.Eventually(e, what, f)
 }
 
 // until waits until check returns nil for an Application, and returns the Application.

@@ -161,7 +161,7 @@ func (e *env) state(name string) string {
 // that a timer set meanwhile does not wait for ever.
 func (e *env) await(name, want string) {
 	e.Helper()
-	localtest.Eventually(e, time.Minute, "CronJob "+name, func() error {
+	localtest.Eventually(e, "CronJob "+name, func() error {
 		e.clock.Step(time.Millisecond)
 		if got := e.state(name); got != want && (!strings.HasSuffix(want, "...") || !strings.HasPrefix(got, strings.TrimSuffix(want, "..."))) {
 			return fmt.Errorf("it is %s, want %s", got, want)
@@ -307,7 +307,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.await("refused", fmt.Sprintf("jobs [%s] active [%[1]s] last %[1]s", job(1)))
-	localtest.Eventually(t, time.Minute, "an event about the refusal", func() error {
+	localtest.Eventually(t, "an event about the refusal", func() error {
 		if !slices.ContainsFunc(e.events(), func(ev corev1.Event) bool {
 			return ev.Reason == "SubmissionFailed" && ev.InvolvedObject.Name == "refused"
 		}) {

@@ -195,7 +195,7 @@ func (e *env) jobs() (names []string) {
 // JobFlow, its message, the Jobs.
 func (e *env) await(name string, phase api.Phase, message string, jobs ...string) {
 	e.Helper()
-	localtest.Eventually(e, time.Minute, "JobFlow "+name, func() error {
+	localtest.Eventually(e, "JobFlow "+name, func() error {
 		s := e.flow(name).Status
 		if s.State.Phase != phase || message == "" && s.State.Message != "" || !strings.Contains(s.State.Message, message) {
 			return fmt.Errorf("it is %+v, want %s %s", s.State, phase, message)
@@ -258,7 +258,7 @@ func TestAFlowRunsInOrder(t *testing.T) {
 		}
 	}
 	//   4. A finished Job that is deleted is not created again.
-	localtest.Eventually(t, time.Minute, "the template lists its Job", func() error {
+	localtest.Eventually(t, "the template lists its Job", func() error {
 		u, err := e.in("JobTemplate").Get(t.Context(), "a", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -276,7 +276,7 @@ func TestAFlowRunsInOrder(t *testing.T) {
 	}
 	again()
 	e.reaches("f-b", batch.Running)
-	localtest.Eventually(t, time.Minute, "the status shows both", func() error {
+	localtest.Eventually(t, "the status shows both", func() error {
 		s := e.flow("f").Status
 		if !slices.Equal(s.CompletedJobs, []string{"f-a"}) || !slices.Equal(s.RunningJobs, []string{"f-b"}) || s.Conditions["f-a"].Phase != batch.Completed {
 			return fmt.Errorf("%+v", s)
@@ -444,7 +444,7 @@ func TestWrites(t *testing.T) {
 	}
 	t.Logf("20 Jobs: %d creates, %d statuses", creates, statuses)
 	// Another JobFlow has its turn: this one writes nothing more but for the templates' statuses.
-	localtest.Eventually(t, time.Minute, "the templates' statuses are written", func() error {
+	localtest.Eventually(t, "the templates' statuses are written", func() error {
 		n := 0
 		for c, count := range e.writer.Counts() {
 			if c.Reason == "jobtemplate-status" {

@@ -172,7 +172,7 @@ func (e *env) startManager(policy nodecontroller.Policy) {
 
 func (e *env) eventually(what string, is func() error) {
 	e.Helper()
-	localtest.Eventually(e, time.Minute, what, is)
+	localtest.Eventually(e, what, is)
 }
 
 func (e *env) topology() (*topology.NodeTopology, error) {

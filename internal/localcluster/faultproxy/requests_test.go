@@ -177,7 +177,7 @@ func TestGoAway(t *testing.T) {
 	if n := w.dials.Load(); n != 1 {
 		t.Fatalf("%d connections before", n)
 	}
-	localtest.Eventually(t, time.Minute, "another connection", func() error {
+	localtest.Eventually(t, "another connection", func() error {
 		a := w.create(other)
 		if err := a.whole(); err != nil {
 			t.Fatal(err)
@@ -288,7 +288,7 @@ func TestCutAndDark(t *testing.T) {
 				t.Errorf("a new connection: %v", a.whole())
 			}
 			w.proxy.Dark(0)
-			localtest.Eventually(t, time.Minute, "it is light again", func() error {
+			localtest.Eventually(t, "it is light again", func() error {
 				a := w.create(other)
 				return a.whole()
 			})

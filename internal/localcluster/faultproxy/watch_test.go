@@ -55,7 +55,7 @@ func (w *world) watch(ctx context.Context) (bytes *atomic.Int64, done <-chan ans
 // arrive waits until a watch has delivered something.
 func (w *world) arrive(bytes *atomic.Int64) {
 	w.Helper()
-	localtest.Eventually(w, time.Minute, "events arrive", func() error {
+	localtest.Eventually(w, "events arrive", func() error {
 		if bytes.Load() == 0 {
 			return fmt.Errorf("none of the %d that the server has sent", w.events.Load())
 		}
@@ -80,7 +80,7 @@ func TestAFrozenWatch(t *testing.T) {
 	w.fault(pods, faultproxy.Fault{Watch: faultproxy.WatchFault{FreezeFor: never}})
 	bytes, done := w.watch(ctx)
 	const sent = 200
-	localtest.Eventually(t, time.Minute, "the server sends events", func() error {
+	localtest.Eventually(t, "the server sends events", func() error {
 		if n := w.events.Load(); n < sent {
 			return fmt.Errorf("%d so far", n)
 		}
@@ -120,7 +120,7 @@ func TestAWatchIsTorn(t *testing.T) {
 	w := newWorld(t)
 	w.fault(pods, faultproxy.Fault{Watch: faultproxy.WatchFault{EndAfter: 20 * time.Millisecond, Torn: true}})
 	// Half of two events that arrive together is one event: then the watch is torn between events.
-	localtest.Eventually(t, time.Minute, "it ends in the middle of an event", func() error {
+	localtest.Eventually(t, "it ends in the middle of an event", func() error {
 		_, done := w.watch(t.Context())
 		a := <-done
 		rest := strings.ReplaceAll(a.body, eventText, "")

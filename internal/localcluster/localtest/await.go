@@ -21,6 +21,10 @@ const (
 	pollMost  = 50 * time.Millisecond
 )
 
+// patience is how long Eventually waits. It is long because a slow machine is no failure: only
+// tests that fail wait for the end of it.
+const patience = 4 * time.Minute
+
 // Await waits until f returns nil. It returns f's last error if that takes longer than within or
 // ctx is done.
 func Await(ctx context.Context, within time.Duration, f func() error) error {
@@ -39,10 +43,10 @@ func Await(ctx context.Context, within time.Duration, f func() error) error {
 	}
 }
 
-// Eventually waits until f returns nil, and fails the test if that takes longer than within.
-func Eventually(t testing.TB, within time.Duration, what string, f func() error) {
+// Eventually waits until f returns nil, and fails the test if that takes longer than patience.
+func Eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
-	if err := Await(t.Context(), within, f); err != nil {
+	if err := Await(t.Context(), patience, f); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }

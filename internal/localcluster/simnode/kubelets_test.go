@@ -42,7 +42,7 @@ func TestPodsRunOnSimulatedNodesOnly(t *testing.T) {
 	}
 	phase := func(name string, want corev1.PodPhase) {
 		t.Helper()
-		localtest.Eventually(t, time.Minute, name+" is "+string(want), func() error {
+		localtest.Eventually(t, name+" is "+string(want), func() error {
 			p, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 			if err == nil && p.Status.Phase != want {
 				err = fmt.Errorf("it is %s", p.Status.Phase)
@@ -65,7 +65,7 @@ func TestPodsRunOnSimulatedNodesOnly(t *testing.T) {
 	if err := client.CoreV1().Pods(namespace).Delete(ctx, "before-its-node", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	localtest.Eventually(t, time.Minute, "the deleted pod is gone", func() error {
+	localtest.Eventually(t, "the deleted pod is gone", func() error {
 		list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) != 2 {
 			err = fmt.Errorf("%d pods are there", len(list.Items))

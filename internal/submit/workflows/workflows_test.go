@@ -306,7 +306,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[1]s}]`, use
 		if err != nil {
 			t.Fatal(err)
 		}
-		localtest.Eventually(t, 30*time.Second, "the rights of "+user, func() error {
+		localtest.Eventually(t, "the rights of "+user, func() error {
 			_, err := as.Get(t.Context(), namespace, "w")
 			return err
 		})

@@ -61,7 +61,7 @@ func newEnv(t testing.TB, c *localcluster.Cluster) *env {
 // eventually waits until f returns nil.
 func (e *env) eventually(what string, f func() error) {
 	e.Helper()
-	localtest.Eventually(e, time.Minute, what, f)
+	localtest.Eventually(e, what, f)
 }
 
 // create creates an object of a workflow kind from its spec in YAML, or from a whole manifest if it

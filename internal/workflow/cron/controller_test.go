@@ -264,7 +264,7 @@ func TestWrongCronsSayWhy(t *testing.T) {
 	c := newCluster(t)
 	c.start()
 	c.create(&wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: wf.CronWorkflowSpec{Schedules: []string{"61 * * * *"}}})
-	localtest.Eventually(t, 20*time.Second, "the condition", func() error {
+	localtest.Eventually(t, "the condition", func() error {
 		var cron wf.CronWorkflow
 		if err := c.client.Get().Namespace(c.namespace).Resource("cronworkflows").Name("bad").Do(t.Context()).Into(&cron); err != nil {
 			return err

@@ -117,7 +117,7 @@ func TestALateStatusOverwritesNothing(t *testing.T) {
 	c.await("c", counted)
 	before := len(l.statuses())
 	l.release()
-	localtest.Eventually(t, time.Minute, "the late status is answered", func() error {
+	localtest.Eventually(t, "the late status is answered", func() error {
 		if codes := l.statuses(); len(codes) <= before || codes[before] == 0 {
 			return fmt.Errorf("answers: %v", codes)
 		}
@@ -164,7 +164,7 @@ func TestAStatusThatMeetsAnEditIsWrittenAgain(t *testing.T) {
 			c.awaitHeld(l)
 			c.edit("c")
 			l.release()
-			localtest.Eventually(t, time.Minute, "the status", func() error {
+			localtest.Eventually(t, "the status", func() error {
 				var cron wf.CronWorkflow
 				if err := c.client.Get().Namespace(c.namespace).Resource("cronworkflows").Name("c").Do(t.Context()).Into(&cron); err != nil {
 					return err
@@ -179,7 +179,7 @@ func TestAStatusThatMeetsAnEditIsWrittenAgain(t *testing.T) {
 			})
 			// These are the first status, the late one and its replacement, whose answer may come
 			// after the test sees its content.
-			localtest.Eventually(t, time.Minute, "the answers to statuses", func() error {
+			localtest.Eventually(t, "the answers to statuses", func() error {
 				if codes := l.statuses(); len(codes) != 3 || codes[1] != http.StatusConflict || codes[2] != http.StatusOK {
 					return fmt.Errorf("they are %v", codes)
 				}
