@@ -217,7 +217,7 @@ func (c *Controller[C, R]) reconcile(ctx context.Context, key types.NamespacedNa
 	m := apiwriter.Meta{Owner: c.cfg.Prefix + "/" + key.String()}
 	for _, end := range p.Replace {
 		m.Reason = c.cfg.Prefix + "-replace"
-		_, err := c.await(ctx, func(done func(apiwriter.Object, error)) { end(m, done) })
+		_, err := controlloop.Await(c.loop, func(done func(apiwriter.Object, error)) { end(m, done) })
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // otherwise it is deleted
 			return time.Time{}, fmt.Errorf("end the run to be replaced: %w", err)
 		}
@@ -227,7 +227,7 @@ func (c *Controller[C, R]) reconcile(ctx context.Context, key types.NamespacedNa
 	var refused error
 	if p.Start != nil {
 		m.Reason = c.cfg.Prefix + "-run"
-		switch created, err := c.await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Create(m, p.Start, done) }); {
+		switch created, err := controlloop.Await(c.loop, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Create(m, p.Start, done) }); {
 		case err == nil:
 			p.Started(created)
 			run := c.cfg.Made(created)
@@ -247,7 +247,7 @@ func (c *Controller[C, R]) reconcile(ctx context.Context, key types.NamespacedNa
 	before := remembered.passed
 	remembered.passed = p.Passed
 	//   4. Write the status.
-	switch latest, err := c.report(ctx, m, cron, &p); {
+	switch latest, err := c.report(m, cron, &p); {
 	case apierrors.IsNotFound(err): // deleted meanwhile
 	case apierrors.IsConflict(err):
 		// The cron has changed, or another manager owns it. The plan is made again from the
@@ -300,36 +300,16 @@ func (c *Controller[C, R]) runs(cron C, s *state[C, R]) []R {
 
 // report writes the status of a plan, conditional on the version of the cron that the plan was made
 // from. It returns the cron after the write, or nil if there was nothing to write.
-func (c *Controller[C, R]) report(ctx context.Context, m apiwriter.Meta, cron C, p *Plan[C]) (*C, error) {
+func (c *Controller[C, R]) report(m apiwriter.Meta, cron C, p *Plan[C]) (*C, error) {
 	patch, after, err := p.Status()
 	if err != nil || patch == nil {
 		return nil, err
 	}
 	m.Reason, m.StatusOnly = c.cfg.Prefix+"-status", p.StatusOnly
-	got, err := c.await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.PatchVersion(m, cron, false, patch, done) })
+	got, err := controlloop.Await(c.loop, func(done func(apiwriter.Object, error)) { c.cfg.Writer.PatchVersion(m, cron, false, patch, done) })
 	if err != nil {
 		return nil, err
 	}
 	after.SetResourceVersion(got.GetResourceVersion())
 	return &after, nil
-}
-
-// await passes a write to the writer and waits for its outcome, and yields the worker to another
-// cron meanwhile.
-func (c *Controller[C, R]) await(ctx context.Context, write func(done func(apiwriter.Object, error))) (o apiwriter.Object, err error) {
-	type outcome struct {
-		object apiwriter.Object
-		err    error
-	}
-	ended := make(chan outcome, 1)
-	write(func(o apiwriter.Object, err error) { ended <- outcome{o, err} })
-	c.loop.Yield(func() {
-		select {
-		case got := <-ended:
-			o, err = got.object, got.err
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-	})
-	return o, err
 }

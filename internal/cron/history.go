@@ -52,3 +52,11 @@ func BeyondLimits[R metav1.Object](runs []R, outcome func(R) Outcome, succeeded,
 	}
 	return out
 }
+
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -342,7 +342,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
-	flows, err := flow.New(flow.Config{Informers: informers, Writer: writer, Requests: m.requests, Client: client, Guard: m.guard, Log: m.log})
+	flows, err := flow.New(flow.Config{Informers: informers, Writer: writer, Requests: m.requests, Guard: m.guard, Log: m.log})
 	if err != nil {
 		return nil, err
 	}

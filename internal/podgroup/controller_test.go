@@ -254,7 +254,7 @@ func (w *world) status(name string, phase schedulingv1beta1.PodGroupPhase, condi
 
 func (w *world) eventually(wrong func() string) {
 	w.t.Helper()
-	localtest.Eventually(w.t, 30*time.Second, "the world", func() error {
+	localtest.Eventually(w.t, "the world", func() error {
 		if why := wrong(); why != "" {
 			return fmt.Errorf("still: %s; writes: %s", why, w.writes)
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"lockstep.dev/lockstep/internal/cli"
 	"lockstep.dev/lockstep/internal/cputopology/machines"

@@ -59,24 +59,16 @@ func carryOut(w apiwriter.Writer, t cron.Turn[*api.CronJob, *api.Job]) cron.Plan
 	}
 	for _, old := range p.replace {
 		out.Replace = append(out.Replace, func(m apiwriter.Meta, done func(apiwriter.Object, error)) {
-			w.Delete(m, stub(old), apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) { done(nil, err) })
+			w.Delete(m, old, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) { done(nil, err) })
 		})
 	}
 	for _, old := range p.remove {
-		out.Remove = append(out.Remove, stub(old))
+		out.Remove = append(out.Remove, old)
 	}
 	if p.start != nil {
 		out.Start = p.start
 	}
 	return out
-}
-
-// stub returns the part of a Job that its deletion needs.
-func stub(j *api.Job) *api.Job {
-	return &api.Job{
-		TypeMeta:   metav1.TypeMeta{APIVersion: api.GroupVersion.String(), Kind: "Job"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name, UID: j.UID},
-	}
 }
 
 // patch returns the patch that writes the status, and the CronJob after it, or nil if the CronJob

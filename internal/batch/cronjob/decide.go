@@ -74,7 +74,7 @@ func decide(c *api.CronJob, jobs []*api.Job, passed, now time.Time) plan {
 	}
 	p.wake = times.Next(now)
 	//   3. Find the last due time.
-	since := later(c.CreationTimestamp.Time, later(lastOf(&p.status), passed))
+	since := cron.Later(c.CreationTimestamp.Time, cron.Later(lastOf(&p.status), passed))
 	due := times.Due(since, now)
 	if due.IsZero() {
 		return p
@@ -206,13 +206,6 @@ func scheduled(j *api.Job) time.Time {
 
 func ref(j *api.Job) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: api.GroupVersion.String(), Kind: "Job", Namespace: j.Namespace, Name: j.Name, UID: j.UID}
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 func lastOf(s *api.CronJobStatus) time.Time {

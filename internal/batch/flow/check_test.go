@@ -119,9 +119,12 @@ tasks:
 		"a task less": {"{tasks: [{name: ps, $patch: delete}]}", `{"queue":"research","maxRetry":0,"tasks":[{"name":"default0","replicas":1,"template":{"spec":{"containers":[{"name":"c","image":"a","env":[{"name":"A","value":"1"}]},{"name":"side","image":"s"}]}}}]}`},
 		"a container's variable": {"{tasks: [{name: default0, template: {spec: {containers: [{name: c, env: [{name: B, value: '2'}]}]}}}]}",
 			`{"queue":"research","maxRetry":0,"tasks":[{"name":"default0","replicas":1,"template":{"spec":{"containers":[{"name":"c","image":"a","env":[{"name":"B","value":"2"},{"name":"A","value":"1"}]},{"name":"side","image":"s"}]}}},{"name":"ps","replicas":2,"template":{"spec":{"containers":[{"name":"c","image":"b"}]}}}]}`},
-		"a mistyped field":  {"{tasks: [{name: ps, replica: 5}]}", `error: unknown field "tasks[0].replica"`},
-		"a value of a kind": {"{minAvailable: many}", "error: "},
-		"a task of no name": {"{tasks: [{replicas: 5}]}", "error: "},
+		"a mistyped field":                            {"{tasks: [{name: ps, replica: 5}]}", `error: unknown field "tasks[0].replica"`},
+		"an unknown name with a dollar":               {"{tasks: [{name: ps, $replicas: 5}]}", `error: unknown field "tasks[1].$replicas"`},
+		"an unknown name of a field with a directive": {"{tasks: [{name: ps, $patch: replace, replica: 5}]}", `error: unknown field "tasks[0].replica"`},
+		"the order of elements":                       {"{$setElementOrder/tasks: [{name: ps}, {name: default0}]}", `{"queue":"research","maxRetry":0,"tasks":[{"name":"ps","replicas":2,"template":{"spec":{"containers":[{"name":"c","image":"b"}]}}},{"name":"default0","replicas":1,"template":{"spec":{"containers":[{"name":"c","image":"a","env":[{"name":"A","value":"1"}]},{"name":"side","image":"s"}]}}}]}`},
+		"a value of a kind":                           {"{minAvailable: many}", "error: "},
+		"a task of no name":                           {"{tasks: [{replicas: 5}]}", "error: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec, want := &batch.JobSpec{}, &batch.JobSpec{}

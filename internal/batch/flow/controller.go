@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
@@ -37,13 +36,12 @@ const (
 	settleTime = 5 * time.Second
 )
 
-// Config configures a Controller. Informers, Writer, Requests and Client are required.
+// Config configures a Controller. Informers, Writer and Requests are required.
 type Config struct {
 	Informers *informer.Set
 	Writer    apiwriter.Writer
-	// Requests makes the requests of probes, to pods that Client lists.
+	// Requests makes the requests of probes.
 	Requests *egress.Guard
-	Client   kubernetes.Interface
 	// Guard recovers from panics caused by one JobFlow. With a nil Guard such panics end the
 	// process.
 	Guard *panics.Guard
@@ -86,12 +84,14 @@ type refusal struct {
 
 // New creates a controller and registers its handlers, so it comes before the informers start.
 func New(cfg Config) (*Controller, error) {
-	if cfg.Informers == nil || cfg.Writer == nil || cfg.Requests == nil || cfg.Client == nil {
-		return nil, errors.New("flow: Informers, Writer, Requests and Client are required")
+	if cfg.Informers == nil || cfg.Writer == nil || cfg.Requests == nil {
+		return nil, errors.New("flow: Informers, Writer and Requests are required")
 	}
 	cfg.Clock = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{})
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	c := &Controller{Config: cfg, prober: prober{guard: cfg.Requests, client: cfg.Client, slots: make(chan struct{}, probesAtOnce)}}
+	c := &Controller{Config: cfg, prober: prober{guard: cfg.Requests, pods: func(job types.UID) []*corev1.Pod {
+		return cfg.Informers.Pods.ByIndex(informer.PodsByController, string(job))
+	}}}
 	c.loop = controlloop.New[types.NamespacedName, record](controlloop.Config[types.NamespacedName]{
 		Name: "jobflows", Turn: c.turn, Guard: cfg.Guard, Panicked: c.panicked, Clock: cfg.Clock,
 	})
@@ -220,7 +220,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName, f 
 		c.loop.WakeAfter(key, settleTime)
 	}
 	//   2. Create Jobs.
-	failed := c.create(ctx, key, p.start, r)
+	failed := c.create(key, p.start, r)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -237,12 +237,12 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName, f 
 		}
 	}
 	//   3. Write the status.
-	if err := c.report(ctx, key, v.flow, &p, started, r); err != nil {
+	if err := c.report(key, v.flow, &p, started, r); err != nil {
 		return err
 	}
 	//   4. Delete the Jobs of a JobFlow that has succeeded, which its status says.
 	for _, j := range p.remove {
-		c.Writer.Delete(apiwriter.Meta{Owner: "jobflow/" + key.String(), Reason: "jobflow-retain"}, stub(j),
+		c.Writer.Delete(apiwriter.Meta{Owner: "jobflow/" + key.String(), Reason: "jobflow-retain"}, j,
 			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, nil)
 	}
 	return failed
@@ -300,43 +300,20 @@ func (c *Controller) madeFrom(f *api.JobFlow, job string) string {
 
 // create creates Jobs and waits for the answers. It returns an error that says that not all were
 // answered; refusals are in the record.
-func (c *Controller) create(ctx context.Context, key types.NamespacedName, jobs []*batch.Job, r *record) (failed error) {
-	if len(jobs) == 0 {
-		return nil
-	}
-	type answer struct {
-		job *batch.Job
-		got apiwriter.Object
-		err error
-	}
-	answers := make(chan answer, len(jobs))
+func (c *Controller) create(key types.NamespacedName, jobs []*batch.Job, r *record) (failed error) {
 	m := apiwriter.Meta{Owner: "jobflow/" + key.String(), Reason: "jobflow-job", StartsWork: true}
-	for _, j := range jobs {
-		c.Writer.Create(m, j, func(got apiwriter.Object, err error) { answers <- answer{j, got, err} })
-	}
-	var all []answer
-	c.loop.Yield(func() {
-		for range jobs {
-			select {
-			case a := <-answers:
-				all = append(all, a)
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	for _, a := range all {
-		name := a.job.Name
-		switch {
-		case a.err == nil:
-			r.created[name] = a.got.(*batch.Job)
-			delete(r.refused, name)
-			c.Log.Info("created a Job of a JobFlow", "jobflow", key, "job", name)
-		case apierrors.IsInvalid(a.err) || apierrors.IsBadRequest(a.err) || apierrors.IsForbidden(a.err) || apierrors.IsAlreadyExists(a.err):
-			c.refuse(key, a.job, a.err, r)
-		case apierrors.IsNotFound(a.err): // the namespace is being deleted
+	answers := controlloop.AwaitAll(c.loop, len(jobs), func(i int, done func(apiwriter.Object, error)) { c.Writer.Create(m, jobs[i], done) })
+	for i, j := range jobs {
+		switch created, err := answers[i].Value, answers[i].Err; {
+		case err == nil:
+			r.created[j.Name] = created.(*batch.Job)
+			delete(r.refused, j.Name)
+			c.Log.Info("created a Job of a JobFlow", "jobflow", key, "job", j.Name)
+		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsAlreadyExists(err):
+			c.refuse(key, j, err, r)
+		case apierrors.IsNotFound(err): // the namespace is being deleted
 		default:
-			failed = fmt.Errorf("create Job %s: %w", name, a.err)
+			failed = fmt.Errorf("create Job %s: %w", j.Name, err)
 		}
 	}
 	return failed
@@ -366,7 +343,7 @@ func (c *Controller) refuse(key types.NamespacedName, j *batch.Job, err error, r
 // report writes the status, if it has changed and is due, conditional on the version of the JobFlow
 // that the plan was made from. After Jobs have started it is written at once: it says that they were
 // created, and that the Jobs before them have completed, which both may be deleted now.
-func (c *Controller) report(ctx context.Context, key types.NamespacedName, f *api.JobFlow, p *plan, started bool, r *record) error {
+func (c *Controller) report(key types.NamespacedName, f *api.JobFlow, p *plan, started bool, r *record) error {
 	if sameStatus(&f.Status, &p.status) {
 		return nil
 	}
@@ -381,46 +358,27 @@ func (c *Controller) report(ctx context.Context, key types.NamespacedName, f *ap
 		c.loop.WakeAfter(key, left)
 		return nil
 	}
-	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status", "value": p.status}})
+	data, err := json.Marshal([]apiwriter.PatchOp{{Op: "add", Path: "/status", Value: p.status}})
 	if err != nil {
 		return err
 	}
 	m := apiwriter.Meta{Owner: "jobflow/" + key.String(), Reason: "jobflow-status", StatusOnly: true}
-	type answer struct {
-		got apiwriter.Object
-		err error
-	}
-	answers := make(chan answer, 1)
-	c.Writer.PatchVersion(m, f, p.status.State.Phase.Finished(), data, func(got apiwriter.Object, err error) { answers <- answer{got, err} })
-	var a answer
-	c.loop.Yield(func() {
-		select {
-		case a = <-answers:
-		case <-ctx.Done():
-			a.err = context.Cause(ctx)
-		}
+	got, err := controlloop.Await(c.loop, func(done func(apiwriter.Object, error)) {
+		c.Writer.PatchVersion(m, f, p.status.State.Phase.Finished(), data, done)
 	})
 	r.written = c.Clock.Now()
 	switch {
-	case apierrors.IsNotFound(a.err): // deleted meanwhile
-	case apierrors.IsConflict(a.err):
+	case apierrors.IsNotFound(err): // deleted meanwhile
+	case apierrors.IsConflict(err):
 		r.conflict = f.ResourceVersion
-	case a.err != nil:
-		return fmt.Errorf("status: %w", a.err)
+	case err != nil:
+		return fmt.Errorf("status: %w", err)
 	default:
 		r.latest = f.DeepCopy()
-		r.latest.ResourceVersion, r.latest.Status = a.got.GetResourceVersion(), p.status
+		r.latest.ResourceVersion, r.latest.Status = got.GetResourceVersion(), p.status
 		if p.status.State.Phase == api.Succeed && f.Spec.JobRetainPolicy == api.Delete {
 			c.loop.Wake(key) // to delete the Jobs
 		}
 	}
 	return nil
-}
-
-// stub returns the part of a Job that its deletion needs.
-func stub(j *batch.Job) *batch.Job {
-	return &batch.Job{
-		TypeMeta:   metav1.TypeMeta{APIVersion: batch.GroupVersion.String(), Kind: "Job"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name, UID: j.UID},
-	}
 }

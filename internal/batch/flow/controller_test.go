@@ -87,7 +87,7 @@ func (e *env) start(allow ...string) (stop func()) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	c, err := New(Config{Informers: informers, Writer: writer, Requests: guard, Client: e.core})
+	c, err := New(Config{Informers: informers, Writer: writer, Requests: guard})
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -302,7 +302,7 @@ func (v *view) probe(p *plan, t *taskProbe, job *batch.Job, task *batch.TaskSpec
 		return fmt.Sprintf("%s: task %s of Job %s: %d of %d pods are %s", t.path, t.task, job.Name, n, need, t.phase)
 	}
 	q := t.ask
-	q.job, q.name, q.task, q.need = job.UID, job.Name, t.task, int(min(need, probedPods))
+	q.job, q.task, q.need = job.UID, t.task, int(min(need, probedPods))
 	answer, asked := v.answers[q]
 	switch {
 	case !asked:

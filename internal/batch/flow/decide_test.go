@@ -36,7 +36,7 @@ func (p plan) describe() string {
 		add("start %s", j.Name)
 	}
 	for _, q := range p.ask {
-		add("ask %s/%s:%d", q.name, q.task, q.port)
+		add("ask %s/%s:%d", q.job, q.task, q.port)
 	}
 	for _, j := range p.remove {
 		add("remove %s", j.Name)
@@ -76,7 +76,7 @@ func TestDecide(t *testing.T) {
 			}
 		}
 	}
-	ask := question{job: "uid-a", name: "f-a", task: "t", need: 2, port: 80, path: "/ready"}
+	ask := question{job: "uid-a", task: "t", need: 2, port: 80, path: "/ready"}
 	const http = "httpGetList: [{taskName: t, port: 80, path: /ready}]"
 	for name, c := range map[string]struct {
 		spec   string
@@ -123,7 +123,7 @@ func TestDecide(t *testing.T) {
 		"a status of a completed job":  {probed("taskStatusList: [{taskName: t, phase: Running}]"), jobs(jobIn("a", batch.Completed, 0)), nil, "start f-b; Running; f-a Completed; f-b Waiting"},
 		"a status of a job to come":    {probed("taskStatusList: [{taskName: t, phase: Running}]"), nil, nil, "start f-a; Pending; f-a Waiting; f-b Waiting waits for f-a (Waiting)"},
 		"a task that no target has":    {probed("taskStatusList: [{taskName: x, phase: Running}]"), nil, nil, `start f-a; Pending InvalidSpec spec.flows[1].dependsOn.probe.taskStatusList[0].taskName: no target has a task "x"; f-a Waiting; f-b Waiting spec.flows[1].dependsOn.probe.taskStatusList[0].taskName: no target has a task "x"`},
-		"http is asked":                {probed(http), jobs(jobIn("a", batch.Running, 2)), nil, "ask f-a/t:80; Running Probe spec.flows[1].dependsOn.probe.httpGetList[0]: task t of Job f-a: not asked yet; f-a Running; f-b Waiting spec.flows[1].dependsOn.probe.httpGetList[0]: task t of Job f-a: not asked yet"},
+		"http is asked":                {probed(http), jobs(jobIn("a", batch.Running, 2)), nil, "ask uid-a/t:80; Running Probe spec.flows[1].dependsOn.probe.httpGetList[0]: task t of Job f-a: not asked yet; f-a Running; f-b Waiting spec.flows[1].dependsOn.probe.httpGetList[0]: task t of Job f-a: not asked yet"},
 		"http answers":                 {probed(http), jobs(jobIn("a", batch.Running, 2)), func(v *view) { v.answers = map[question]string{ask: ""} }, "start f-b; Running; f-a Running; f-b Waiting"},
 		"http does not answer":         {probed(http), jobs(jobIn("a", batch.Running, 2)), func(v *view) { v.answers = map[question]string{ask: "no"} }, "Running Probe spec.flows[1].dependsOn.probe.httpGetList[0]: task t of Job f-a: no; f-a Running; f-b Waiting spec.flows[1].dependsOn.probe.httpGetList[0]: task t of Job f-a: no"},
 		"a target without a probe too": {"flows: [{name: a}, {name: plain}, {name: b, dependsOn: {targets: [a, plain], probe: {taskStatusList: [{taskName: t, phase: Running}]}}}]", jobs(jobIn("a", batch.Running, 2), other()), nil, "Running; f-a Running; f-b Waiting waits for f-plain (Running); f-plain Running"},

@@ -44,13 +44,13 @@ func jobOf(f *api.JobFlow, i int, template *api.JobTemplate) (*batch.Job, error)
 
 // merge returns the spec after a strategic merge patch. It changes the spec that it is given.
 func merge(spec *batch.JobSpec, patch []byte) (*batch.JobSpec, error) {
-	strict, err := kjson.UnmarshalStrict(patch, &batch.JobSpec{})
+	unknown, err := kjson.UnmarshalStrict(patch, &batch.JobSpec{})
 	if err != nil {
 		return nil, err
 	}
-	for _, unknown := range strict {
-		if !strings.Contains(unknown.Error(), "$") { // directives such as $patch
-			return nil, unknown
+	for _, u := range unknown {
+		if !strings.Contains(u.Error(), "$") { // perhaps a directive, such as $patch
+			return nil, u
 		}
 	}
 	named := &batch.Job{Spec: *spec}
@@ -66,5 +66,11 @@ func merge(spec *batch.JobSpec, patch []byte) (*batch.JobSpec, error) {
 		return nil, err
 	}
 	merged := &batch.JobSpec{}
-	return merged, kjson.UnmarshalCaseSensitivePreserveInts(after, merged)
+	if unknown, err = kjson.UnmarshalStrict(after, merged); err != nil {
+		return nil, err
+	}
+	if len(unknown) > 0 { // the merge has carried out the directives
+		return nil, unknown[0]
+	}
+	return merged, nil
 }

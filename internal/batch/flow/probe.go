@@ -2,20 +2,19 @@ package flow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/internal/egress"
@@ -28,14 +27,13 @@ const (
 	probeTimeout  = 5 * time.Second
 	// probedPods is how many pods of a task are probed.
 	probedPods = 64
-	// probesAtOnce is how many pods are probed at a time, for all JobFlows together.
-	probesAtOnce = 64
+	// probesAtOnce is how many pods of a namespace are probed at a time.
+	probesAtOnce = 16
 )
 
 // question is a probe of the pods of a task by HTTP or TCP.
 type question struct {
 	job  types.UID
-	name string // of the job
 	task string
 	// need is the number of pods that must answer.
 	need int
@@ -46,76 +44,132 @@ type question struct {
 	path, header, value string
 }
 
+// probe is a question to one pod, and why the pod does not answer it.
+type probe struct {
+	*question
+	pod *corev1.Pod
+	err error
+}
+
 // prober asks pods.
 type prober struct {
-	guard  *egress.Guard
-	client kubernetes.Interface
-	slots  chan struct{}
+	guard *egress.Guard
+	// pods returns the pods of a job.
+	pods func(job types.UID) []*corev1.Pod
+
+	mu         sync.Mutex
+	namespaces map[string]*places
+}
+
+// places bounds the probes of one namespace.
+type places struct {
+	taken chan struct{} // has one element per probe under way
+	users int           // calls of askAll that use it
+}
+
+// placesOf returns the places of a namespace. The caller must call release once.
+func (p *prober) placesOf(namespace string) (s *places, release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s = p.namespaces[namespace]; s == nil {
+		s = &places{taken: make(chan struct{}, probesAtOnce)}
+		if p.namespaces == nil {
+			p.namespaces = map[string]*places{}
+		}
+		p.namespaces[namespace] = s
+	}
+	s.users++
+	return s, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if s.users--; s.users == 0 {
+			delete(p.namespaces, namespace)
+		}
+	}
 }
 
 // askAll returns the answers to questions: why a probe does not succeed, or an empty string.
 func (p *prober) askAll(ctx context.Context, namespace string, questions []question) map[question]string {
-	answers := make([]string, len(questions))
-	var asking sync.WaitGroup
-	for i, q := range questions {
-		asking.Go(func() { answers[i] = p.ask(ctx, namespace, q) })
-	}
-	asking.Wait()
-	out := map[question]string{}
-	for i, q := range questions {
-		out[q] = answers[i]
-	}
-	return out
-}
-
-func (p *prober) ask(ctx context.Context, namespace string, q question) string {
 	ctx, cancel := context.WithTimeout(ctx, 4*probeTimeout)
 	defer cancel()
-	list, err := p.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: labels.Set{batch.JobNameKey: q.name, batch.TaskSpecKey: q.task}.String(),
-		FieldSelector: "status.phase=" + string(corev1.PodRunning), Limit: probedPods,
-	})
-	if err != nil {
-		return "its pods could not be listed"
-	}
-	errs := make([]error, len(list.Items))
-	var asking sync.WaitGroup
-	for i := range list.Items {
-		pod := &list.Items[i]
-		if owner := metav1.GetControllerOfNoCopy(pod); owner == nil || owner.UID != q.job || pod.DeletionTimestamp != nil || pod.Status.PodIP == "" {
-			errs[i] = fmt.Errorf("pod %s is not there yet", pod.Name)
-			continue
-		}
-		asking.Go(func() {
-			select {
-			case p.slots <- struct{}{}:
-				defer func() { <-p.slots }()
-				errs[i] = p.one(ctx, pod.Status.PodIP, q)
-			case <-ctx.Done():
-				errs[i] = fmt.Errorf("too many probes at a time")
+	probes := make([][]probe, len(questions))
+	var next []*probe
+	for i := range questions {
+		probes[i] = p.probes(&questions[i])
+		for j := range probes[i] {
+			if probes[i][j].err == nil {
+				next = append(next, &probes[i][j])
 			}
-		})
+		}
+	}
+	places, release := p.placesOf(namespace)
+	defer release()
+	var asking sync.WaitGroup
+	for len(next) > 0 {
+		select {
+		case places.taken <- struct{}{}:
+			x := next[0]
+			next = next[1:]
+			asking.Go(func() {
+				defer func() { <-places.taken }()
+				x.err = p.one(ctx, x.pod.Status.PodIP, x.question)
+			})
+			continue
+		case <-ctx.Done():
+		}
+		for _, x := range next {
+			x.err = errors.New("too many probes of its namespace at a time")
+		}
+		next = nil
 	}
 	asking.Wait()
-	answered := 0
-	for _, e := range errs {
-		if e == nil {
+	answers := map[question]string{}
+	for i, q := range questions {
+		answers[q] = q.answer(probes[i])
+	}
+	return answers
+}
+
+// probes returns the probes that answer a question.
+func (p *prober) probes(q *question) []probe {
+	var list []probe
+	for _, pod := range p.pods(q.job) {
+		if pod.Labels[batch.TaskSpecKey] == q.task && pod.Status.Phase == corev1.PodRunning {
+			list = append(list, probe{question: q, pod: pod})
+		}
+	}
+	slices.SortFunc(list, func(a, b probe) int { return strings.Compare(a.pod.Name, b.pod.Name) })
+	list = list[:min(len(list), probedPods)]
+	for i := range list {
+		if pod := list[i].pod; pod.DeletionTimestamp != nil || pod.Status.PodIP == "" {
+			list[i].err = fmt.Errorf("pod %s is not there yet", pod.Name)
+		}
+	}
+	return list
+}
+
+// answer returns why the probes do not answer the question, or an empty string.
+func (q *question) answer(probes []probe) string {
+	answered, reason := 0, error(nil)
+	for i := range probes {
+		switch err := probes[i].err; {
+		case err == nil:
 			answered++
-		} else if err == nil {
-			err = e
+		case reason == nil:
+			reason = err
 		}
 	}
 	switch {
 	case answered >= q.need:
 		return ""
-	case err == nil:
+	case reason == nil:
 		return fmt.Sprintf("%d of %d pods run", answered, q.need)
 	}
-	return fmt.Sprintf("%d of %d pods answer; %s", answered, q.need, err)
+	return fmt.Sprintf("%d of %d pods answer; %s", answered, q.need, reason)
 }
 
 // one asks one pod.
-func (p *prober) one(ctx context.Context, ip string, q question) error {
+func (p *prober) one(ctx context.Context, ip string, q *question) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if q.tcp {

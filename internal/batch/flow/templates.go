@@ -83,7 +83,7 @@ func (t *templates) turn(key types.NamespacedName) {
 		t.loop.WakeAfter(key, left)
 		return
 	}
-	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status", "value": api.JobTemplateStatus{JobDependsOnList: names}}})
+	data, err := json.Marshal([]apiwriter.PatchOp{{Op: "add", Path: "/status", Value: api.JobTemplateStatus{JobDependsOnList: names}}})
 	if err != nil {
 		return
 	}

@@ -38,10 +38,10 @@ func ForAllKinds(s command.Streams, verbs []*cobra.Command) []*cobra.Command {
 
 // addTo makes cmd take the branch for objects of other kinds, and refuse flags that have no effect.
 func (b *branch) addTo(cmd *cobra.Command) {
-	kindOf := map[string]bool{"kubeconfig": true, "context": true, "namespace": true, "help": true} // true: for all kinds
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { kindOf[f.Name] = kindOf[f.Name] || false })
+	forAll := map[string]bool{"kubeconfig": true, "context": true, "namespace": true, "help": true} // true: for all kinds
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { forAll[f.Name] = forAll[f.Name] || false })
 	for _, name := range b.both {
-		kindOf[name] = true
+		forAll[name] = true
 	}
 	if b.add != nil {
 		b.add(cmd.Flags())
@@ -52,7 +52,7 @@ func (b *branch) addTo(cmd *cobra.Command) {
 		selected := b.selected != nil && b.selected(cmd.Flags())
 		of = names.AreOfOtherKinds(asking, args, selected) || b.always != nil && b.always(cmd.Flags())
 		cmd.Flags().Visit(func(f *pflag.Flag) {
-			switch all, workflows := kindOf[f.Name]; {
+			switch all, workflows := forAll[f.Name]; {
 			case all:
 			case of && workflows:
 				err = command.Usagef("--%s is for workflows", f.Name)

@@ -67,7 +67,7 @@ func Namespace(t testing.TB, client kubernetes.Interface) string {
 func NamespaceForPods(t testing.TB, client kubernetes.Interface) string {
 	t.Helper()
 	ns := Namespace(t, client)
-	Eventually(t, time.Minute, "the service account of namespace "+ns, func() error {
+	Eventually(t, "the service account of namespace "+ns, func() error {
 		_, err := client.CoreV1().ServiceAccounts(ns).Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
@@ -92,7 +92,7 @@ func UntilAllowed(t testing.TB, client kubernetes.Interface, user, verb, resourc
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: of.Group, Resource: of.Resource,
 			Namespace: namespace}}}
-	Eventually(t, time.Minute, user+"'s rights", func() error {
+	Eventually(t, user+"'s rights", func() error {
 		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		if err == nil && !answer.Status.Allowed {
 			err = fmt.Errorf("%s may not %s %s", user, verb, resource)

@@ -114,7 +114,7 @@ func decide(cw *wf.CronWorkflow, children []child, passed, now time.Time, run te
 	}
 	p.wake = times.Next(now)
 	//   4. Find the last due time.
-	since := later(later(cw.CreationTimestamp.Time, lastOf(s)), passed)
+	since := cron.Later(cron.Later(cw.CreationTimestamp.Time, lastOf(s)), passed)
 	due := times.Due(since, now)
 	if due.IsZero() {
 		return p
@@ -182,7 +182,7 @@ func (p *plan) account(children []child) {
 		// ended before it wrote the status.
 		unknown := c.scheduled().After(last)
 		if unknown {
-			s.LastScheduledTime = ptr.To(metav1.NewTime(later(lastOf(s), c.scheduled())))
+			s.LastScheduledTime = ptr.To(metav1.NewTime(cron.Later(lastOf(s), c.scheduled())))
 		}
 		switch outcome := outcome(c); {
 		case outcome == cron.Active:
@@ -309,13 +309,6 @@ func setCondition(s *wf.CronWorkflowStatus, kind wf.ConditionType, message strin
 // usedSchedule returns a text that changes whenever the cron's schedule does.
 func usedSchedule(cron *wf.CronWorkflow) string {
 	return strings.Join(append(slices.Clone(cron.Spec.AllSchedules()), cron.Spec.Timezone), ";")
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // same reports whether the plan leaves the cron's status and label as they are.
