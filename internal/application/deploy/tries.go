@@ -37,10 +37,10 @@ func (a *State) waitsToRetry(name string, now time.Time) bool {
 // HasErrors reports whether planning or a component has failed lately.
 func (a *State) HasErrors() bool { return len(a.tries) > 0 }
 
-// Succeeded forgets the errors of a component, or those of planning if component is empty.
+// Succeeded removes the counted errors of a component, or those of planning if component is empty.
 func (a *State) Succeeded(component string) { delete(a.tries, component) }
 
-// ForgetErrors has everything tried as often as if there had been no errors.
+// ForgetErrors resets all counted errors and the backoff of writes.
 func (a *State) ForgetErrors() {
 	a.tries = nil
 	a.Writes.Forget()

@@ -69,8 +69,8 @@ type Try struct {
 	Next  time.Time
 }
 
-// Erred counts an error at now, and reports whether it was the last try. Errors count whatever
-// happened between them, but for those of long ago.
+// Erred counts an error at now, and reports whether it was the last try. A success in between does
+// not reset the count; only forgetAfter without an error does.
 func (t Try) Erred(now time.Time) (_ Try, last bool) {
 	if now.Sub(t.Next) > forgetAfter {
 		t.Count = 0

@@ -12,7 +12,8 @@ func object(component, name string) string {
 	return fmt.Sprintf("- {name: %s, type: k8s-objects, properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}}]}}\n", component, name)
 }
 
-// TestAComponentThatCannotBeRenderedLeavesTheOthers checks which errors are those of one component.
+// TestAComponentThatCannotBeRenderedLeavesTheOthers checks that an error in one component does not
+// stop the others from being planned, and that an error of the whole application does.
 func TestAComponentThatCannotBeRenderedLeavesTheOthers(t *testing.T) {
 	defs := loadBuiltin(t)
 	const bad = "- {name: bad, type: webservice, properties: {}}\n"

@@ -3,13 +3,16 @@ package report
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -280,5 +283,38 @@ func TestPlanningThatFailsEnds(t *testing.T) {
 	x.o.Generation++
 	if n := phases(1); n != 1 || x.o.Status.Phase != oam.PhaseRendering {
 		t.Errorf("after a change: %d statuses, %s", n, x.o.Status.Phase)
+	}
+}
+
+// TestEveryComponentBehindAFailedOneIsSkipped has forty layers of two components, each of which
+// depends on both of the layer before: there are 2^40 paths to the one that failed.
+func TestEveryComponentBehindAFailedOneIsSkipped(t *testing.T) {
+	x := newWorld(t)
+	const layers = 40
+	p := &plan.Plan{Components: []plan.Component{{Name: "alone", Workload: -1}}}
+	progress := deploy.Progress{Planned: true, Components: []deploy.ComponentState{{Applied: true, Healthy: true}}}
+	var before []string
+	for layer := range layers {
+		var names []string
+		for _, side := range []string{"a", "b"} {
+			name := fmt.Sprintf("%s%d", side, layer)
+			names = append(names, name)
+			p.Components = append(p.Components, plan.Component{Name: name, Workload: -1, DependsOn: before})
+			progress.Components = append(progress.Components, deploy.ComponentState{Waits: layer > 0})
+		}
+		before = names
+	}
+	progress.Components[1].Failed, progress.Components[1].Problem = true, "no image"
+	x.a.SetPlan(p)
+	w := workflowStatus(x.a, nil, progress, metav1.NewTime(x.now))
+	phases := map[oam.WorkflowStepPhase]int{}
+	for _, s := range w.Steps {
+		phases[s.Phase]++
+	}
+	want := map[oam.WorkflowStepPhase]int{
+		oam.StepSucceeded: 1, oam.StepFailed: 1, oam.StepRunning: 1, oam.StepSkipped: 2 * (layers - 1),
+	}
+	if !maps.Equal(phases, want) {
+		t.Errorf("the steps are %v, want %v", phases, want)
 	}
 }

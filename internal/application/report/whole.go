@@ -3,6 +3,8 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,11 +34,12 @@ func workflowStatus(a *deploy.State, before *oam.WorkflowStatus, p deploy.Progre
 			failed[name] = cmp.Or(state.Problem, known[name].Message)
 		}
 	}
+	skipped := dependentsOf(a.Plan, failed)
 	w.Steps, w.Message = nil, ""
 	ended := true
 	for i := range a.Plan.Components {
 		comp, state := &a.Plan.Components[i], &p.Components[i]
-		phase, reason, message := stepState(a.Plan, comp, state, p.Finished, failed)
+		phase, reason, message := stepState(comp, state, p.Finished, failed, skipped)
 		ended = ended && (phase != oam.StepRunning && phase != oam.StepPending && reason != oam.StepReasonExecute || comp.Policy && state.Applied)
 		if why := failed[comp.Name]; why != "" && w.Message == "" {
 			w.Message = fmt.Sprintf("step %s failed: %s", comp.Name, why)
@@ -72,8 +75,11 @@ func workflowStatus(a *deploy.State, before *oam.WorkflowStatus, p deploy.Progre
 	return w
 }
 
-// stepState returns the state of a component as that of a step.
-func stepState(in *plan.Plan, comp *plan.Component, state *deploy.ComponentState, finished bool, failed map[string]string) (oam.WorkflowStepPhase, string, string) {
+// stepState returns the phase, reason and message of the workflow step that deploys comp. Failed has
+// why components failed, and skipped those that depend on them.
+func stepState(
+	comp *plan.Component, state *deploy.ComponentState, finished bool, failed map[string]string, skipped map[string]bool,
+) (oam.WorkflowStepPhase, string, string) {
 	why, hasFailed := failed[comp.Name]
 	switch {
 	case finished:
@@ -82,7 +88,7 @@ func stepState(in *plan.Plan, comp *plan.Component, state *deploy.ComponentState
 		return oam.StepFailed, oam.StepReasonFailedAfterRetries, why
 	case state.Problem != "":
 		return oam.StepFailed, oam.StepReasonExecute, state.Problem
-	case state.Waits && dependsOnFailed(in, comp, failed):
+	case state.Waits && skipped[comp.Name]:
 		return oam.StepSkipped, oam.StepReasonSkip, ""
 	case state.Waits:
 		return oam.StepPending, "", ""
@@ -92,17 +98,26 @@ func stepState(in *plan.Plan, comp *plan.Component, state *deploy.ComponentState
 	return oam.StepRunning, oam.StepReasonWait, ""
 }
 
-// dependsOnFailed reports whether a component depends on one that has failed.
-func dependsOnFailed(in *plan.Plan, comp *plan.Component, failed map[string]string) bool {
-	for _, d := range comp.DependsOn {
-		if _, is := failed[d]; is {
-			return true
+// dependentsOf returns the components that depend on one of failed, directly or through others. It
+// visits each dependency once: the paths through a plan can be too many to walk.
+func dependentsOf(in *plan.Plan, failed map[string]string) map[string]bool {
+	on := map[string][]string{} // the dependents, by component
+	for i := range in.Components {
+		for _, d := range in.Components[i].DependsOn {
+			on[d] = append(on[d], in.Components[i].Name)
 		}
-		for i := range in.Components {
-			if in.Components[i].Name == d && dependsOnFailed(in, &in.Components[i], failed) {
-				return true
+	}
+	dependents := map[string]bool{}
+	next := slices.Collect(maps.Keys(failed))
+	for len(next) > 0 {
+		name := next[len(next)-1]
+		next = next[:len(next)-1]
+		for _, d := range on[name] {
+			if !dependents[d] {
+				dependents[d] = true
+				next = append(next, d)
 			}
 		}
 	}
-	return false
+	return dependents
 }

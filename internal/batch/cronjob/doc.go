@@ -1,5 +1,5 @@
-// Package cronjob decides when CronJobs create Jobs. The controller, which creates them, is that of
-// package internal/cron.
+// Package cronjob decides when CronJobs create Jobs. Package internal/cron holds the controller that
+// creates them.
 //
 // # What happens to a time that passed
 //
