@@ -286,35 +286,45 @@ func TestPlanningThatFailsEnds(t *testing.T) {
 	}
 }
 
-// TestEveryComponentBehindAFailedOneIsSkipped has forty layers of two components, each of which
-// depends on both of the layer before: there are 2^40 paths to the one that failed.
-func TestEveryComponentBehindAFailedOneIsSkipped(t *testing.T) {
-	x := newWorld(t)
+// TestOnlyComponentsBehindAFailedOneAreSkipped has forty layers of two components, each of which
+// depends on both of the layer before: no search may walk all of its 2^40 paths.
+func TestOnlyComponentsBehindAFailedOneAreSkipped(t *testing.T) {
 	const layers = 40
-	p := &plan.Plan{Components: []plan.Component{{Name: "alone", Workload: -1}}}
-	progress := deploy.Progress{Planned: true, Components: []deploy.ComponentState{{Applied: true, Healthy: true}}}
-	var before []string
-	for layer := range layers {
-		var names []string
-		for _, side := range []string{"a", "b"} {
-			name := fmt.Sprintf("%s%d", side, layer)
-			names = append(names, name)
-			p.Components = append(p.Components, plan.Component{Name: name, Workload: -1, DependsOn: before})
-			progress.Components = append(progress.Components, deploy.ComponentState{Waits: layer > 0})
-		}
-		before = names
-	}
-	progress.Components[1].Failed, progress.Components[1].Problem = true, "no image"
-	x.a.SetPlan(p)
-	w := workflowStatus(x.a, nil, progress, metav1.NewTime(x.now))
-	phases := map[oam.WorkflowStepPhase]int{}
-	for _, s := range w.Steps {
-		phases[s.Phase]++
-	}
-	want := map[oam.WorkflowStepPhase]int{
-		oam.StepSucceeded: 1, oam.StepFailed: 1, oam.StepRunning: 1, oam.StepSkipped: 2 * (layers - 1),
-	}
-	if !maps.Equal(phases, want) {
-		t.Errorf("the steps are %v, want %v", phases, want)
+	for name, c := range map[string]struct {
+		failed int // the index of the component that fails
+		want   map[oam.WorkflowStepPhase]int
+	}{
+		"one beside the layers": {0, map[oam.WorkflowStepPhase]int{
+			oam.StepFailed: 1, oam.StepRunning: 2, oam.StepPending: 2 * (layers - 1),
+		}},
+		"one of the first layer": {1, map[oam.WorkflowStepPhase]int{
+			oam.StepFailed: 1, oam.StepRunning: 2, oam.StepSkipped: 2 * (layers - 1),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newWorld(t)
+			p := &plan.Plan{Components: []plan.Component{{Name: "alone", Workload: -1}}}
+			progress := deploy.Progress{Planned: true, Components: make([]deploy.ComponentState, 1)}
+			var before []string
+			for layer := range layers {
+				var names []string
+				for _, side := range []string{"a", "b"} {
+					name := fmt.Sprintf("%s%d", side, layer)
+					names = append(names, name)
+					p.Components = append(p.Components, plan.Component{Name: name, Workload: -1, DependsOn: before})
+					progress.Components = append(progress.Components, deploy.ComponentState{Waits: layer > 0})
+				}
+				before = names
+			}
+			progress.Components[c.failed].Failed, progress.Components[c.failed].Problem = true, "no image"
+			x.a.SetPlan(p)
+			phases := map[oam.WorkflowStepPhase]int{}
+			for _, s := range workflowStatus(x.a, nil, progress, metav1.NewTime(x.now)).Steps {
+				phases[s.Phase]++
+			}
+			if !maps.Equal(phases, c.want) {
+				t.Errorf("the steps are %v, want %v", phases, c.want)
+			}
+		})
 	}
 }
