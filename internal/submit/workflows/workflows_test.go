@@ -269,7 +269,8 @@ func TestQueryForMalformedWorkflows(t *testing.T) {
 }
 
 // TestFollowingEndsWhenItIsForbidden follows the logs of a workflow that goes on, as a user who may
-// read workflows, but not the logs of pods or not the pods themselves.
+// read workflows, but not the logs of pods or not the pods themselves, and waits for its end as one
+// who may not watch it.
 func TestFollowingEndsWhenItIsForbidden(t *testing.T) {
 	c, namespace := newClient(t)
 	waiting(t, c, namespace, "w", false)
@@ -284,11 +285,26 @@ spec: {nodeName: n, containers: [{name: main, image: i}]}`, &pod)
 		[]byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	for user, resources := range map[string]string{"without-logs": "[workflows, pods]", "without-pods": "[workflows]"} {
+	logs := func(ctx context.Context, as *Client) error {
+		return as.Logs(ctx, namespace, "w", LogOptions{Follow: true}, func(Line) {})
+	}
+	wait := func(ctx context.Context, as *Client) error {
+		_, err := as.Wait(ctx, namespace, "w")
+		return err
+	}
+	for user, u := range map[string]struct {
+		resources, verbs string
+		follow           func(context.Context, *Client) error
+	}{
+		"without-logs":           {"[workflows, pods]", "[get, list, watch]", logs},
+		"without-pods":           {"[workflows]", "[get, list, watch]", logs},
+		"without-watch":          {"[workflows]", "[get, list]", wait},
+		"without-list-and-watch": {"[workflows]", "[get]", wait},
+	} {
 		var role rbacv1.Role
 		decode(t, fmt.Sprintf(`
 metadata: {name: %s}
-rules: [{apiGroups: ["", argoproj.io], resources: %s, verbs: [get, list, watch]}]`, user, resources), &role)
+rules: [{apiGroups: ["", argoproj.io], resources: %s, verbs: %s}]`, user, u.resources, u.verbs), &role)
 		var binding rbacv1.RoleBinding
 		decode(t, fmt.Sprintf(`
 metadata: {name: %[1]s}
@@ -311,7 +327,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[1]s}]`, use
 			return err
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		err = as.Logs(ctx, namespace, "w", LogOptions{Follow: true}, func(Line) {})
+		err = u.follow(ctx, as)
 		cancel()
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", user, err)
