@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
@@ -92,10 +93,13 @@ func (t *trimmer) pod(p *corev1.Pod) {
 		t.stepStatus(&p.Status)
 		return
 	}
-	start := p.Status.StartTime
+	start, ip := p.Status.StartTime, p.Status.PodIP
 	t.podStatus(&p.Status, p.Spec.NodeName != "", p.Labels[topologyv1alpha1.AgentLabel] != "")
 	if p.Annotations[schedulingv1beta1.CooldownTimeAnnotation] != "" {
 		p.Status.StartTime = start // for some time after it the pod is not evicted
+	}
+	if p.Labels[batchv1alpha1.JobNameKey] != "" {
+		p.Status.PodIP = ip // probes of JobFlows connect to it
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
@@ -60,6 +61,16 @@ func TestTrimKeepsWhatIsRead(t *testing.T) {
 	}
 	if s := p.Status.ContainerStatuses; len(s) != 1 || s[0].State.Terminated.ExitCode != 3 || s[0].ContainerID != "" {
 		t.Errorf("statuses: %+v", s)
+	}
+	for name, want := range map[string]string{"a pod": "", "a pod of a Job": "10.0.0.1"} {
+		p := watchedPod("ip", "ip", "n")
+		if want != "" {
+			p.Labels = map[string]string{batchv1alpha1.JobNameKey: "j"}
+		}
+		p.Status.PodIP = "10.0.0.1"
+		if trim.pod(p); p.Status.PodIP != want {
+			t.Errorf("%s has the IP %q, want %q", name, p.Status.PodIP, want)
+		}
 	}
 	again := p.DeepCopy()
 	trim.pod(again)
