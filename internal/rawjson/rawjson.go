@@ -168,7 +168,7 @@ func (f *Frames) Close() error { return f.from.Close() }
 func (f *Frames) Read(p []byte) (int, error) {
 	for f.end == 0 && !f.whole() {
 		if f.err != nil {
-			if f.err == io.EOF && len(bytes.TrimSpace(f.buf[f.start:])) > 0 {
+			if errors.Is(f.err, io.EOF) && len(bytes.TrimSpace(f.buf[f.start:])) > 0 {
 				return 0, io.ErrUnexpectedEOF
 			}
 			return 0, f.err

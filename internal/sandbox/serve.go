@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -121,7 +122,7 @@ func retry(f func() (int, error), eof bool) (int, error) {
 	for {
 		n, err := f()
 		switch {
-		case err == syscall.EINTR:
+		case errors.Is(err, syscall.EINTR):
 		case err != nil:
 			return 0, err
 		case n == 0 && eof:

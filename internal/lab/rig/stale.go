@@ -65,7 +65,7 @@ func flock(path string, how int) (*os.File, error) {
 	}
 	for {
 		err = syscall.Flock(int(f.Fd()), how)
-		if err != syscall.EINTR {
+		if !errors.Is(err, syscall.EINTR) {
 			break
 		}
 	}

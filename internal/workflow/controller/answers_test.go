@@ -135,7 +135,7 @@ func TestARepositoryThatIsBeingReadHoldsUpNoOtherWorkflow(t *testing.T) {
 	}
 	e.await(there)
 	e.passedBy("other")
-	times := managertest.Lose(t, func(r *http.Request) bool { return r.Method == "GET" && r.URL.Path == path })
+	times := managertest.Lose(t, func(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Path == path })
 	release()
 	for i := range n {
 		w := e.until(fmt.Sprint("w", i), inPhase(wf.WorkflowSucceeded))
