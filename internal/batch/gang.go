@@ -27,6 +27,7 @@ func (c *Controller) happened(r *record, e podset.Event) {
 
 // ask submits a gang for the pods without a node, if the scheduler does not have all of them yet.
 func (c *Controller) ask(r *record) {
+	r.countMost()
 	if r.invalid != "" || r.holding != "" {
 		c.withdraw(r)
 		return
@@ -53,6 +54,19 @@ func (c *Controller) ask(r *record) {
 	c.submit(r)
 }
 
+// countMost updates how many pods have had nodes at a time. Pods that the job's spec no longer asks
+// for do not count.
+func (r *record) countMost() {
+	held, replicas := r.pods.Sum().Held(), int32(0)
+	for _, t := range r.tasks {
+		replicas += t.Replicas
+	}
+	if !r.everRan() {
+		r.most = 0
+	}
+	r.most = min(max(r.most, held), replicas)
+}
+
 // makeUnbound creates the pods that must exist before they can be placed.
 func (c *Controller) makeUnbound(r *record) {
 	for ti, t := range r.tasks {
@@ -77,7 +91,9 @@ func (c *Controller) submit(r *record) {
 	ran := r.everRan() && alive
 	g := &scheduler.Gang{
 		Key: gangKey(r.key), Queue: r.job.QueueName(), Priority: c.priority(r), Created: r.job.CreationTimestamp.Time,
-		PriorityClass: r.job.Spec.PriorityClassName, Resume: alive && held < least,
+		PriorityClass: r.job.Spec.PriorityClassName,
+		// A gang that is complete and grows waits like others.
+		Resume: alive && held < least && (!r.everRan() || held < r.most),
 	}
 	var slots [][]podset.Ref
 	found, fresh := int32(0), r.stale
@@ -117,6 +133,11 @@ func (c *Controller) submit(r *record) {
 		found += int32(len(refs))
 		slots = append(slots, refs)
 		g.Demands = append(g.Demands, scheduler.Demand{Template: template, Min: int(atLeast)})
+	}
+	if held == 0 {
+		g.Surplus = int(found - max(need, 1)) // without a minimum, the first pod is not surplus
+	} else {
+		g.Surplus = int(found - need)
 	}
 	switch {
 	case ran:

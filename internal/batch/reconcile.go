@@ -142,6 +142,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		r.uid, r.generation, r.status = job.UID, -1, *job.Status.DeepCopy()
 		r.pods.Reset(&c.pods, r.key, job.UID, gangKey(r.key))
 		r.refusal, r.recording = podset.Refusal{}, false
+		r.most = r.status.Running + r.status.Succeeded + r.status.Failed + r.status.Unknown
 		r.policies = newPolicies(job, c.Clock.Now())
 		r.statuses = controlloop.Backoff{}
 		r.statusSince, r.lost, r.expired = time.Time{}, false, false

@@ -75,6 +75,7 @@ type record struct {
 
 	pods  podset.Set
 	stale bool              // the gang at the scheduler differs from the present need
+	most  int32             // how many pods of this run have had nodes at a time, at most
 	why   *scheduler.Reason // why the gang waits
 
 	// objects are the plugins' objects that have been written or are being written, by type and

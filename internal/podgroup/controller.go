@@ -308,6 +308,11 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r ga
 			g.Priority = max(g.Priority, *p.Spec.Priority)
 		}
 	}
+	need := r.minMember
+	if m.total == 0 {
+		need = max(need, 1) // without a minimum, the first pod is not surplus
+	}
+	g.Surplus = max(0, len(m.waiting)-need)
 	if pg != nil {
 		g.Queue, g.Created = pg.QueueName(), pg.CreationTimestamp.Time
 		g.Resume = m.total > m.ended.succeeded && r.minMember > 0
@@ -329,7 +334,8 @@ func (c *Controller) submit(k key, u *groupState, g *scheduler.Gang) {
 }
 
 func sameGang(a, b *scheduler.Gang) bool {
-	return a.Queue == b.Queue && a.Priority == b.Priority && a.PriorityClass == b.PriorityClass && a.Resume == b.Resume && a.MinMember == b.MinMember &&
+	return a.Queue == b.Queue && a.Priority == b.Priority && a.PriorityClass == b.PriorityClass && a.Resume == b.Resume &&
+		a.MinMember == b.MinMember && a.Surplus == b.Surplus &&
 		slices.EqualFunc(a.Demands, b.Demands, func(x, y scheduler.Demand) bool {
 			return x.Template == y.Template && x.Min == y.Min && slices.Equal(x.Units, y.Units)
 		})

@@ -14,7 +14,7 @@ import (
 func (s *Scheduler) compile(e *pendingGang) {
 	g := e.gang
 	e.minMember = g.MinMember
-	units := 0
+	units, least := 0, 0
 	for i, d := range g.Demands {
 		var class *place.Class
 		var err error
@@ -34,7 +34,9 @@ func (s *Scheduler) compile(e *pendingGang) {
 		}
 		e.classes, e.left, e.mins = append(e.classes, class), append(e.left, left), append(e.mins, d.Min)
 		units += len(d.Units)
+		least += d.Min
 	}
+	e.need = max(0, units-max(0, g.Surplus), g.MinMember, least)
 	if e.minMember > units {
 		e.fault = fmt.Sprintf("%d pods are needed and there are %d", e.minMember, units)
 	}

@@ -119,7 +119,7 @@ func (s *Scheduler) SetEvictors(owners ...Evictor) { s.evictions.owners = owners
 
 // mayEvict reports whether a rule could allow a gang to evict pods.
 func (v *evictions) mayEvict(e *pendingGang) bool {
-	if v.cfg.Mode == EvictionOff || len(v.owners) == 0 || e.partial || e.fault != "" {
+	if v.cfg.Mode == EvictionOff || len(v.owners) == 0 || e.partial || e.need == 0 || e.fault != "" {
 		return false
 	}
 	lowest, found := v.s.cluster.LowestPriority(e.gang.Queue)

@@ -39,6 +39,7 @@ type pendingGang struct {
 	left        [][]int        // per demand, the indices of the units that have no node
 	mins        []int          // per demand, the minimum
 	minMember   int
+	need        int       // how many of the units left belong to the gang's minimum; the others are surplus
 	fault       string    // why the gang can never be placed, or empty
 	submitted   time.Time // for the wait-time metric
 	partial     bool      // the gang's minimum has been placed
@@ -92,7 +93,8 @@ func (r *pendingGangs) add(e *pendingGang) {
 	r.gangs[e.gang.Key] = e
 	r.rare += e.rare()
 	e.ranked = share.Gang{
-		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
+		Surplus: e.need == 0 && e.fault == "",
+		Key:     e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
 		Request: e.request(),
 	}
 	heap.Push(&l.gangs, e)
@@ -229,7 +231,7 @@ func (e *pendingGang) request() place.Vector {
 // asPlaced converts the pending gang to a place.Gang.
 func (e *pendingGang) asPlaced() place.Gang {
 	g := place.Gang{
-		Key: e.gang.Key, Queue: e.gang.Queue, MinMember: e.minMember,
+		Key: e.gang.Key, Queue: e.gang.Queue, MinMember: e.minMember, Most: e.need,
 		Demands: make([]place.Demand, len(e.classes)),
 	}
 	for i, c := range e.classes {
@@ -254,8 +256,8 @@ func (e *pendingGang) take(placed [][]int32, nodeName func(int32) string) []Assi
 }
 
 // remainder returns a pending gang for the units left of a gang whose minimum has been placed, or
-// nil if no units are left.
-func (e *pendingGang) remainder(now time.Time) *pendingGang {
+// nil if no units are left. placed is the number of units that have been placed.
+func (e *pendingGang) remainder(placed int, now time.Time) *pendingGang {
 	n := 0
 	for _, left := range e.left {
 		n += len(left)
@@ -265,7 +267,7 @@ func (e *pendingGang) remainder(now time.Time) *pendingGang {
 	}
 	return &pendingGang{
 		gang: e.gang, classes: e.classes, left: e.left, mins: make([]int, len(e.mins)), minMember: 1, partial: true,
-		submitted: now, reportedKey: e.reportedKey,
+		need: max(0, e.need-placed), submitted: now, reportedKey: e.reportedKey,
 	}
 }
 

@@ -301,7 +301,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	s.evictions.release(e.gang.Key)
 	now := s.clock.Now()
 	s.metrics.placed(now.Sub(e.submitted))
-	if rest := e.remainder(now); rest != nil {
+	if rest := e.remainder(len(placed), now); rest != nil {
 		s.pending.add(rest)
 	}
 	e.gang.Owner.Commit(e.gang, placed)

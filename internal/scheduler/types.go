@@ -32,7 +32,11 @@ type Gang struct {
 	// fit, none is placed. Units that already have a node are not in Demands and are already
 	// subtracted from MinMember.
 	MinMember int
-	Demands   []Demand
+	// Surplus is the number of units above the gang's minimum. They are placed after the minimums of
+	// all gangs, as far as room is left. It may be less than the number of units above MinMember: a
+	// gang that has lost pods, for example, takes any of them, but needs all.
+	Surplus int
+	Demands []Demand
 	// Owner acts on the outcome.
 	Owner Owner
 }

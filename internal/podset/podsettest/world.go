@@ -53,10 +53,11 @@ type World struct {
 	seen    int // version up to which the cache is complete
 	changes []change
 
-	writes  []*write
-	gangs   map[string]*scheduler.Gang
-	late    []*scheduler.Gang // withdrawn or replaced while they were being placed
-	assumed map[string]assumption
+	writes    []*write
+	gangs     map[string]*scheduler.Gang
+	submitted map[string]*scheduler.Gang // the last ones by key
+	late      []*scheduler.Gang          // withdrawn or replaced while they were being placed
+	assumed   map[string]assumption
 	// assumptions is the number of assumptions made so far.
 	assumptions cluster.Assumption
 }
@@ -84,7 +85,8 @@ type write struct {
 func New(choose func(what string, n int) int, fail func(format string, args ...any)) *World {
 	return &World{
 		Fail: fail, Choose: choose, Room: 1 << 20, Server: map[string]*corev1.Pod{}, Written: map[string]int{},
-		cache: map[string]*corev1.Pod{}, gangs: map[string]*scheduler.Gang{}, assumed: map[string]assumption{},
+		cache: map[string]*corev1.Pod{}, gangs: map[string]*scheduler.Gang{}, submitted: map[string]*scheduler.Gang{},
+		assumed: map[string]assumption{},
 	}
 }
 
@@ -268,10 +270,13 @@ func (w *World) place(g *scheduler.Gang) bool {
 	return true
 }
 
+// Submitted returns the gang that was last submitted under key, or nil.
+func (w *World) Submitted(key string) *scheduler.Gang { return w.submitted[key] }
+
 // Submit implements podset.Scheduler.
 func (w *World) Submit(g *scheduler.Gang) {
 	w.Withdraw(g.Key)
-	w.gangs[g.Key] = g
+	w.gangs[g.Key], w.submitted[g.Key] = g, g
 }
 
 // Withdraw implements podset.Scheduler: a gang that is being placed may still be committed.

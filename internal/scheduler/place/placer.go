@@ -155,11 +155,15 @@ func (p *Placer) Place(g Gang) Decision {
 	if short != nil {
 		return Decision{Shortage: short}
 	}
-	// 3. Place as many of the remaining pods as fit.
+	// 3. Place as many of the remaining pods as fit and are wanted.
 	p.sort(byNumber)
 	for i := range p.demands {
 		d := &p.demands[i]
-		p.fill(d, p.o.Strategy, d.Count-d.placed)
+		n := d.Count - d.placed
+		if g.Most > 0 {
+			n = min(n, g.Most-len(p.log))
+		}
+		p.fill(d, p.o.Strategy, n)
 	}
 	return p.decide(g)
 }

@@ -95,7 +95,9 @@ type Gang struct {
 	Key       string
 	Queue     string
 	MinMember int
-	Demands   []Demand
+	// Most bounds how many pods are placed, beside the minimum; 0 means that there is no bound.
+	Most    int
+	Demands []Demand
 }
 
 // Decision is the outcome for one gang. Exactly one of Placed and Shortage is set.

@@ -154,9 +154,9 @@ func (l *Ledger) Charge(queue string, amount place.Vector) {
 }
 
 // Next returns the gang whose turn it is. The answer stays the same until the gang is Parked
-// or Removed, or something else changes. Gangs with Resume come first. Queues are ordered
-// by: below their share before above, higher priority, smaller share, name. Gangs inside a queue
-// are ordered by higher priority, age (oldest first), key.
+// or Removed, or something else changes. Gangs with Resume come first. Queues are ordered by: below
+// their share before above, minimums before surplus, higher priority, smaller share, name. Gangs
+// inside a queue are ordered by: minimums before surplus, higher priority, age (oldest first), key.
 func (l *Ledger) Next() (Gang, bool) {
 	l.settle()
 	q := l.queues[Root]
@@ -177,25 +177,31 @@ func (l *Ledger) Next() (Gang, bool) {
 
 // before orders siblings that have a gang to offer.
 func (q *queue) before(o *queue) bool {
-	if a, b := q.resumes(), o.resumes(); a != b {
+	if a, b := q.offersAny(resumes), o.offersAny(resumes); a != b {
 		return a
 	}
 	if a, b := q.share >= 1, o.share >= 1; a != b {
 		return b
 	}
+	if a, b := q.offersAny(minimum), o.offersAny(minimum); a != b {
+		return a
+	}
 	return cmp.Or(cmp.Compare(o.Priority, q.Priority), cmp.Compare(q.share, o.share), cmp.Compare(q.Name, o.Name)) < 0
 }
 
-// resumes reports whether this queue, or a queue below, offers a gang with Resume.
-func (q *queue) resumes() bool {
+// offersAny reports whether this queue, or a queue below, offers a gang for which is returns true.
+func (q *queue) offersAny(is func(*Gang) bool) bool {
 	if q.offers == 0 {
 		return false
 	}
 	if len(q.children) == 0 {
-		return q.ready[0].Resume
+		return is(&q.ready[0].Gang)
 	}
-	return slices.ContainsFunc(q.children, (*queue).resumes)
+	return slices.ContainsFunc(q.children, func(c *queue) bool { return c.offersAny(is) })
 }
+
+func resumes(g *Gang) bool { return g.Resume }
+func minimum(g *Gang) bool { return !g.Surplus }
 
 // offering reports whether the queue itself has a gang to offer.
 func (q *queue) offering() bool {

@@ -71,15 +71,20 @@ type Gang struct {
 	// Resume means that some pods of the gang have nodes, but fewer than its minimum. Such gangs
 	// come before all others, in every queue.
 	Resume bool
+	// Surplus means that the gang's minimum has nodes. Such gangs come after all others.
+	Surplus bool
 	// Request is the sum of the requests of all the gang's waiting pods.
 	Request place.Vector
 }
 
-// Before reports whether a gang comes before another one of its queue: those with Resume first, then
-// by priority, age and key.
+// Before reports whether a gang comes before another one of its queue: those with Resume first, and
+// those with Surplus last, then by priority, age and key.
 func (g *Gang) Before(o *Gang) bool {
 	if g.Resume != o.Resume {
 		return g.Resume
+	}
+	if g.Surplus != o.Surplus {
+		return o.Surplus
 	}
 	return cmp.Or(cmp.Compare(o.Priority, g.Priority), g.Created.Compare(o.Created), cmp.Compare(g.Key, o.Key)) < 0
 }
