@@ -189,6 +189,8 @@ func (t *trimmer) specOf(s corev1.PodSpec) corev1.PodSpec {
 		SchedulerName:             t.intern(s.SchedulerName),
 		PriorityClassName:         t.intern(s.PriorityClassName),
 		Priority:                  s.Priority,
+		RestartPolicy:             corev1.RestartPolicy(t.intern(string(s.RestartPolicy))),
+		ActiveDeadlineSeconds:     s.ActiveDeadlineSeconds,
 		PreemptionPolicy:          s.PreemptionPolicy,
 		Containers:                t.internContainers(s.Containers),
 		InitContainers:            t.internContainers(s.InitContainers),

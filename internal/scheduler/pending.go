@@ -61,6 +61,7 @@ type shapeQueue struct {
 	// and whether the search was put off.
 	why       explanation
 	searched  int64
+	reserved  int64 // the generation of the model when nodes were last searched for to reserve them
 	postponed bool
 }
 
@@ -180,6 +181,9 @@ func (e *pendingGang) shape() string {
 	}
 	if e.partial {
 		b.WriteByte('p') // partial gangs get a Reason that says so
+	}
+	if length := e.length(); length > 0 {
+		b.WriteString("t" + length.String()) // it may use capacity that is kept for later
 	}
 	for i, c := range e.classes {
 		if len(e.left[i]) == 0 {

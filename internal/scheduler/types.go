@@ -22,6 +22,11 @@ type Gang struct {
 	// Priority orders gangs inside a queue, higher first; Created breaks ties.
 	Priority int32
 	Created  time.Time
+	// Since is when the gang began to wait; the zero value means when it was first submitted.
+	Since time.Time
+	// WaitAtMost is how long the gang waits before capacity is kept for it; 0 means as long as
+	// Config.ReserveAfter says.
+	WaitAtMost time.Duration
 	// PriorityClass is the class that Priority comes from, if any. Classes may say that a gang
 	// evicts no others.
 	PriorityClass string

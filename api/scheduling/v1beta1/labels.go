@@ -30,6 +30,8 @@ const (
 	// a count or a percentage.
 	JDBMinAvailableAnnotation   = "volcano.sh/jdb-min-available"
 	JDBMaxUnavailableAnnotation = "volcano.sh/jdb-max-unavailable"
+	// ExpectedDurationAnnotation on a pod is how long it runs at most, as far as its author knows.
+	ExpectedDurationAnnotation = "lockstep.dev/expected-duration"
 	// SLAWaitingTimeAnnotation is the duration after which a waiting job is scheduled first.
 	SLAWaitingTimeAnnotation = "volcano.sh/sla-waiting-time"
 	// NetworkTopologyModeAnnotation and NetworkTopologyHighestTierAnnotation are the

@@ -1,0 +1,401 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/reserve"
+	"lockstep.dev/lockstep/internal/scheduler/share"
+)
+
+// Bounds of reservations.
+const (
+	// reservationsMax is the number of gangs, of different queues, for which capacity is kept at a
+	// time.
+	reservationsMax = 4
+	// reserveEvery is the interval at which reservations are considered after a search for nodes, and
+	// reserveShare the least multiple of the duration of that search that must pass.
+	reserveEvery = time.Second
+	reserveShare = 10
+)
+
+// reservations keeps capacity for gangs that have waited too long: the first gang of each queue. A
+// gang gets a claim, like one that evicts others, but nobody leaves for it. Pods end by themselves,
+// and nobody else gets the capacity that they leave on the nodes of the claim. A gang that its
+// queue's capability holds up gets a claim without nodes: the amounts alone count against the queue.
+//
+// Nothing of this is stored. After a restart, gangs have waited since they were submitted, or since
+// Gang.Since.
+type reservations struct {
+	s     *Scheduler
+	after time.Duration // 0: only gangs with a bound of their own get capacity
+	next  time.Time     // when nodes may be searched for again
+}
+
+// reservation is the part of a claim that only reservations have.
+type reservation struct {
+	// starts is when the gang can start at the latest; zero if that is unknown.
+	starts   time.Time
+	priority int32
+}
+
+// bound returns how long a pending gang waits before capacity is kept for it; 0 means for ever.
+func (r *reservations) bound(e *pendingGang) time.Duration {
+	if e.gang.WaitAtMost > 0 {
+		return e.gang.WaitAtMost
+	}
+	return r.after
+}
+
+// deadline returns when a pending gang has waited too long, or zero if it never has.
+func (r *reservations) deadline(e *pendingGang) time.Time {
+	bound := r.bound(e)
+	if bound <= 0 || e.need == 0 || e.partial || e.fault != "" {
+		return time.Time{}
+	}
+	since := e.gang.Since
+	if since.IsZero() {
+		since = e.submitted
+	}
+	return since.Add(bound)
+}
+
+// candidates returns, by queue, the gangs for which capacity may be kept next: those whose own bound
+// has passed, the one that waits longest first, or else the first gang in line.
+func (r *reservations) candidates(now time.Time) map[string]*pendingGang {
+	first, kept := map[string]*pendingGang{}, map[string]bool{}
+	held := 0
+	for _, c := range r.s.evictions.claims {
+		if kept[c.queue] = kept[c.queue] || c.reserved != nil; c.reserved != nil {
+			held++
+		}
+	}
+	if held >= reservationsMax {
+		return nil
+	}
+	urgent := func(e *pendingGang) bool {
+		return e.gang.WaitAtMost > 0 && !now.Before(r.deadline(e))
+	}
+	for _, l := range r.s.pending.shapes {
+		e := l.gangs[0]
+		if l.blocked == nil || !l.blocked.curable() || kept[l.key.queue] || e.claimed || r.deadline(e).IsZero() {
+			continue
+		}
+		o := first[l.key.queue]
+		switch {
+		case o == nil:
+		case urgent(e) != urgent(o):
+			if urgent(o) {
+				continue
+			}
+		case urgent(e) && !r.deadline(e).Equal(r.deadline(o)):
+			if r.deadline(o).Before(r.deadline(e)) {
+				continue
+			}
+		case o.Before(e):
+			continue
+		}
+		first[l.key.queue] = e
+	}
+	return first
+}
+
+// consider keeps capacity for the gangs that have waited too long.
+func (r *reservations) consider() {
+	now := r.s.clock.Now()
+	if now.Before(r.next) {
+		return
+	}
+	list := slices.Collect(maps.Values(r.candidates(now)))
+	slices.SortFunc(list, func(a, b *pendingGang) int {
+		return cmp.Or(r.deadline(a).Compare(r.deadline(b)), cmp.Compare(a.gang.Key, b.gang.Key))
+	})
+	for _, e := range list {
+		if now.Before(r.deadline(e)) {
+			return
+		}
+		if e.queue.reserved == r.s.cluster.Generation() {
+			continue // nothing has changed since nodes were searched for
+		}
+		e.queue.reserved = r.s.cluster.Generation()
+		start := r.s.clock.Now()
+		c := r.find(e)
+		r.next = r.s.clock.Now().Add(max(reserveEvery, reserveShare*r.s.clock.Since(start)))
+		if c != nil {
+			r.keep(e, c)
+		}
+		return // one search per cycle
+	}
+}
+
+// due returns when consider may have something to do, or zero.
+func (r *reservations) due() (at time.Time) {
+	now := r.s.clock.Now()
+	for _, e := range r.candidates(now) {
+		if !now.Before(r.deadline(e)) && e.queue.reserved == r.s.cluster.Generation() {
+			continue
+		}
+		next := r.deadline(e)
+		if next.Before(r.next) {
+			next = r.next
+		}
+		if at.IsZero() || next.Before(at) {
+			at = next
+		}
+	}
+	return at
+}
+
+// find returns the claim for a gang, or nil if it could not start on any nodes.
+func (r *reservations) find(e *pendingGang) (c *claim) {
+	b := e.queue.blocked
+	c = &claim{gang: e.gang.Key, queue: e.gang.Queue, reserved: &reservation{priority: e.gang.Priority}}
+	because := fmt.Sprintf(", because it has waited longer than %v", r.bound(e))
+	if b.byQueue {
+		c.sum = e.minimum()
+		c.why = sentence("what other pods of its queue release is kept for it" + because)
+		return c
+	}
+	if b.rare || slices.ContainsFunc(e.classes, func(c *place.Class) bool { return c.Pins != nil }) {
+		return nil // whether its pods fit depends on more than free resources
+	}
+	var plan *reserve.Plan
+	panicked := r.s.cfg.Guard.Try("reservation", gangName(e.gang.Key), func() {
+		options := r.s.cfg.Place
+		options.Rare, options.Pin = nil, nil
+		pods := r.ending()
+		plan = reserve.Find(r.s.view.Snapshot, options, e.asPlaced(), pods)
+	})
+	if panicked != nil || plan == nil {
+		return nil
+	}
+	nodes := map[string]bool{}
+	for d, list := range plan.Nodes {
+		for _, node := range list {
+			nodes[node] = true
+			c.room = append(c.room, cluster.Claim{Node: node, Class: e.classes[d]})
+			c.sum = c.sum.Plus(e.classes[d].Request, 1)
+		}
+	}
+	c.reserved.starts = plan.Starts
+	on := "1 node"
+	if len(nodes) != 1 {
+		on = fmt.Sprintf("%d nodes", len(nodes))
+	}
+	c.why = sentence("what becomes free on " + on + " is kept for it" + because)
+	if !plan.Starts.IsZero() {
+		c.why.detail += ", and it starts by " + plan.Starts.UTC().Format(time.RFC3339)
+	}
+	return c
+}
+
+// ending returns the pods that end by themselves.
+func (r *reservations) ending() []reserve.Pod {
+	var out []reserve.Pod
+	now := r.s.clock.Now()
+	occupants := r.s.cluster.Occupants(r.s.view)
+	for i := range occupants {
+		o := &occupants[i]
+		p := reserve.Pod{Node: o.Node, Request: o.Request, NonZero: o.NonZero, Ports: o.Ports, Started: now}
+		if o.Object != nil {
+			p.Started = o.Object.CreationTimestamp.Time
+			switch {
+			case r.s.evictions.isLeaving(o.Object):
+				p.Ends = now
+			case o.Object.Spec.RestartPolicy == corev1.RestartPolicyAlways:
+				continue
+			default:
+				if d := DurationOf(o.Object); d > 0 && p.Started.Add(d).After(now) {
+					p.Ends = p.Started.Add(d)
+				}
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// DurationOf returns how long a pod runs at most, as far as it says so, or 0.
+func DurationOf(p *corev1.Pod) time.Duration {
+	d, err := time.ParseDuration(p.Annotations[schedulingv1beta1.ExpectedDurationAnnotation])
+	if err != nil || d < 0 {
+		d = 0
+	}
+	if s := p.Spec.ActiveDeadlineSeconds; s != nil && *s > 0 {
+		if limit := time.Duration(*s) * time.Second; d == 0 || limit < d {
+			d = limit
+		}
+	}
+	return d
+}
+
+// keep gives a claim to a gang that waits.
+func (r *reservations) keep(e *pendingGang, c *claim) {
+	v := r.s.evictions
+	b := *e.queue.blocked
+	b.reason.explainEviction(c.why)
+	v.claims[c.gang] = c
+	v.restore(c)
+	r.s.pending.setClaimed(e, true)
+	r.s.pending.block(e.queue, &b)
+	for _, l := range r.s.pending.shapes {
+		if l != e.queue && l.blocked != nil && l.blocked.curable() {
+			r.s.pending.reopen(l) // the others are told in the next cycle
+		}
+	}
+	r.s.poke()
+	r.s.log.Info("keeping capacity for a gang that has waited too long", "gang", c.gang, "pods", len(c.room))
+}
+
+// explain says why a gang that does not fit waits: for pods that leave for it, for capacity that is
+// kept for it, or for capacity that is kept for others.
+func (r *reservations) explain(e *pendingGang, reason *Reason, dependsOnPods bool) {
+	v := r.s.evictions
+	byQueue := reason.Code == share.QueueOverCapability
+	if c := v.claims[e.gang.Key]; c != nil && c.reserved != nil {
+		if byQueue || len(c.room) > 0 {
+			v.restore(c)
+			reason.explainEviction(c.why)
+			return
+		}
+		v.release(e.gang.Key) // the queue takes it, and the nodes do not
+	}
+	why := v.claimFor(e, dependsOnPods)
+	if v.claims[e.gang.Key] == nil && r.keptFromOthers(e, byQueue) {
+		const kept = "capacity is kept for a gang that has waited longer"
+		if why.stable == "" {
+			why = sentence(kept)
+		} else {
+			why.stable, why.detail = why.stable+"; "+kept, why.detail+"; "+kept
+		}
+	}
+	reason.explainEviction(why)
+}
+
+// keptFromOthers reports whether a pod of the gang would fit into capacity that is kept for others.
+func (r *reservations) keptFromOthers(e *pendingGang, byQueue bool) bool {
+	for _, c := range r.s.evictions.claims {
+		if c.reserved == nil {
+			continue
+		}
+		if byQueue && c.queue == e.gang.Queue {
+			return true
+		}
+		on := map[string]place.Vector{}
+		for _, x := range c.room {
+			on[x.Node] = on[x.Node].Plus(x.Class.Request, 1)
+		}
+		for name, kept := range on {
+			i, found := r.s.view.Index(name)
+			if !found || byQueue {
+				continue
+			}
+			n := *r.s.view.Node(i)
+			n.Used = n.Used.Plus(kept, -1)
+			if slices.ContainsFunc(e.classes, func(class *place.Class) bool { return class.Admits(&n) && roomFor(&n, class) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// passes reports whether a gang may use capacity that is kept for another one: it has higher
+// priority, or ends before the other one can start.
+func (r *reservations) passes(e *pendingGang, c *claim) bool {
+	if e.gang.Key == c.gang || c.reserved == nil {
+		return false
+	}
+	if e.gang.Priority > c.reserved.priority {
+		return true
+	}
+	if c.reserved.starts.IsZero() {
+		return false
+	}
+	length := e.length()
+	return length > 0 && !r.s.clock.Now().Add(length).After(c.reserved.starts)
+}
+
+// length returns how long the gang's waiting pods run at most, rounded up to 1, 2, 4 and so on
+// minutes: gangs of one shape queue have the same length. It is 0 if that is unknown.
+func (e *pendingGang) length() time.Duration {
+	longest := time.Duration(0)
+	for d := range e.gang.Demands {
+		if len(e.left[d]) == 0 {
+			continue
+		}
+		length := DurationOf(e.gang.Demands[d].Template)
+		if length == 0 {
+			return 0
+		}
+		longest = max(longest, length)
+	}
+	if longest == 0 || longest > lengthMax {
+		return 0
+	}
+	rounded := time.Minute
+	for rounded < longest {
+		rounded *= 2
+	}
+	return rounded
+}
+
+// lengthMax is the longest time that is known: what runs longer ends at an unknown time.
+const lengthMax = 365 * 24 * time.Hour
+
+// passesAny reports whether a gang may use capacity that is kept for any other one.
+func (r *reservations) passesAny(e *pendingGang) bool {
+	for _, c := range r.s.evictions.claims {
+		if r.passes(e, c) {
+			return true
+		}
+	}
+	return false
+}
+
+// lift makes the capacity free that a gang may use although it is kept for others. The caller must
+// call restore after the gang has been placed.
+func (r *reservations) lift(e *pendingGang) (restore func()) {
+	var lifted []*claim
+	for _, c := range r.s.evictions.claims {
+		if r.passes(e, c) && !c.lifted {
+			r.s.evictions.lift(c.gang)
+			lifted = append(lifted, c)
+		}
+	}
+	return func() {
+		for _, c := range lifted {
+			if r.s.evictions.claims[c.gang] == c {
+				r.s.evictions.restore(c)
+			}
+		}
+	}
+}
+
+// minimum returns the sum of the requests of the gang's minimum, its smallest pods first.
+func (e *pendingGang) minimum() place.Vector {
+	var sum place.Vector
+	members, order := 0, make([]int, len(e.classes))
+	for d, c := range e.classes {
+		order[d] = d
+		sum = sum.Plus(c.Request, int64(e.mins[d]))
+		members += e.mins[d]
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return slices.Compare(e.classes[a].Request, e.classes[b].Request)
+	})
+	for _, d := range order {
+		n := max(0, min(e.minMember-members, len(e.left[d])-e.mins[d]))
+		sum = sum.Plus(e.classes[d].Request, int64(n))
+		members += n
+	}
+	return sum
+}
