@@ -59,6 +59,7 @@ func TestMigration(t *testing.T) {
 				for _, b := range before {
 					var live *unstructured.Unstructured
 					eventually(t, b.GetKind()+" "+b.GetName()+" is Lockstep's", func() error {
+						var err error
 						if live, err = r.get(b); err != nil {
 							return err
 						}

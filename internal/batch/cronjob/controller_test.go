@@ -232,11 +232,13 @@ func TestJobsAreCreatedOnSchedule(t *testing.T) {
 	if _, err := e.cronJobs.Patch(t.Context(), "c", types.MergePatchType, []byte(`{"spec":{"suspend":true,"startingDeadlineSeconds":60}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The other one is created by the real clock, hours before: only its last time is due.
-	e.clock.SetTime(hour.Add(5 * time.Hour))
+	// The other one is created by the real clock, hours before: only its last time is due. The
+	// controller has seen the change before it sees the other one.
 	e.create("other", `{schedule: "0 * * * *", `+strings.TrimSpace(compact)+"}")
 	_, other := e.hours("other")
 	e.await("other", fmt.Sprintf("jobs [%s] active [%[1]s] last %[1]s", other(0)))
+	e.clock.SetTime(hour.Add(5 * time.Hour))
+	e.await("other", fmt.Sprintf("jobs [%s %s] active [%[1]s %[2]s] last %[2]s", other(0), other(1)))
 	e.await("c", fmt.Sprintf("jobs [%s] active [] last %[1]s", job(4)))
 }
 
