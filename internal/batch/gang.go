@@ -1,6 +1,7 @@
 package batch
 
 import (
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/share"
@@ -94,6 +95,12 @@ func (c *Controller) submit(r *record) {
 		PriorityClass: r.job.Spec.PriorityClassName,
 		// A gang that is complete and grows waits like others.
 		Resume: alive && held < least && (!r.everRan() || held < r.most),
+	}
+	g.WaitAtMost, _ = scheduling.WaitingTime(r.job)
+	if !r.everRan() {
+		if g.Since = g.Created; r.status.State.LastTransitionTime.After(g.Since) {
+			g.Since = r.status.State.LastTransitionTime.Time
+		}
 	}
 	var slots [][]podset.Ref
 	found, fresh := int32(0), r.stale

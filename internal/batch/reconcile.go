@@ -160,7 +160,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	}
 	changed := r.generation != job.Generation
 	r.job, r.generation, r.ranges = job, job.Generation, tag
-	r.unsupported, r.holding = unsupported.In(&job.Spec, notSupported)
+	r.unsupported, r.holding = unsupported.In(job, jobNotSupported)
 	r.dependent = anyTask(depends)(&job.Spec)
 	c.compile(r, ranges)
 	if fresh {

@@ -36,6 +36,15 @@ var notSupported = []unsupported.Field[*api.JobSpec]{
 	}},
 }
 
+// jobNotSupported lists the same fields, and the annotations of jobs that have no effect.
+var jobNotSupported = append(
+	unsupported.Part(func(j *api.Job) *api.JobSpec { return &j.Spec }, notSupported),
+	unsupported.Field[*api.Job]{
+		Path: "metadata.annotations[" + scheduling.SLAWaitingTimeAnnotation + "] (it is no positive duration)",
+		Used: func(j *api.Job) bool { _, ok := scheduling.WaitingTime(j); return !ok },
+	},
+)
+
 // queueNotSupported is notSupported for queues.
 var queueNotSupported = append([]unsupported.Field[*scheduling.Queue]{
 	{Path: "spec.affinity", Used: func(q *scheduling.Queue) bool { return q.Spec.Affinity != nil }},

@@ -59,6 +59,9 @@ type Config struct {
 	NodeScore string
 	// Eviction says whether pods leave for gangs that do not fit; by default they do.
 	Eviction scheduler.EvictionMode
+	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
+	// that only gangs that say so themselves get capacity.
+	OverdueAfter time.Duration
 	// WriterConcurrency is a fixed number of requests in flight; 0 adapts the number to the server.
 	WriterConcurrency int
 	// MetricsAddress serves /metrics and, with Profiling, /debug/pprof; HealthAddress serves
@@ -121,6 +124,9 @@ func (c *Config) complete() error {
 	}
 	if err := c.Eviction.Validate(); err != nil {
 		return fmt.Errorf("manager: %w", err)
+	}
+	if c.OverdueAfter < 0 {
+		return fmt.Errorf("manager: gangs are overdue after %v; the least is 0", c.OverdueAfter)
 	}
 	var err error
 	if c.archived, err = labels.Parse(c.ArchiveLabels); err != nil {
@@ -312,6 +318,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	sched, err := scheduler.New(scheduler.Config{
 		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy(), Rare: rare}, Refresh: rare.Refresh,
 		Evictions:    scheduler.Evictions{Mode: m.cfg.Eviction, Budgets: informers.Budgets.List},
+		OverdueAfter: m.cfg.OverdueAfter,
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
 		Guard:        m.guard, Metrics: m.registry, Log: m.log,
 	})

@@ -310,11 +310,13 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r ga
 	}
 	need := r.minMember
 	if m.total == 0 {
-		need = max(need, 1) // without a minimum, the first pod is not surplus
+		g.Since = m.waiting[len(m.waiting)-1].CreationTimestamp.Time // of the youngest
+		need = max(need, 1)                                          // without a minimum, the first pod is not surplus
 	}
 	g.Surplus = max(0, len(m.waiting)-need)
 	if pg != nil {
 		g.Queue, g.Created = pg.QueueName(), pg.CreationTimestamp.Time
+		g.WaitAtMost, _ = schedulingv1beta1.WaitingTime(pg)
 		g.Resume = m.total > m.ended.succeeded && r.minMember > 0
 		if v, ok := c.cfg.Cluster.Priority(pg.Spec.PriorityClassName); ok && pg.Spec.PriorityClassName != "" {
 			g.Priority, g.PriorityClass = v, pg.Spec.PriorityClassName
@@ -335,7 +337,7 @@ func (c *Controller) submit(k key, u *groupState, g *scheduler.Gang) {
 
 func sameGang(a, b *scheduler.Gang) bool {
 	return a.Queue == b.Queue && a.Priority == b.Priority && a.PriorityClass == b.PriorityClass && a.Resume == b.Resume &&
-		a.MinMember == b.MinMember && a.Surplus == b.Surplus &&
+		a.MinMember == b.MinMember && a.Surplus == b.Surplus && a.Since.Equal(b.Since) && a.WaitAtMost == b.WaitAtMost &&
 		slices.EqualFunc(a.Demands, b.Demands, func(x, y scheduler.Demand) bool {
 			return x.Template == y.Template && x.Min == y.Min && slices.Equal(x.Units, y.Units)
 		})

@@ -89,10 +89,14 @@ var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
 		return pg.Spec.MinResources != nil && len(*pg.Spec.MinResources) > 0
 	}},
 	{Path: "spec.networkTopology", Used: func(pg *schedulingv1beta1.PodGroup) bool { return pg.Spec.NetworkTopology != nil }},
+	{
+		Path: "metadata.annotations[" + schedulingv1beta1.SLAWaitingTimeAnnotation + "] (it is no positive duration)",
+		Used: func(pg *schedulingv1beta1.PodGroup) bool { _, ok := schedulingv1beta1.WaitingTime(pg); return !ok },
+	},
 	{Path: "spec.subGroupPolicy", Used: func(pg *schedulingv1beta1.PodGroup) bool { return len(pg.Spec.SubGroupPolicy) > 0 }},
 }, unsupported.Annotations[*schedulingv1beta1.PodGroup](
 	schedulingv1beta1.RevocableZoneAnnotation, schedulingv1beta1.JDBMinAvailableAnnotation,
-	schedulingv1beta1.JDBMaxUnavailableAnnotation, schedulingv1beta1.SLAWaitingTimeAnnotation)...)
+	schedulingv1beta1.JDBMaxUnavailableAnnotation)...)
 
 // with sets a condition. Its transition time changes only if its content does.
 func with(in []schedulingv1beta1.PodGroupCondition, c schedulingv1beta1.PodGroupCondition, now metav1.Time) []schedulingv1beta1.PodGroupCondition {

@@ -99,8 +99,8 @@ type claim struct {
 	leaving     []PodRef     // pods that must leave first
 	why         explanation
 	lifted      bool // the capacity is not kept while the claimant is being placed
-	// reserved is set if nobody leaves for the claimant: it waits for pods that end by themselves.
-	reserved *reservation
+	// waits is set if nobody leaves for the claimant: it waits for pods that end by themselves.
+	waits *ending
 }
 
 // goingPod is a pod whose eviction was requested.
@@ -373,7 +373,7 @@ func (v *evictions) check() {
 			p, node := v.s.cluster.Pod(r.Name)
 			return p == nil || p.UID != r.UID || node == "" || !v.isLeaving(p)
 		})
-		if c.reserved == nil && len(c.leaving) == 0 || len(c.room) > 0 && v.covered(c) {
+		if c.waits == nil && len(c.leaving) == 0 || len(c.room) > 0 && v.covered(c) {
 			v.s.pending.reopen(e.queue)
 		}
 	}

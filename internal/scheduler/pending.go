@@ -61,7 +61,7 @@ type shapeQueue struct {
 	// and whether the search was put off.
 	why       explanation
 	searched  int64
-	reserved  int64 // the generation of the model when nodes were last searched for to reserve them
+	planned   int64 // the generation of the model when nodes for an overdue head were last looked for
 	postponed bool
 }
 

@@ -43,9 +43,9 @@ type Config struct {
 	// CyclePods is the number of pods that a cycle places before the next cycle handles new events.
 	// Default 2000.
 	CyclePods int
-	// ReserveAfter is how long the first gang of a queue waits before capacity is kept for it. 0 means
+	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it. 0 means
 	// that only gangs with a bound of their own (Gang.WaitAtMost) get capacity.
-	ReserveAfter time.Duration
+	OverdueAfter time.Duration
 	// Evictions configures which pods leave for others. Without SetEvictors none do.
 	Evictions Evictions
 	// Guard recovers from panics caused by one gang. With a nil Guard such panics end the process.
@@ -86,8 +86,8 @@ type Scheduler struct {
 	queues    map[string]bool         // queues that have been set in the ledger
 	retry     time.Time               // when all blocked shape queues are tried again
 	evictions *evictions
-	// reservations are claims of gangs that evict nobody.
-	reservations *reservations
+	// overdue makes claims for gangs that evict nobody.
+	overdue *overdue
 }
 
 // New returns a Scheduler, which does nothing before Run.
@@ -120,7 +120,7 @@ func New(cfg Config) (*Scheduler, error) {
 	s.pending = newPendingGangs(s.ledger)
 	s.pending.byNamespace = cfg.Evictions.Mode == EvictionDryRun
 	s.evictions = newEvictions(s, cfg.Evictions)
-	s.reservations = &reservations{s: s, after: cfg.ReserveAfter}
+	s.overdue = &overdue{s: s, after: cfg.OverdueAfter}
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
 		if err := s.metrics.register(cfg.Metrics); err != nil {
@@ -241,7 +241,7 @@ func (s *Scheduler) cycle() (more bool) {
 	}
 
 	// 4. Keep capacity for gangs that have waited too long.
-	s.reservations.consider()
+	s.overdue.consider()
 
 	// 5. Report why gangs wait, and listen for changes that may help them.
 	s.reportWaiting()
@@ -260,14 +260,14 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	}
 	// 1. Cut the gang down to what its queue may use. Capacity that is kept for the gang is free.
 	if len(s.evictions.claims) > 0 {
-		defer s.reservations.lift(e)()
+		defer s.overdue.lift(e)()
 	}
 	s.evictions.lift(e.gang.Key)
 	gang, refused := s.ledger.Admit(e.asPlaced())
 	if refused != nil {
 		reason := refusalReason(refused, e)
 		if refused.Code == share.QueueOverCapability {
-			s.reservations.explain(e, &reason, s.dependsOnPods(e))
+			s.overdue.explain(e, &reason, s.dependsOnPods(e))
 		} else {
 			s.evictions.release(e.gang.Key)
 		}
@@ -284,7 +284,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
 		reason, rare := shortageReason(decision.Shortage, e), s.dependsOnPods(e)
-		s.reservations.explain(e, &reason, rare)
+		s.overdue.explain(e, &reason, rare)
 		s.pending.block(e.queue, &blockReason{reason: reason, rare: rare})
 		return 0
 	}
@@ -347,7 +347,7 @@ func (s *Scheduler) refresh() {
 // due returns when the next cycle is due although nothing has woken the scheduler.
 func (s *Scheduler) due() time.Time {
 	due := s.retry
-	for _, at := range []time.Time{s.evictions.due(), s.reservations.due()} {
+	for _, at := range []time.Time{s.evictions.due(), s.overdue.due()} {
 		if !at.IsZero() && at.Before(due) {
 			due = at
 		}
@@ -396,7 +396,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 			continue
 		}
 		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && changes.Pods ||
-			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.reservations.passesAny(l.gangs[0])) || evictsNow(l)) {
+			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0])) || evictsNow(l)) {
 			s.pending.reopen(l)
 		}
 	}

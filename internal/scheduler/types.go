@@ -25,7 +25,7 @@ type Gang struct {
 	// Since is when the gang began to wait; the zero value means when it was first submitted.
 	Since time.Time
 	// WaitAtMost is how long the gang waits before capacity is kept for it; 0 means as long as
-	// Config.ReserveAfter says.
+	// Config.OverdueAfter says.
 	WaitAtMost time.Duration
 	// PriorityClass is the class that Priority comes from, if any. Classes may say that a gang
 	// evicts no others.

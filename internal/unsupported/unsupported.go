@@ -30,6 +30,15 @@ func Annotations[T metav1.Object](keys ...string) []Field[T] {
 	return fields
 }
 
+// Part returns fields of a part of an object as fields of the object.
+func Part[T, P any](part func(T) P, fields []Field[P]) []Field[T] {
+	out := make([]Field[T], len(fields))
+	for i, f := range fields {
+		out[i] = Field[T]{Path: f.Path, Used: func(o T) bool { return f.Used(part(o)) }, Holds: f.Holds}
+	}
+	return out
+}
+
 // In returns the message of the condition Supported of an object, and the paths of the fields that
 // hold it. Both are empty for most objects.
 func In[T any](object T, fields []Field[T]) (message, holding string) {

@@ -1,5 +1,11 @@
 package v1beta1
 
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // Annotations on pods, on their owners and on queues that say how pods are scheduled.
 const (
 	// GroupNameAnnotation on a pod names the pod's PodGroup, which is in the pod's namespace.
@@ -32,7 +38,8 @@ const (
 	JDBMaxUnavailableAnnotation = "volcano.sh/jdb-max-unavailable"
 	// ExpectedDurationAnnotation on a pod is how long it runs at most, as far as its author knows.
 	ExpectedDurationAnnotation = "lockstep.dev/expected-duration"
-	// SLAWaitingTimeAnnotation is the duration after which a waiting job is scheduled first.
+	// SLAWaitingTimeAnnotation on a Job or PodGroup is the duration after which capacity is kept for
+	// it while it waits.
 	SLAWaitingTimeAnnotation = "volcano.sh/sla-waiting-time"
 	// NetworkTopologyModeAnnotation and NetworkTopologyHighestTierAnnotation are the
 	// networkTopology of pods without a PodGroup.
@@ -51,3 +58,17 @@ const (
 	SchedulerLockstep = "lockstep"
 	SchedulerVolcano  = "volcano"
 )
+
+// WaitingTime returns the duration that an object has in the annotation SLAWaitingTimeAnnotation, or 0
+// if it has none. It returns false if the annotation is not a positive duration.
+func WaitingTime(o metav1.Object) (d time.Duration, ok bool) {
+	value := o.GetAnnotations()[SLAWaitingTimeAnnotation]
+	if value == "" {
+		return 0, true
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d <= 0 {
+		return 0, false
+	}
+	return d, true
+}

@@ -120,6 +120,8 @@ the policies that do it are missing or changed, applications are off and say so;
 		"schedulerNames to answer to")
 	f.StringVar((*string)(&cfg.Eviction), "eviction", string(scheduler.EvictionOn),
 		"whether pods leave for gangs of higher priority and for queues that have less than they deserve: on, dry-run (only say which would) or off")
+	f.DurationVar(&cfg.OverdueAfter, "overdue-after", 30*time.Minute,
+		"how long the first gang of a queue waits before what becomes free is kept for it; 0: only for gangs with the annotation volcano.sh/sla-waiting-time")
 	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")
 	f.IntVar(&cfg.Repack.MovesPerHour, "repack-moves-per-hour", 20,
 		"pinned pods of each node that may be moved in an hour, without being asked for, so that whole L3 domains become free; 0: none")

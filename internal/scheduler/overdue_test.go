@@ -13,7 +13,7 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
-const reserveAfter = 10 * time.Minute
+const overdueAfter = 10 * time.Minute
 
 // lasting returns a template of a pod of one CPU that says how long it runs; 0: it does not.
 func lasting(d time.Duration) *corev1.Pod {
@@ -36,7 +36,7 @@ type stream struct {
 }
 
 func newStream(t testing.TB, cfg Config, queues ...*schedulingv1beta1.Queue) *stream {
-	cfg.ReserveAfter = reserveAfter
+	cfg.OverdueAfter = overdueAfter
 	w := worldOf(t, cfg, queues...)
 	w.writes = true
 	return &stream{world: w, ends: map[string]time.Time{}, long: map[string]time.Duration{}}
@@ -123,7 +123,7 @@ func TestALargeGangStartsBehindAnEndlessStream(t *testing.T) {
 			own = time.Duration(rapid.IntRange(1, 8).Draw(rt, "bound")) * time.Minute
 			large.WaitAtMost = own
 		} else {
-			own = reserveAfter
+			own = overdueAfter
 		}
 		s.Submit(large)
 		submitted := s.clock.Now()
@@ -166,7 +166,7 @@ func (s *stream) waiting(key string) string {
 	return e.queue.blocked.reason.Eviction
 }
 
-func TestReservations(t *testing.T) {
+func TestAnOverdueGang(t *testing.T) {
 	s := newStream(t, Config{})
 	s.node("n1", "2")
 	s.small("short", "default", 2, 15*time.Minute, true)
@@ -178,7 +178,7 @@ func TestReservations(t *testing.T) {
 	s.step(time.Second)
 	expect(t, s.waiting("large"), "")
 	s.small("late", "default", 1, time.Hour, false)
-	s.step(reserveAfter)
+	s.step(overdueAfter)
 	expect(t, s.waiting("large"), "what becomes free on 1 node is kept for it, because it has waited longer than 10m0s")
 	expect(t, s.waiting("late"), "") // nothing is free
 
@@ -216,7 +216,7 @@ func TestBackfill(t *testing.T) {
 	s.small("half", "default", 1, 30*time.Minute, true)
 	s.step(0)
 	s.Submit(s.gang("large", 2, "1"))
-	s.step(reserveAfter)
+	s.step(overdueAfter)
 	s.step(2 * time.Second) // it starts in 20 minutes
 	s.small("slow", "default", 1, 25*time.Minute, true)
 	s.small("unknown", "default", 1, time.Minute, false)
@@ -236,8 +236,8 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
-// TestReservationsEnd checks when capacity is no longer kept, and for whom none is.
-func TestReservationsEnd(t *testing.T) {
+// TestClaimsOfOverdueGangsEnd checks when capacity is no longer kept, and for whom none is.
+func TestClaimsOfOverdueGangsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*stream)
 		kept   int
@@ -260,7 +260,7 @@ func TestReservationsEnd(t *testing.T) {
 			s.step(0)
 			s.Submit(s.gang("large", 2, "1"))
 			s.step(time.Second)
-			s.step(reserveAfter)
+			s.step(overdueAfter)
 			if n := len(s.evictions.claims); n != 1 {
 				t.Fatalf("capacity is kept for %d gangs", n)
 			}
@@ -278,7 +278,7 @@ func TestReservationsEnd(t *testing.T) {
 		s.step(0)
 		s.Submit(s.gang("large", 3, "1"))
 		s.step(time.Second)
-		s.step(reserveAfter)
+		s.step(overdueAfter)
 		if n := len(s.evictions.claims); n != 0 {
 			t.Errorf("capacity is kept for %d gangs", n)
 		}

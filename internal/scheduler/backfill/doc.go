@@ -1,4 +1,4 @@
-// Package reserve chooses the nodes on which capacity is kept for a gang that has waited too long:
+// Package backfill chooses the nodes on which capacity is kept for a gang that has waited too long:
 // those on which it can start soonest, by what is known of the ends of the pods that run there.
 //
 //	nodes, pods with their ends ─▶ Find ─▶ Plan: a node for each pod of the gang's minimum, and when
@@ -10,4 +10,4 @@
 // backfilling: Lifka, The ANL/IBM SP scheduling system, JSSPP 1995).
 //
 // It is a pure function: no client, clock, goroutine or log.
-package reserve
+package backfill

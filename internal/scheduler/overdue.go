@@ -11,44 +11,44 @@ import (
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler/backfill"
 	"lockstep.dev/lockstep/internal/scheduler/place"
-	"lockstep.dev/lockstep/internal/scheduler/reserve"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// Bounds of reservations.
+// Bounds of the claims of overdue gangs.
 const (
-	// reservationsMax is the number of gangs, of different queues, for which capacity is kept at a
+	// overdueClaimsMax is the number of gangs, of different queues, for which capacity is kept at a
 	// time.
-	reservationsMax = 4
-	// reserveEvery is the interval at which reservations are considered after a search for nodes, and
-	// reserveShare the least multiple of the duration of that search that must pass.
-	reserveEvery = time.Second
-	reserveShare = 10
+	overdueClaimsMax = 4
+	// overdueEvery is the interval at which overdue gangs are considered after a search for nodes, and
+	// overdueShare the least multiple of the duration of that search that must pass.
+	overdueEvery = time.Second
+	overdueShare = 10
 )
 
-// reservations keeps capacity for gangs that have waited too long: the first gang of each queue. A
+// overdue keeps capacity for gangs that have waited too long: the first gang of each queue. A
 // gang gets a claim, like one that evicts others, but nobody leaves for it. Pods end by themselves,
 // and nobody else gets the capacity that they leave on the nodes of the claim. A gang that its
 // queue's capability holds up gets a claim without nodes: the amounts alone count against the queue.
 //
 // Nothing of this is stored. After a restart, gangs have waited since they were submitted, or since
 // Gang.Since.
-type reservations struct {
+type overdue struct {
 	s     *Scheduler
 	after time.Duration // 0: only gangs with a bound of their own get capacity
 	next  time.Time     // when nodes may be searched for again
 }
 
-// reservation is the part of a claim that only reservations have.
-type reservation struct {
+// ending is the part of a claim that waits for pods that end by themselves.
+type ending struct {
 	// starts is when the gang can start at the latest; zero if that is unknown.
 	starts   time.Time
 	priority int32
 }
 
 // bound returns how long a pending gang waits before capacity is kept for it; 0 means for ever.
-func (r *reservations) bound(e *pendingGang) time.Duration {
+func (r *overdue) bound(e *pendingGang) time.Duration {
 	if e.gang.WaitAtMost > 0 {
 		return e.gang.WaitAtMost
 	}
@@ -56,7 +56,7 @@ func (r *reservations) bound(e *pendingGang) time.Duration {
 }
 
 // deadline returns when a pending gang has waited too long, or zero if it never has.
-func (r *reservations) deadline(e *pendingGang) time.Time {
+func (r *overdue) deadline(e *pendingGang) time.Time {
 	bound := r.bound(e)
 	if bound <= 0 || e.need == 0 || e.partial || e.fault != "" {
 		return time.Time{}
@@ -70,15 +70,15 @@ func (r *reservations) deadline(e *pendingGang) time.Time {
 
 // candidates returns, by queue, the gangs for which capacity may be kept next: those whose own bound
 // has passed, the one that waits longest first, or else the first gang in line.
-func (r *reservations) candidates(now time.Time) map[string]*pendingGang {
+func (r *overdue) candidates(now time.Time) map[string]*pendingGang {
 	first, kept := map[string]*pendingGang{}, map[string]bool{}
 	held := 0
 	for _, c := range r.s.evictions.claims {
-		if kept[c.queue] = kept[c.queue] || c.reserved != nil; c.reserved != nil {
+		if kept[c.queue] = kept[c.queue] || c.waits != nil; c.waits != nil {
 			held++
 		}
 	}
-	if held >= reservationsMax {
+	if held >= overdueClaimsMax {
 		return nil
 	}
 	urgent := func(e *pendingGang) bool {
@@ -109,7 +109,7 @@ func (r *reservations) candidates(now time.Time) map[string]*pendingGang {
 }
 
 // consider keeps capacity for the gangs that have waited too long.
-func (r *reservations) consider() {
+func (r *overdue) consider() {
 	now := r.s.clock.Now()
 	if now.Before(r.next) {
 		return
@@ -122,13 +122,13 @@ func (r *reservations) consider() {
 		if now.Before(r.deadline(e)) {
 			return
 		}
-		if e.queue.reserved == r.s.cluster.Generation() {
+		if e.queue.planned == r.s.cluster.Generation() {
 			continue // nothing has changed since nodes were searched for
 		}
-		e.queue.reserved = r.s.cluster.Generation()
+		e.queue.planned = r.s.cluster.Generation()
 		start := r.s.clock.Now()
 		c := r.find(e)
-		r.next = r.s.clock.Now().Add(max(reserveEvery, reserveShare*r.s.clock.Since(start)))
+		r.next = r.s.clock.Now().Add(max(overdueEvery, overdueShare*r.s.clock.Since(start)))
 		if c != nil {
 			r.keep(e, c)
 		}
@@ -137,10 +137,10 @@ func (r *reservations) consider() {
 }
 
 // due returns when consider may have something to do, or zero.
-func (r *reservations) due() (at time.Time) {
+func (r *overdue) due() (at time.Time) {
 	now := r.s.clock.Now()
 	for _, e := range r.candidates(now) {
-		if !now.Before(r.deadline(e)) && e.queue.reserved == r.s.cluster.Generation() {
+		if !now.Before(r.deadline(e)) && e.queue.planned == r.s.cluster.Generation() {
 			continue
 		}
 		next := r.deadline(e)
@@ -155,9 +155,9 @@ func (r *reservations) due() (at time.Time) {
 }
 
 // find returns the claim for a gang, or nil if it could not start on any nodes.
-func (r *reservations) find(e *pendingGang) (c *claim) {
+func (r *overdue) find(e *pendingGang) (c *claim) {
 	b := e.queue.blocked
-	c = &claim{gang: e.gang.Key, queue: e.gang.Queue, reserved: &reservation{priority: e.gang.Priority}}
+	c = &claim{gang: e.gang.Key, queue: e.gang.Queue, waits: &ending{priority: e.gang.Priority}}
 	because := fmt.Sprintf(", because it has waited longer than %v", r.bound(e))
 	if b.byQueue {
 		c.sum = e.minimum()
@@ -167,12 +167,12 @@ func (r *reservations) find(e *pendingGang) (c *claim) {
 	if b.rare || slices.ContainsFunc(e.classes, func(c *place.Class) bool { return c.Pins != nil }) {
 		return nil // whether its pods fit depends on more than free resources
 	}
-	var plan *reserve.Plan
-	panicked := r.s.cfg.Guard.Try("reservation", gangName(e.gang.Key), func() {
+	var plan *backfill.Plan
+	panicked := r.s.cfg.Guard.Try("backfill", gangName(e.gang.Key), func() {
 		options := r.s.cfg.Place
 		options.Rare, options.Pin = nil, nil
 		pods := r.ending()
-		plan = reserve.Find(r.s.view.Snapshot, options, e.asPlaced(), pods)
+		plan = backfill.Find(r.s.view.Snapshot, options, e.asPlaced(), pods)
 	})
 	if panicked != nil || plan == nil {
 		return nil
@@ -185,7 +185,7 @@ func (r *reservations) find(e *pendingGang) (c *claim) {
 			c.sum = c.sum.Plus(e.classes[d].Request, 1)
 		}
 	}
-	c.reserved.starts = plan.Starts
+	c.waits.starts = plan.Starts
 	on := "1 node"
 	if len(nodes) != 1 {
 		on = fmt.Sprintf("%d nodes", len(nodes))
@@ -198,13 +198,13 @@ func (r *reservations) find(e *pendingGang) (c *claim) {
 }
 
 // ending returns the pods that end by themselves.
-func (r *reservations) ending() []reserve.Pod {
-	var out []reserve.Pod
+func (r *overdue) ending() []backfill.Pod {
+	var out []backfill.Pod
 	now := r.s.clock.Now()
 	occupants := r.s.cluster.Occupants(r.s.view)
 	for i := range occupants {
 		o := &occupants[i]
-		p := reserve.Pod{Node: o.Node, Request: o.Request, NonZero: o.NonZero, Ports: o.Ports, Started: now}
+		p := backfill.Pod{Node: o.Node, Request: o.Request, NonZero: o.NonZero, Ports: o.Ports, Started: now}
 		if o.Object != nil {
 			p.Started = o.Object.CreationTimestamp.Time
 			switch {
@@ -238,7 +238,7 @@ func DurationOf(p *corev1.Pod) time.Duration {
 }
 
 // keep gives a claim to a gang that waits.
-func (r *reservations) keep(e *pendingGang, c *claim) {
+func (r *overdue) keep(e *pendingGang, c *claim) {
 	v := r.s.evictions
 	b := *e.queue.blocked
 	b.reason.explainEviction(c.why)
@@ -257,10 +257,10 @@ func (r *reservations) keep(e *pendingGang, c *claim) {
 
 // explain says why a gang that does not fit waits: for pods that leave for it, for capacity that is
 // kept for it, or for capacity that is kept for others.
-func (r *reservations) explain(e *pendingGang, reason *Reason, dependsOnPods bool) {
+func (r *overdue) explain(e *pendingGang, reason *Reason, dependsOnPods bool) {
 	v := r.s.evictions
 	byQueue := reason.Code == share.QueueOverCapability
-	if c := v.claims[e.gang.Key]; c != nil && c.reserved != nil {
+	if c := v.claims[e.gang.Key]; c != nil && c.waits != nil {
 		if byQueue || len(c.room) > 0 {
 			v.restore(c)
 			reason.explainEviction(c.why)
@@ -281,9 +281,9 @@ func (r *reservations) explain(e *pendingGang, reason *Reason, dependsOnPods boo
 }
 
 // keptFromOthers reports whether a pod of the gang would fit into capacity that is kept for others.
-func (r *reservations) keptFromOthers(e *pendingGang, byQueue bool) bool {
+func (r *overdue) keptFromOthers(e *pendingGang, byQueue bool) bool {
 	for _, c := range r.s.evictions.claims {
-		if c.reserved == nil {
+		if c.waits == nil {
 			continue
 		}
 		if byQueue && c.queue == e.gang.Queue {
@@ -310,18 +310,18 @@ func (r *reservations) keptFromOthers(e *pendingGang, byQueue bool) bool {
 
 // passes reports whether a gang may use capacity that is kept for another one: it has higher
 // priority, or ends before the other one can start.
-func (r *reservations) passes(e *pendingGang, c *claim) bool {
-	if e.gang.Key == c.gang || c.reserved == nil {
+func (r *overdue) passes(e *pendingGang, c *claim) bool {
+	if e.gang.Key == c.gang || c.waits == nil {
 		return false
 	}
-	if e.gang.Priority > c.reserved.priority {
+	if e.gang.Priority > c.waits.priority {
 		return true
 	}
-	if c.reserved.starts.IsZero() {
+	if c.waits.starts.IsZero() {
 		return false
 	}
 	length := e.length()
-	return length > 0 && !r.s.clock.Now().Add(length).After(c.reserved.starts)
+	return length > 0 && !r.s.clock.Now().Add(length).After(c.waits.starts)
 }
 
 // length returns how long the gang's waiting pods run at most, rounded up to 1, 2, 4 and so on
@@ -352,7 +352,7 @@ func (e *pendingGang) length() time.Duration {
 const lengthMax = 365 * 24 * time.Hour
 
 // passesAny reports whether a gang may use capacity that is kept for any other one.
-func (r *reservations) passesAny(e *pendingGang) bool {
+func (r *overdue) passesAny(e *pendingGang) bool {
 	for _, c := range r.s.evictions.claims {
 		if r.passes(e, c) {
 			return true
@@ -363,7 +363,7 @@ func (r *reservations) passesAny(e *pendingGang) bool {
 
 // lift makes the capacity free that a gang may use although it is kept for others. The caller must
 // call restore after the gang has been placed.
-func (r *reservations) lift(e *pendingGang) (restore func()) {
+func (r *overdue) lift(e *pendingGang) (restore func()) {
 	var lifted []*claim
 	for _, c := range r.s.evictions.claims {
 		if r.passes(e, c) && !c.lifted {

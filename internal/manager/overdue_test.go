@@ -1,0 +1,53 @@
+package manager_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+)
+
+// TestAnOverdueJobGetsWhatBecomesFree lets a job that needs the whole cluster wait behind small ones,
+// over a restart of the manager.
+func TestAnOverdueJobGetsWhatBecomesFree(t *testing.T) {
+	e, restart := startEvicting(t)
+	for i := range 8 {
+		e.apply(jobYAML(fmt.Sprint("before", i), 1, "", ""))
+	}
+	for i := range 8 {
+		e.runs(fmt.Sprint("before", i), 1)
+	}
+	e.apply(strings.Replace(jobYAML("large", 8, "", ""), "{name: large}",
+		`{name: large, annotations: {volcano.sh/sla-waiting-time: 1s}}`, 1))
+	e.waits("large", "what becomes free on 4 nodes is kept for it, because it has waited longer than 1s")
+	e.apply(jobYAML("small", 1, "", ""))
+	e.waits("small", "not enough cpu")
+	e.deleteJob("before0")
+	e.waits("small", "capacity is kept for a gang that has waited longer")
+	restart(func() { e.deleteJob("before1") })
+	e.waits("large", "what becomes free on 4 nodes is kept for it")
+	for i := 2; i < 8; i++ {
+		if n := len(e.podsOf("small")); n > 0 {
+			t.Fatalf("the small job has %d pods", n)
+		}
+		e.deleteJob(fmt.Sprint("before", i))
+	}
+	e.runs("large", 8)
+	e.deleteJob("large")
+	e.runs("small", 1)
+}
+
+func TestAWrongWaitingTimeIsNamed(t *testing.T) {
+	e, _ := startEvicting(t)
+	e.apply(strings.Replace(jobYAML("wrong", 1, "", ""), "{name: wrong}",
+		`{name: wrong, annotations: {volcano.sh/sla-waiting-time: soon}}`, 1))
+	e.until("wrong", func(j *batch.Job) error {
+		c := j.Status.Condition(batch.JobSupported)
+		if c == nil || !strings.Contains(c.Message, "metadata.annotations[volcano.sh/sla-waiting-time] (it is no positive duration)") {
+			return fmt.Errorf("the condition Supported is %v", c)
+		}
+		return nil
+	})
+	e.runs("wrong", 1)
+}
