@@ -309,6 +309,24 @@ var mutations = []mutation{
 		"r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil", "r.refusal, r.objects = podset.Refusal{}, nil",
 		workflows, "TestAResetClearsEverythingOfARun", nil, nil},
 
+	// Who is next, and overdue gangs.
+	{"surplus is placed with the minimum", scheduler + "/pending.go",
+		"Most: e.need,", "Most: 0,", scheduler, "TestSurplusComesAfterMinimums", nil, nil},
+	{"surplus has its gang's place in the line", scheduler + "/pending.go",
+		"Surplus: e.need == 0 &&", "Surplus: false && e.need == 0 &&", scheduler, "TestSurplusHoldsUpNobody", nil, nil},
+	{"a job that grows comes before all others", batch + "/gang.go",
+		" && (!r.everRan() || held < r.most),", ",", batch, "TestAJobThatGrowsWaitsLikeOthers", nil, nil},
+	{"pods that end late end first", scheduler + "/backfill/backfill.go",
+		"a.Ends.Compare(b.Ends)", "b.Ends.Compare(a.Ends)", scheduler + "/backfill", "TestPlansAreSoundAndSoonest", nil, nil},
+	{"a gang at the end of its queue is overdue", scheduler + "/overdue.go",
+		"case o.Before(e):\n\t\t\tcontinue\n", "case e.Before(o):\n\t\t\tcontinue\n", scheduler, "TestALargeGangStartsBehindAnEndlessStream", nil, nil},
+	{"what is kept is used for too long", scheduler + "/overdue.go",
+		"return length > 0 && !r.s.clock", "return length > 0 || !r.s.clock", scheduler, "TestBackfill", nil, nil},
+	{"a claim of an overdue gang ends when it does not fit", scheduler + "/overdue.go",
+		"if byQueue || len(c.room) > 0 {", "if false {", scheduler, "TestALargeGangStartsBehindAnEndlessStream", nil, nil},
+	{"a gang that its queue holds up is never overdue", scheduler + "/overdue.go",
+		"\t\tc.sum = e.minimum()\n", "\t\treturn nil\n", scheduler, "TestALargeGangStartsBehindAnEndlessStream", nil, nil},
+
 	// Evictions.
 	{"the place of victims is not kept for their evictor", scheduler + "/evictions.go",
 		"\tv.s.cluster.SetClaims(c.gang, c.room)\n", "", scheduler, "TestAGangOfHigherPriorityTakesThePlaceOfOthers", nil, nil},
