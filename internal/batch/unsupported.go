@@ -27,6 +27,10 @@ var notSupported = []unsupported.Field[*api.JobSpec]{
 		p := t.PartitionPolicy
 		return p != nil && p.NetworkTopology != nil && !hard(p.NetworkTopology)
 	})},
+	{
+		Path: "spec.tasks[].template.metadata.annotations[" + scheduling.ExpectedDurationAnnotation + "] (it is no positive duration)",
+		Used: anyTask(func(t *api.TaskSpec) bool { _, ok := scheduling.ExpectedDuration(&t.Template); return !ok }),
+	},
 	// Policies apply only to jobs that are not suspended.
 	{Path: "spec.policies[].action ResumeJob", Used: func(s *api.JobSpec) bool { return resumes(s.Policies) }},
 	{Path: "spec.tasks[].policies[].action ResumeJob", Used: anyTask(func(t *api.TaskSpec) bool { return resumes(t.Policies) })},

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -21,8 +20,8 @@ const (
 	// overdueClaimsMax is the number of gangs, of different queues, for which capacity is kept at a
 	// time.
 	overdueClaimsMax = 4
-	// overdueEvery is the interval at which overdue gangs are considered after a search for nodes, and
-	// overdueShare the least multiple of the duration of that search that must pass.
+	// overdueEvery is the least interval between two searches for nodes, and overdueShare the least
+	// multiple of the duration of the first one that must pass.
 	overdueEvery = time.Second
 	overdueShare = 10
 )
@@ -37,7 +36,9 @@ const (
 type overdue struct {
 	s     *Scheduler
 	after time.Duration // 0: only gangs with a bound of their own get capacity
-	next  time.Time     // when nodes may be searched for again
+	next  time.Time     // when nodes may be looked for again
+	// lifted are the claims of others that the gang being placed may use.
+	lifted []*claim
 }
 
 // ending is the part of a claim that waits for pods that end by themselves.
@@ -45,6 +46,7 @@ type ending struct {
 	// starts is when the gang can start at the latest; zero if that is unknown.
 	starts   time.Time
 	priority int32
+	minimum  place.Vector // of the gang, when the claim was made
 }
 
 // bound returns how long a pending gang waits before capacity is kept for it; 0 means for ever.
@@ -81,62 +83,55 @@ func (r *overdue) candidates(now time.Time) map[string]*pendingGang {
 	if held >= overdueClaimsMax {
 		return nil
 	}
-	urgent := func(e *pendingGang) bool {
-		return e.gang.WaitAtMost > 0 && !now.Before(r.deadline(e))
-	}
 	for _, l := range r.s.pending.shapes {
 		e := l.gangs[0]
-		if l.blocked == nil || !l.blocked.curable() || kept[l.key.queue] || e.claimed || r.deadline(e).IsZero() {
+		if l.blocked != nil && !l.blocked.curable() || kept[l.key.queue] || e.claimed || r.deadline(e).IsZero() {
 			continue
 		}
-		o := first[l.key.queue]
-		switch {
-		case o == nil:
-		case urgent(e) != urgent(o):
-			if urgent(o) {
-				continue
-			}
-		case urgent(e) && !r.deadline(e).Equal(r.deadline(o)):
-			if r.deadline(o).Before(r.deadline(e)) {
-				continue
-			}
-		case o.Before(e):
-			continue
+		if o := first[l.key.queue]; o == nil || r.sooner(e, o, now) {
+			first[l.key.queue] = e
 		}
-		first[l.key.queue] = e
 	}
 	return first
 }
 
-// consider keeps capacity for the gangs that have waited too long.
-func (r *overdue) consider() {
-	now := r.s.clock.Now()
-	if now.Before(r.next) {
-		return
+// sooner reports whether a gang is overdue before another one of its queue: if its own bound has
+// passed, or passed first, and otherwise if it is before the other one in line.
+func (r *overdue) sooner(e, o *pendingGang, now time.Time) bool {
+	urgent := func(e *pendingGang) bool { return e.gang.WaitAtMost > 0 && !now.Before(r.deadline(e)) }
+	switch {
+	case urgent(e) != urgent(o):
+		return urgent(e)
+	case urgent(e) && !r.deadline(e).Equal(r.deadline(o)):
+		return r.deadline(e).Before(r.deadline(o))
 	}
-	list := slices.Collect(maps.Values(r.candidates(now)))
-	slices.SortFunc(list, func(a, b *pendingGang) int {
-		return cmp.Or(r.deadline(a).Compare(r.deadline(b)), cmp.Compare(a.gang.Key, b.gang.Key))
-	})
-	for _, e := range list {
-		if now.Before(r.deadline(e)) {
-			return
-		}
-		if e.queue.planned == r.s.cluster.Generation() {
-			continue // nothing has changed since nodes were searched for
-		}
-		e.queue.planned = r.s.cluster.Generation()
-		start := r.s.clock.Now()
-		c := r.find(e)
-		r.next = r.s.clock.Now().Add(max(overdueEvery, overdueShare*r.s.clock.Since(start)))
-		if c != nil {
-			r.keep(e, c)
-		}
-		return // one search per cycle
-	}
+	return e.Before(o)
 }
 
-// due returns when consider may have something to do, or zero.
+// longer reports whether a gang has been overdue for longer than one of another queue.
+func (r *overdue) longer(e, o *pendingGang) bool {
+	return cmp.Or(r.deadline(e).Compare(r.deadline(o)), cmp.Compare(e.gang.Key, o.gang.Key)) < 0
+}
+
+// again returns the shape queues whose heads are overdue, and for which nodes may be looked for now.
+func (r *overdue) again() map[*shapeQueue]bool {
+	now := r.s.clock.Now()
+	if now.Before(r.next) {
+		return nil
+	}
+	var out map[*shapeQueue]bool
+	for _, e := range r.candidates(now) {
+		if !now.Before(r.deadline(e)) && e.queue.planned != r.s.cluster.Generation() {
+			if out == nil {
+				out = map[*shapeQueue]bool{}
+			}
+			out[e.queue] = true
+		}
+	}
+	return out
+}
+
+// due returns when again may return something, or zero.
 func (r *overdue) due() (at time.Time) {
 	now := r.s.clock.Now()
 	for _, e := range r.candidates(now) {
@@ -154,17 +149,62 @@ func (r *overdue) due() (at time.Time) {
 	return at
 }
 
+// claimFor keeps capacity for a gang that does not fit, if it is overdue and its turn has come. It
+// reports whether it does.
+func (r *overdue) claimFor(e *pendingGang, byQueue, dependsOnPods bool) bool {
+	now := r.s.clock.Now()
+	deadline, generation := r.deadline(e), r.s.cluster.Generation()
+	if deadline.IsZero() || now.Before(deadline) || now.Before(r.next) || e.queue.planned == generation {
+		return false
+	}
+	held := 0
+	for _, c := range r.s.evictions.claims {
+		if c.waits == nil {
+			continue
+		}
+		if held++; c.queue == e.gang.Queue {
+			return false
+		}
+	}
+	if held >= overdueClaimsMax {
+		return false
+	}
+	for queue, o := range r.candidates(now) {
+		if queue == e.gang.Queue && r.sooner(o, e, now) || queue != e.gang.Queue && r.longer(o, e) && o.queue.planned != generation {
+			return false
+		}
+	}
+	r.restore() // what is kept for others is not there for long
+	generation = r.s.cluster.Generation()
+	e.queue.planned = generation
+	c := r.find(e, byQueue, dependsOnPods)
+	r.next = r.s.clock.Now().Add(max(overdueEvery, overdueShare*r.s.clock.Since(now)))
+	if c == nil {
+		return false
+	}
+	v := r.s.evictions
+	v.claims[c.gang] = c
+	v.restore(c)
+	r.s.pending.setClaimed(e, true)
+	for _, l := range r.s.pending.shapes {
+		if l.blocked != nil && l.blocked.curable() && !l.gangs[0].claimed {
+			r.s.pending.reopen(l) // they are told of the claim
+		}
+	}
+	r.s.log.Info("keeping capacity for a gang that has waited too long", "gang", c.gang, "pods", len(c.room))
+	return true
+}
+
 // find returns the claim for a gang, or nil if it could not start on any nodes.
-func (r *overdue) find(e *pendingGang) (c *claim) {
-	b := e.queue.blocked
-	c = &claim{gang: e.gang.Key, queue: e.gang.Queue, waits: &ending{priority: e.gang.Priority}}
+func (r *overdue) find(e *pendingGang, byQueue, dependsOnPods bool) (c *claim) {
+	c = &claim{gang: e.gang.Key, queue: e.gang.Queue, waits: &ending{priority: e.gang.Priority, minimum: e.minimum()}}
 	because := fmt.Sprintf(", because it has waited longer than %v", r.bound(e))
-	if b.byQueue {
-		c.sum = e.minimum()
+	if byQueue {
+		c.sum = c.waits.minimum
 		c.why = sentence("what other pods of its queue release is kept for it" + because)
 		return c
 	}
-	if b.rare || slices.ContainsFunc(e.classes, func(c *place.Class) bool { return c.Pins != nil }) {
+	if dependsOnPods || slices.ContainsFunc(e.classes, func(c *place.Class) bool { return c.Pins != nil }) {
 		return nil // whether its pods fit depends on more than free resources
 	}
 	var plan *backfill.Plan
@@ -225,10 +265,7 @@ func (r *overdue) ending() []backfill.Pod {
 
 // DurationOf returns how long a pod runs at most, as far as it says so, or 0.
 func DurationOf(p *corev1.Pod) time.Duration {
-	d, err := time.ParseDuration(p.Annotations[schedulingv1beta1.ExpectedDurationAnnotation])
-	if err != nil || d < 0 {
-		d = 0
-	}
+	d, _ := schedulingv1beta1.ExpectedDuration(p)
 	if s := p.Spec.ActiveDeadlineSeconds; s != nil && *s > 0 {
 		if limit := time.Duration(*s) * time.Second; d == 0 || limit < d {
 			d = limit
@@ -237,39 +274,23 @@ func DurationOf(p *corev1.Pod) time.Duration {
 	return d
 }
 
-// keep gives a claim to a gang that waits.
-func (r *overdue) keep(e *pendingGang, c *claim) {
-	v := r.s.evictions
-	b := *e.queue.blocked
-	b.reason.explainEviction(c.why)
-	v.claims[c.gang] = c
-	v.restore(c)
-	r.s.pending.setClaimed(e, true)
-	r.s.pending.block(e.queue, &b)
-	for _, l := range r.s.pending.shapes {
-		if l != e.queue && l.blocked != nil && l.blocked.curable() {
-			r.s.pending.reopen(l) // the others are told in the next cycle
-		}
-	}
-	r.s.poke()
-	r.s.log.Info("keeping capacity for a gang that has waited too long", "gang", c.gang, "pods", len(c.room))
-}
-
 // explain says why a gang that does not fit waits: for pods that leave for it, for capacity that is
 // kept for it, or for capacity that is kept for others.
 func (r *overdue) explain(e *pendingGang, reason *Reason, dependsOnPods bool) {
 	v := r.s.evictions
 	byQueue := reason.Code == share.QueueOverCapability
 	if c := v.claims[e.gang.Key]; c != nil && c.waits != nil {
-		if byQueue || len(c.room) > 0 {
+		if (byQueue || len(c.room) > 0) && slices.Equal(c.waits.minimum, e.minimum()) {
 			v.restore(c)
 			reason.explainEviction(c.why)
 			return
 		}
-		v.release(e.gang.Key) // the queue takes it, and the nodes do not
+		v.release(e.gang.Key) // it has changed, or the queue takes it and the nodes do not
 	}
 	why := v.claimFor(e, dependsOnPods)
-	if v.claims[e.gang.Key] == nil && r.keptFromOthers(e, byQueue) {
+	if v.claims[e.gang.Key] == nil && r.claimFor(e, byQueue, dependsOnPods) {
+		why = v.claims[e.gang.Key].why
+	} else if v.claims[e.gang.Key] == nil && r.keptFromOthers(e, byQueue) {
 		const kept = "capacity is kept for a gang that has waited longer"
 		if why.stable == "" {
 			why = sentence(kept)
@@ -363,21 +384,23 @@ func (r *overdue) passesAny(e *pendingGang) bool {
 
 // lift makes the capacity free that a gang may use although it is kept for others. The caller must
 // call restore after the gang has been placed.
-func (r *overdue) lift(e *pendingGang) (restore func()) {
-	var lifted []*claim
+func (r *overdue) lift(e *pendingGang) {
 	for _, c := range r.s.evictions.claims {
 		if r.passes(e, c) && !c.lifted {
 			r.s.evictions.lift(c.gang)
-			lifted = append(lifted, c)
+			r.lifted = append(r.lifted, c)
 		}
 	}
-	return func() {
-		for _, c := range lifted {
-			if r.s.evictions.claims[c.gang] == c {
-				r.s.evictions.restore(c)
-			}
+}
+
+// restore keeps the capacity again that lift made free.
+func (r *overdue) restore() {
+	for _, c := range r.lifted {
+		if r.s.evictions.claims[c.gang] == c && c.lifted {
+			r.s.evictions.restore(c)
 		}
 	}
+	r.lifted = r.lifted[:0]
 }
 
 // minimum returns the sum of the requests of the gang's minimum, its smallest pods first.

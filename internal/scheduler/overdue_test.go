@@ -250,8 +250,8 @@ func TestClaimsOfOverdueGangsEnd(t *testing.T) {
 			s.cluster.UpsertQueue(closed)
 		}, 0},
 		"it is submitted again":  {func(s *stream) { s.Submit(s.gang("large", 2, "1")) }, 1},
-		"others wait":            {func(s *stream) { s.small("other", "default", 2, time.Minute, false) }, 1},
-		"it turns out too large": {func(s *stream) { s.Submit(s.gang("large", 200, "1")) }, 1},
+		"others wait":            {func(s *stream) { s.small("other", "default", 2, time.Hour, false) }, 1},
+		"it turns out too large": {func(s *stream) { s.Submit(s.gang("large", 200, "1")) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStream(t, Config{})
@@ -265,9 +265,9 @@ func TestClaimsOfOverdueGangsEnd(t *testing.T) {
 				t.Fatalf("capacity is kept for %d gangs", n)
 			}
 			c.change(s)
-			s.step(time.Second)
+			s.step(time.Minute)
 			if n := len(s.evictions.claims); n != c.kept {
-				t.Errorf("capacity is kept for %d gangs, want %d", n, c.kept)
+				t.Errorf("capacity is kept for %d gangs, want %d: %v, %v", n, c.kept, s.waiting("large"), s.evictions.claims["large"])
 			}
 		})
 	}

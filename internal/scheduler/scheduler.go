@@ -240,10 +240,7 @@ func (s *Scheduler) cycle() (more bool) {
 		pods += s.attempt(s.pending.gangs[next.Key])
 	}
 
-	// 4. Keep capacity for gangs that have waited too long.
-	s.overdue.consider()
-
-	// 5. Report why gangs wait, and listen for changes that may help them.
+	// 4. Report why gangs wait, and listen for changes that may help them.
 	s.reportWaiting()
 	s.listen()
 
@@ -260,7 +257,8 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	}
 	// 1. Cut the gang down to what its queue may use. Capacity that is kept for the gang is free.
 	if len(s.evictions.claims) > 0 {
-		defer s.overdue.lift(e)()
+		s.overdue.lift(e)
+		defer s.overdue.restore()
 	}
 	s.evictions.lift(e.gang.Key)
 	gang, refused := s.ledger.Admit(e.asPlaced())
@@ -387,7 +385,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 	if len(changes.Nodes) > 0 {
 		s.cluster.Refresh(s.view) // nodesHelp needs the current nodes
 	}
-	evictsNow := s.evictions.again()
+	evictsNow, overdue := s.evictions.again(), s.overdue.again()
 	for _, l := range s.pending.shapes {
 		if why := s.ledger.Blocked(l.key.queue); why != nil && !(why.Code == share.QueueClosed && l.gangs[0].gang.Resume) {
 			if reason := refusalReason(why, l.gangs[0]); l.blocked == nil || l.blocked.reason.key() != reason.key() {
@@ -396,7 +394,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 			continue
 		}
 		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && changes.Pods ||
-			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0])) || evictsNow(l)) {
+			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0])) || evictsNow(l) || overdue[l]) {
 			s.pending.reopen(l)
 		}
 	}

@@ -62,7 +62,17 @@ const (
 // WaitingTime returns the duration that an object has in the annotation SLAWaitingTimeAnnotation, or 0
 // if it has none. It returns false if the annotation is not a positive duration.
 func WaitingTime(o metav1.Object) (d time.Duration, ok bool) {
-	value := o.GetAnnotations()[SLAWaitingTimeAnnotation]
+	return duration(o, SLAWaitingTimeAnnotation)
+}
+
+// ExpectedDuration returns the duration that a pod has in the annotation ExpectedDurationAnnotation, or
+// 0 if it has none. It returns false if the annotation is not a positive duration.
+func ExpectedDuration(o metav1.Object) (d time.Duration, ok bool) {
+	return duration(o, ExpectedDurationAnnotation)
+}
+
+func duration(o metav1.Object, annotation string) (d time.Duration, ok bool) {
+	value := o.GetAnnotations()[annotation]
 	if value == "" {
 		return 0, true
 	}
