@@ -414,11 +414,12 @@ spec:
 		{podGroupResource, `
 apiVersion: scheduling.volcano.sh/v1beta1
 kind: PodGroup
-metadata: {annotations: {volcano.sh/sla-waiting-time: 1h}}
+metadata: {annotations: {volcano.sh/sla-waiting-time: soon, volcano.sh/revocable-zone: a}}
 spec:
   minMember: 1
   minResources: {cpu: 1}
-`, "spec.minResources, metadata.annotations[volcano.sh/sla-waiting-time]"},
+`, "spec.minResources, metadata.annotations[volcano.sh/sla-waiting-time] (it is no positive duration), " +
+			"metadata.annotations[volcano.sh/revocable-zone]"},
 	} {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(c.yaml), &u.Object); err != nil {
