@@ -142,6 +142,9 @@ func (r *overdue) due() (at time.Time) {
 		if next.Before(r.next) {
 			next = r.next
 		}
+		if !next.After(now) {
+			next = now.Add(overdueEvery) // the cycle that has just ended could do nothing for it
+		}
 		if at.IsZero() || next.Before(at) {
 			at = next
 		}
@@ -329,13 +332,13 @@ func (r *overdue) keptFromOthers(e *pendingGang, byQueue bool) bool {
 	return false
 }
 
-// passes reports whether a gang may use capacity that is kept for another one: it has higher
-// priority, or ends before the other one can start.
+// passes reports whether a gang may use capacity that is kept for another one: it has higher priority
+// in the same queue, or ends before the other one can start.
 func (r *overdue) passes(e *pendingGang, c *claim) bool {
 	if e.gang.Key == c.gang || c.waits == nil {
 		return false
 	}
-	if e.gang.Priority > c.waits.priority {
+	if e.gang.Queue == c.queue && e.gang.Priority > c.waits.priority {
 		return true
 	}
 	if c.waits.starts.IsZero() {

@@ -236,6 +236,53 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
+// TestPriorityPassesOverdueGangs checks that capacity is not kept from gangs of higher priority in the
+// same queue, and is kept from others.
+func TestPriorityPassesOverdueGangs(t *testing.T) {
+	s := newStream(t, Config{}, queue("second", nil))
+	s.node("n1", "2")
+	s.small("half", "default", 1, time.Hour, false)
+	s.step(0)
+	s.Submit(s.gang("large", 2, "1"))
+	s.step(overdueAfter)
+	s.step(2 * time.Second)
+	elsewhere := s.gang("elsewhere", 1, "1")
+	elsewhere.Priority, elsewhere.Queue = 20, "second"
+	s.Submit(elsewhere)
+	s.step(time.Second)
+	urgent := s.gang("urgent", 1, "1")
+	urgent.Priority = 10
+	s.Submit(urgent)
+	s.step(time.Second)
+	if len(s.on["elsewhere"]) != 0 || len(s.on["urgent"]) != 1 {
+		t.Errorf("elsewhere has %d pods, urgent %d", len(s.on["elsewhere"]), len(s.on["urgent"]))
+	}
+}
+
+// TestNothingIsDueAtOnce checks that the scheduler does not spin for gangs that are overdue and for
+// which nothing can be kept.
+func TestNothingIsDueAtOnce(t *testing.T) {
+	s := newStream(t, Config{}, queue("second", nil))
+	s.node("n1", "2")
+	s.small("before", "default", 2, time.Hour, false)
+	s.step(0)
+	large := s.gang("large", 3, "1")
+	large.Queue = "second"
+	s.Submit(large)
+	s.Submit(s.gang("fits", 2, "1"))
+	s.step(overdueAfter)
+	for i := range 20 {
+		s.node(fmt.Sprint("tiny", i), "0") // the model changes
+		s.step(time.Second)
+		if !s.due().After(s.clock.Now()) {
+			t.Fatalf("a cycle is due at %v, and it is %v", s.due(), s.clock.Now())
+		}
+	}
+	if s.evictions.claims["fits"] == nil {
+		t.Error("a gang that can never fit holds up the overdue gangs of other queues")
+	}
+}
+
 // TestClaimsOfOverdueGangsEnd checks when capacity is no longer kept, and for whom none is.
 func TestClaimsOfOverdueGangsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
