@@ -20,10 +20,12 @@ const (
 	// overdueClaimsMax is the number of gangs, of different queues, for which capacity is kept at a
 	// time.
 	overdueClaimsMax = 4
-	// overdueEvery is the least interval between two searches for nodes, and overdueShare the least
-	// multiple of the duration of the first one that must pass.
-	overdueEvery = time.Second
+	// overdueShare bounds the time spent on searches for nodes: between two of them passes at least
+	// overdueShare times the duration of the first.
 	overdueShare = 10
+	// overdueEvery is the interval at which cycles run for overdue gangs for which nothing could be
+	// kept.
+	overdueEvery = time.Second
 )
 
 // overdue keeps capacity for gangs that have waited too long: the first gang of each queue. A
@@ -181,7 +183,7 @@ func (r *overdue) claimFor(e *pendingGang, byQueue, dependsOnPods bool) bool {
 	generation = r.s.cluster.Generation()
 	e.queue.planned = generation
 	c := r.find(e, byQueue, dependsOnPods)
-	r.next = r.s.clock.Now().Add(max(overdueEvery, overdueShare*r.s.clock.Since(now)))
+	r.next = r.s.clock.Now().Add(overdueShare * r.s.clock.Since(now))
 	if c == nil {
 		return false
 	}
