@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,6 +42,31 @@ func TestWhatHasLostItsTermIsNotSent(t *testing.T) {
 	}
 	if n := made.Load(); n != 2 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// stoppedOnce is a term that ends while the process is stopped, just after the clock was read.
+type stoppedOnce struct{ over atomic.Bool }
+
+func (s *stoppedOnce) Holds() bool {
+	if s.over.Swap(true) {
+		return false
+	}
+	for began := time.Now(); time.Since(began) <= checkMax; {
+		runtime.Gosched()
+	}
+	return true
+}
+
+func TestATermWhoseAnswerIsOldIsAskedAgain(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	check := &TermCheck{}
+	defer check.Add(&stoppedOnce{})()
+	go func() { _, _ = io.Copy(io.Discard, far) }()
+	if _, err := check.Wrap(near).Write([]byte("x")); !errors.Is(err, ErrLapsed) {
+		t.Errorf("sent after its term: %v", err)
 	}
 }
 

@@ -315,7 +315,8 @@ type audited struct {
 }
 
 func (a *audited) String() string {
-	return fmt.Sprintf("%s %s/%s %s at %s", a.Verb, a.ObjectRef.Resource, a.ObjectRef.Subresource, a.ObjectRef.Name, a.RequestReceivedTimestamp.Format("15:04:05.000"))
+	return fmt.Sprintf("%s %s/%s %s at %s, answered %d", a.Verb, a.ObjectRef.Resource, a.ObjectRef.Subresource, a.ObjectRef.Name,
+		a.RequestReceivedTimestamp.Format("15:04:05.000"), a.ResponseStatus.Code)
 }
 
 // auditedWrites returns the writes of managers, in the order in which they were received.
@@ -371,11 +372,12 @@ func witness(e *env) (writes int) {
 			continue
 		}
 		writes++
-		leads := at.Sub(leads[who]) < leaderLease
+		sinceRenewal := at.Sub(leads[who])
+		leads := sinceRenewal < leaderLease
 		switch leaders := a.ObjectRef.Resource == "jobs" || a.ObjectRef.Subresource == "binding" ||
 			strings.HasPrefix(a.ObjectRef.Name, "gang-") || strings.HasPrefix(a.ObjectRef.Name, "endless-"); {
 		case !leads && (leaders || at.Sub(shares[who]) >= shardLease):
-			late[who] = append(late[who], a.String())
+			late[who] = append(late[who], fmt.Sprintf("%s, %s after it last renewed the leader's", &a, sinceRenewal))
 		case leaders && leader != who:
 			late[who] = append(late[who], a.String()+" while "+leader+" leads")
 		}

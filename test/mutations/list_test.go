@@ -97,6 +97,8 @@ var mutations = []mutation{
 		"case u.term.Ended() || u.fence.Term(u.owner) == nil:", "case u.term.Ended():", apiwriter, "TestNothingIsWrittenAfterTheTerm/the owner's work became another's", nil, nil},
 	{"the term is not asked when bytes go to the kernel", http2client + "/term_check.go",
 		"if !c.terms.allHold() {\n\t\t\tc.err = ErrLapsed", "if false {\n\t\t\tc.err = ErrLapsed", http2client, "TestWhatHasLostItsTermIsNotSent", nil, nil},
+	{"a term's answer from before a stop counts after it", http2client + "/term_check.go",
+		"if time.Since(began) < checkMax {", "if time.Since(began) < time.Hour {", http2client, "TestATermWhoseAnswerIsOldIsAskedAgain", nil, nil},
 	{"a share that was renewed late goes on", fenceP + "/term.go",
 		"if t.final && t.until.Load() != 0 && !t.Holds() {", "if false {", fenceP, "TestTerm", nil, nil},
 	{"a status overwrites whatever is there", apiwriter + "/request.go",
