@@ -64,3 +64,21 @@ spec:
 		}
 	}
 }
+
+// TestDryRunNamesComponentsThatCannotBeRendered renders an application of which one component has no
+// definition.
+func TestDryRunNamesComponentsThatCannotBeRendered(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	const app = `
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop}
+spec: {components: [{name: front, type: webservice, properties: {image: a}}, {name: back, type: gpu}]}`
+	if err := os.WriteFile(file, []byte(app), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := run(localtest.Shared(t), "app", "dry-run", "-f", file, "--offline")
+	if code != 1 || !strings.Contains(out, "kind: Deployment") || !strings.Contains(errOut, "component back: there is no ComponentDefinition gpu") {
+		t.Errorf("exit code %d\n%s\n%s", code, out, errOut)
+	}
+}

@@ -57,8 +57,14 @@ type Config struct {
 	// NodeScore is least (the default), which spreads pods over the emptiest nodes, or most, which
 	// fills nodes before it uses the next.
 	NodeScore string
+	// Scores and ScoredResources configure how nodes are scored; their zero values are the
+	// kube-scheduler's.
+	Scores          place.Weights
+	ScoredResources []place.ResourceWeight
 	// Eviction says whether pods leave for gangs that do not fit; by default they do.
 	Eviction scheduler.EvictionMode
+	// NoPreemption and NoReclaim switch off evictions by priority, and by what queues deserve.
+	NoPreemption, NoReclaim bool
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
 	// that only gangs that say so themselves get capacity.
 	OverdueAfter time.Duration
@@ -316,8 +322,13 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		return nil, err
 	}
 	sched, err := scheduler.New(scheduler.Config{
-		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy(), Rare: rare}, Refresh: rare.Refresh,
-		Evictions:    scheduler.Evictions{Mode: m.cfg.Eviction, Budgets: informers.Budgets.List},
+		Cluster: model, Refresh: rare.Refresh,
+		Place: place.Options{
+			Strategy: m.cfg.strategy(), Weights: m.cfg.Scores, Resources: m.cfg.ScoredResources, Rare: rare,
+		},
+		Evictions: scheduler.Evictions{
+			Mode: m.cfg.Eviction, NoPreemption: m.cfg.NoPreemption, NoReclaim: m.cfg.NoReclaim, Budgets: informers.Budgets.List,
+		},
 		OverdueAfter: m.cfg.OverdueAfter,
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
 		Guard:        m.guard, Metrics: m.registry, Log: m.log,

@@ -98,6 +98,11 @@ var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
 	schedulingv1beta1.RevocableZoneAnnotation, schedulingv1beta1.JDBMinAvailableAnnotation,
 	schedulingv1beta1.JDBMaxUnavailableAnnotation)...)
 
+// UnsupportedIn returns the fields of a PodGroup that have no effect.
+func UnsupportedIn(pg *schedulingv1beta1.PodGroup) []unsupported.Field[*schedulingv1beta1.PodGroup] {
+	return unsupported.Used(pg, notSupported)
+}
+
 // with sets a condition. Its transition time changes only if its content does.
 func with(in []schedulingv1beta1.PodGroupCondition, c schedulingv1beta1.PodGroupCondition, now metav1.Time) []schedulingv1beta1.PodGroupCondition {
 	c.LastTransitionTime = now

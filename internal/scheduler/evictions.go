@@ -38,6 +38,9 @@ func (m EvictionMode) Validate() error {
 // Evictions configures evictions.
 type Evictions struct {
 	Mode EvictionMode
+	// NoPreemption and NoReclaim switch off evictions by priority within a queue, and those by what
+	// queues deserve. Guarantees, and the priorities of the tasks of one job, hold nevertheless.
+	NoPreemption, NoReclaim bool
 	// Budgets returns the PodDisruptionBudgets; nil means that there are none.
 	Budgets func() []*policyv1.PodDisruptionBudget
 }
@@ -125,7 +128,7 @@ func (v *evictions) mayEvict(e *pendingGang) bool {
 		return false
 	}
 	lowest, found := v.s.cluster.LowestPriority(e.gang.Queue)
-	return found && lowest < e.gang.Priority || v.entitled(e.gang.Queue)
+	return found && lowest < e.gang.Priority && !v.cfg.NoPreemption || v.entitled(e.gang.Queue)
 }
 
 // claimFor decides whether pods leave for a gang that does not fit. It returns what the owner is
