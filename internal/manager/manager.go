@@ -317,12 +317,14 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
-	rare, err := upstream.New(ctx, upstream.Config{Client: client, Informers: informers, Cluster: model, Log: m.log})
+	rare, err := upstream.New(ctx, upstream.Config{
+		Client: client, Informers: informers, Cluster: model, Writer: writer, Log: m.log,
+	})
 	if err != nil {
 		return nil, err
 	}
 	sched, err := scheduler.New(scheduler.Config{
-		Cluster: model, Refresh: rare.Refresh,
+		Cluster: model, Refresh: rare.Refresh, Volumes: rare,
 		Place: place.Options{
 			Strategy: m.cfg.strategy(), Weights: m.cfg.Scores, Resources: m.cfg.ScoredResources, Rare: rare,
 		},

@@ -73,7 +73,9 @@ type blockReason struct {
 }
 
 // curable reports whether evictions may help.
-func (b *blockReason) curable() bool { return !b.byQueue || b.reason.Code == share.QueueOverCapability }
+func (b *blockReason) curable() bool {
+	return !b.byQueue && b.reason.Code != WaitingForVolumes || b.reason.Code == share.QueueOverCapability
+}
 
 func newPendingGangs(ledger *share.Ledger) *pendingGangs {
 	return &pendingGangs{ledger: ledger, gangs: map[string]*pendingGang{}, shapes: map[shapeKey]*shapeQueue{}}

@@ -32,6 +32,8 @@ type Config struct {
 	// rare filter that keeps state of its own. The argument rare reports whether waiting gangs need
 	// that filter.
 	Refresh func(nodes *place.Snapshot, rare bool)
+	// Volumes binds the claims of pods that wait for a node; nil if there are none.
+	Volumes Volumes
 	// CPUsRepacked means that pinned pods may be moved within their nodes, to any NUMA node, even
 	// if they do not request it. Nodes for pinned pods are then chosen by what repacking could make
 	// of them (allocate.Allocator.Repacks).
@@ -273,7 +275,10 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		s.pending.block(e.queue, &blockReason{reason: reason, byQueue: true})
 		return 0
 	}
-	// 2. Find nodes.
+	// 2. Find nodes. Volumes that pods need must be bound first.
+	if s.awaitVolumes(e, s.waitingVolumes(e)) {
+		return 0
+	}
 	decision, ok := s.place(e, gang)
 	if !ok {
 		s.evictions.release(e.gang.Key)
@@ -293,6 +298,10 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		if c := s.evictions.claims[e.gang.Key]; c != nil {
 			s.evictions.restore(c)
 		}
+		return 0
+	}
+	if s.awaitVolumes(e, s.chooseVolumes(e, decision)) {
+		s.placer.Undo(gang, decision)
 		return 0
 	}
 	// 4. Assume the pods in the model, then let the owner write.
@@ -393,7 +402,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 			}
 			continue
 		}
-		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && changes.Pods ||
+		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && (changes.Pods || changes.Volumes) ||
 			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0])) || evictsNow(l) || overdue[l]) {
 			s.pending.reopen(l)
 		}
