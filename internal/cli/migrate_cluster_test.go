@@ -14,15 +14,19 @@ import (
 
 // inUse are objects of clusters that other controllers serve, one of each verdict and kind of check.
 const inUse = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: migrating}
+---
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
-metadata: {name: plain, namespace: default}
+metadata: {name: plain, namespace: migrating}
 spec:
   tasks: [{name: w, replicas: 2, template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}]
 ---
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
-metadata: {name: numa, namespace: default}
+metadata: {name: numa, namespace: migrating}
 spec:
   maxRetry: 0
   tasks:
@@ -35,20 +39,20 @@ spec: {weight: 1, deserved: {cpu: 8}, guarantee: {resource: {cpu: 4}}}
 ---
 apiVersion: argoproj.io/v1alpha1
 kind: Workflow
-metadata: {name: wrong, namespace: default}
+metadata: {name: wrong, namespace: migrating}
 spec:
   entrypoint: mian
   templates: [{name: main, container: {image: x, command: [a]}}]
 ---
 apiVersion: core.oam.dev/v1beta1
 kind: Application
-metadata: {name: shop, namespace: default}
+metadata: {name: shop, namespace: migrating}
 spec:
   components: [{name: web, type: webservice, properties: {image: nginx}}, {name: x, type: gpu, properties: {}}]
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: volcano-scheduler-configmap, namespace: default}
+metadata: {name: volcano-scheduler-configmap, namespace: migrating}
 data:
   volcano-scheduler.conf: |
     actions: "enqueue, allocate, preempt, shuffle"
@@ -57,20 +61,20 @@ data:
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: unconcerned, namespace: default}
+metadata: {name: unconcerned, namespace: migrating}
 data: {a: b}
 `
 
 // becomes are the lines that 'migrate check' prints of inUse, with single spaces.
 var becomes = []string{
-	"Job default/plain works",
-	"Job default/numa missing spec.tasks[].topologyPolicy has no effect",
-	"Job default/numa differs spec.maxRetry 0 means no retries; Volcano makes it 3",
+	"Job migrating/plain works",
+	"Job migrating/numa missing spec.tasks[].topologyPolicy has no effect",
+	"Job migrating/numa differs spec.maxRetry 0 means no retries; Volcano makes it 3",
 	"Queue gold differs spec.guarantee it is lent",
-	"Workflow default/wrong missing spec.entrypoint template name 'mian' undefined",
-	"Application default/shop missing application shop: component x: there is no ComponentDefinition gpu",
-	"ConfigMap default/volcano-scheduler-configmap missing actions shuffle running pods are not moved",
-	"ConfigMap default/volcano-scheduler-configmap missing tiers[0].plugins[1] tdm nodes have no revocable zones",
+	"Workflow migrating/wrong missing spec.entrypoint template name 'mian' undefined",
+	"Application migrating/shop missing application shop: component x: there is no ComponentDefinition gpu",
+	"ConfigMap migrating/volcano-scheduler-configmap missing actions shuffle running pods are not moved",
+	"ConfigMap migrating/volcano-scheduler-configmap missing tiers[0].plugins[1] tdm nodes have no revocable zones",
 }
 
 // TestMigrateCheck checks manifests, and the same objects in a cluster.
@@ -137,7 +141,7 @@ func TestMigrateCheck(t *testing.T) {
 	create(t, c, map[string]schema.GroupVersionResource{
 		"Job": group("batch.volcano.sh", "v1alpha1", "jobs"), "Queue": group("scheduling.volcano.sh", "v1beta1", "queues"),
 		"Workflow": group("argoproj.io", "v1alpha1", "workflows"), "Application": group("core.oam.dev", "v1beta1", "applications"),
-		"ConfigMap": group("", "v1", "configmaps"),
+		"ConfigMap": group("", "v1", "configmaps"), "Namespace": group("", "v1", "namespaces"),
 	}, inUse)
 	expect(says("--all"))
 	if got := says("-o", "json"); !strings.Contains(got, `"verdict": "differs"`) || !strings.Contains(got, `"schemaVersion": "migrate/v1"`) {
