@@ -212,6 +212,8 @@ var mutations = []mutation{
 	// Placement.
 	{"containers of one pod are promised the same memory", "internal/cputopology/allocate/allocate.go",
 		"part.promise(scratch, set, a.memory)", "_ = part", "internal/cputopology/allocate", "TestContainersOfOnePodDoNotShareMemory", nil, nil},
+	{"local memory of many NUMA nodes is not looked for", "internal/cputopology/allocate/numasearch.go",
+		"q.ways = waysMax", "q.ways = 1", "internal/cputopology/allocate", "TestWhateverFitsIsFoundOnManyNUMANodes", nil, nil},
 	{"filters are blamed for a full cluster", placer + "/placer.go",
 		"case len(x.heap) == 0:", "case false:", placer, "TestAFullClusterLacksResources", nil, nil},
 	{"a gang that does not fit leaves a part behind", placer + "/placer.go",
