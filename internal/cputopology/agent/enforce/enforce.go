@@ -97,6 +97,8 @@ type Enforcer struct {
 
 // failing is the state of a pod that could not be brought to its target.
 type failing struct {
+	// safe means that its containers run on their own CPUs or the pool's. They then follow the pool.
+	safe    bool
 	want    string // description of the target
 	problem topologyv1alpha1.Problem
 	next    time.Time
@@ -252,6 +254,9 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 		state, known := e.state.Pods[pod.UID]
 		_, kubelets := in.Kubelet.Pins[pod.UID]
 		t := apply.Target{Pod: pod, CPUs: e.state.Pool, Leaves: make([]apply.Leaf, len(pod.Leaves))}
+		if _, moving := e.state.Moves[pod.UID]; !moving { // a pod that cannot be moved keeps what it has
+			t.Pool = e.state.Pool
+		}
 		switch {
 		case known:
 			t.CPUs = state.CPUs
@@ -307,6 +312,10 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 		f := e.failing[t.Pod.UID]
 		if f != nil && now.Before(f.next) && f.want == describe(t) {
 			failing[t.Pod.UID] = f
+			if f.safe {
+				t.OnlyPool = true
+				try = append(try, t)
+			}
 			continue
 		}
 		try = append(try, t)
@@ -315,6 +324,10 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 	out.Writes = report.Writes
 	for _, failed := range report.Failures {
 		t := try[slices.IndexFunc(try, func(t apply.Target) bool { return t.Pod.UID == failed.UID })]
+		if t.OnlyPool {
+			failing[failed.UID].safe = false
+			continue
+		}
 		failing[failed.UID] = e.failed(t, failed, now)
 	}
 	e.failing = failing
@@ -326,7 +339,7 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 
 // failed records a failure, and logs it if it is new.
 func (e *Enforcer) failed(t apply.Target, failed apply.Failure, now time.Time) *failing {
-	f := &failing{want: describe(t), delay: retryMin}
+	f := &failing{want: describe(t), delay: retryMin, safe: failed.Safe}
 	f.problem = topologyv1alpha1.Problem{Pod: e.state.Pods[failed.UID].Name, Message: failed.Err.Error()}
 	if f.problem.Pod == "" {
 		f.problem.Pod = "uid/" + failed.UID

@@ -1,6 +1,6 @@
 // Package fakekernel implements cgroups with the cpuset controller in memory, with the kernel's
-// rules, for machines and cgroup versions that the test machine does not have. A test compares its
-// version 1 with the running kernel.
+// rules, for machines and cgroup versions that the test machine does not have. A test compares it
+// with the running kernel, of either version.
 //
 //   - Version 1: a child's CPUs must be among its parent's (else EACCES), and a parent's must
 //     include its children's (else EBUSY). A cgroup with processes must have CPUs and memory nodes
@@ -9,7 +9,8 @@
 //     is removed from all cgroups for good.
 //   - Version 2: any set of CPUs is accepted as a wish. The effective CPUs are those CPUs of the
 //     wish that are effective in the parent, or all of the parent's if there are none; minus the
-//     CPUs of a sibling that is a partition. The files exist only if the parent enables the
+//     CPUs of a sibling that is a partition. A set of a cgroup with processes cannot be cleared
+//     (ENOSPC), except where ClearsPopulated. The files exist only if the parent enables the
 //     controller for its children.
 package fakekernel
 
@@ -41,6 +42,9 @@ type Kernel struct {
 	Fail func(name, content string) error
 	// Writes is the number of allowed writes.
 	Writes int
+	// ClearsPopulated means that, in version 2, the sets of a cgroup with processes may be cleared.
+	// Kernel 7.2 allows that; kernels 6.1 and 6.12 answer ENOSPC.
+	ClearsPopulated bool
 }
 
 type group struct {
@@ -304,7 +308,7 @@ func (k *Kernel) check(g *group, file, value string) (func(), error) {
 			return nil, unix.EACCES
 		case err != nil:
 			return nil, err
-		case k.version == cgroup.V1 && !set.SubsetOf(k.memory):
+		case !set.SubsetOf(k.memory):
 			return nil, unix.EINVAL
 		}
 		trial.mems = set
@@ -325,10 +329,13 @@ func (k *Kernel) check(g *group, file, value string) (func(), error) {
 	default:
 		return nil, unix.EACCES
 	}
-	if k.version == cgroup.V1 {
+	switch {
+	case k.version == cgroup.V1:
 		if err := g.allow(&trial); err != nil {
 			return nil, err
 		}
+	case !k.ClearsPopulated && g.clearedBy(&trial):
+		return nil, unix.ENOSPC
 	}
 	return func() { *g = trial }, nil
 }
@@ -354,7 +361,7 @@ func (g *group) allow(trial *group) error {
 	if !trial.within(g.parent) {
 		return unix.EACCES
 	}
-	if g.populated() && (trial.cpus.IsEmpty() && !g.cpus.IsEmpty() || trial.mems.IsEmpty() && !g.mems.IsEmpty()) {
+	if g.clearedBy(trial) {
 		return unix.ENOSPC
 	}
 	for _, s := range g.parent.children {
@@ -363,6 +370,11 @@ func (g *group) allow(trial *group) error {
 		}
 	}
 	return nil
+}
+
+// clearedBy reports whether a change to trial clears a set of a cgroup with processes.
+func (g *group) clearedBy(trial *group) bool {
+	return g.populated() && (trial.cpus.IsEmpty() && !g.cpus.IsEmpty() || trial.mems.IsEmpty() && !g.mems.IsEmpty())
 }
 
 func (k *Kernel) parse(value string, limit int) (cpuset.Set, error) {
