@@ -24,6 +24,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
 	"lockstep.dev/lockstep/internal/cputopology/agent/kubelet"
 	"lockstep.dev/lockstep/internal/cputopology/agent/nri"
+	"lockstep.dev/lockstep/internal/cputopology/agent/systemd"
 	"lockstep.dev/lockstep/internal/cputopology/agent/watch"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
@@ -65,6 +66,9 @@ type Config struct {
 	// NRISocket is the socket of the runtime's Node Resource Interface. Empty means that NRI is not
 	// used.
 	NRISocket string
+	// SystemdSocket is the socket of systemd, which is told the CPU sets of its units if cgroups are
+	// of version 2. Empty, or a socket that does not exist, means that it is not told.
+	SystemdSocket string
 	// Reserved are CPUs for the system, which are not given out. Default: the CPUs that the
 	// kubelet's configuration reserves.
 	Reserved *cpuset.Set
@@ -163,6 +167,12 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
+	var units enforce.Units
+	if cfg.SystemdSocket != "" && version == cgroup.V2 {
+		if _, err := os.Stat(cfg.SystemdSocket); err == nil {
+			units = systemd.New(cfg.SystemdSocket)
+		}
+	}
 	var a *Agent
 	a = &Agent{
 		cfg: cfg, log: cfg.Log, files: cached, version: version, registry: registry, guard: guard,
@@ -170,7 +180,8 @@ func New(cfg Config) (*Agent, error) {
 		enforcer: enforce.New(enforce.Config{
 			Node: cfg.Node, Sets: cgroup.Sets{Files: cached, Version: version},
 			CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
-			Name:       func(id string) (string, bool) { return a.name(id) }, Observe: cfg.Observe, Guard: guard, Log: cfg.Log,
+			Name:       func(id string) (string, bool) { return a.name(id) }, Observe: cfg.Observe, Units: units, Guard: guard,
+			Log: cfg.Log,
 		}),
 	}
 	if cfg.NRISocket != "" && !cfg.Observe {

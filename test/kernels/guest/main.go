@@ -1,6 +1,7 @@
 // Command guest is the first process of a virtual machine that runs tests. It mounts the kernel's
 // file systems, runs every program in /tests, writes the results to the console, and switches the
-// machine off. As "sleep" it waits, because the tests start processes of that name.
+// machine off. As "sleep" it waits, because the tests start processes of that name. It may also be a
+// service of systemd, which has mounted the file systems then.
 package main
 
 import (
@@ -27,9 +28,9 @@ func main() {
 }
 
 func run() error {
-	for _, m := range []struct{ kind, dir string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"cgroup2", "/sys/fs/cgroup"}} {
-		if err := errors.Join(os.MkdirAll(m.dir, 0o755), unix.Mount(m.kind, m.dir, m.kind, 0, "")); err != nil {
-			return fmt.Errorf("mount %s: %w", m.dir, err)
+	if os.Getpid() == 1 {
+		if err := mount(); err != nil {
+			return err
 		}
 	}
 	if err := errors.Join(os.Setenv("PATH", "/bin"), os.Setenv("LOCKSTEP_HOTPLUG", "1")); err != nil {
@@ -53,6 +54,15 @@ func run() error {
 			result = "failed: " + err.Error()
 		}
 		fmt.Println("guest: result of", filepath.Base(test), result)
+	}
+	return nil
+}
+
+func mount() error {
+	for _, m := range []struct{ kind, dir string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"cgroup2", "/sys/fs/cgroup"}} {
+		if err := errors.Join(os.MkdirAll(m.dir, 0o755), unix.Mount(m.kind, m.dir, m.kind, 0, "")); err != nil {
+			return fmt.Errorf("mount %s: %w", m.dir, err)
+		}
 	}
 	return nil
 }

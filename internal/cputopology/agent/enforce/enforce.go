@@ -42,6 +42,8 @@ type Config struct {
 	Name func(id string) (string, bool)
 	// Observe makes passes write nothing.
 	Observe bool
+	// Units is told the sets of systemd's units, if it is not nil.
+	Units Units
 	// Guard recovers from panics caused by one pod. With a nil Guard such panics end the process.
 	Guard *panics.Guard
 	Log   *slog.Logger
@@ -93,6 +95,11 @@ type Enforcer struct {
 	// failing are the pods in backoff, by UID, which are not tried in every pass.
 	failing map[string]*failing
 	names   map[string]string // of containers by ID, returned by cfg.Name
+	// told are the sets that systemd was told, by unit; untold is the reason why the last call failed,
+	// and tellNext when the next one may be made.
+	told     map[string]string
+	untold   error
+	tellNext time.Time
 }
 
 // failing is the state of a pod that could not be brought to its target.
@@ -144,6 +151,8 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	changed := e.apply(targets, now, &out)
 	// 4. Determine the resulting state.
 	e.account(targets, pinned, changed, &out)
+	// 5. Tell systemd.
+	e.tell(targets, pinned, now, &out)
 	out.Moved = e.moved(in)
 	return out, nil
 }
@@ -458,13 +467,19 @@ func (e *Enforcer) Release(in Input) (Outcome, error) {
 		}
 		targets = append(targets, t)
 	}
+	out := Outcome{Pool: allowed}
+	for _, t := range targets {
+		if err := e.untell(t); err != nil {
+			out.Problems = append(out.Problems, topologyv1alpha1.Problem{Pod: e.podName(t.Pod.UID), Message: err.Error()})
+		}
+	}
 	report := apply.Applier{Sets: e.cfg.Sets}.Release(targets)
-	out := Outcome{Pool: allowed, Writes: report.Writes}
+	out.Writes = report.Writes
 	for _, f := range report.Failures {
 		e.cfg.Log.Error("a pod's CPU sets cannot be released", "pod", e.podName(f.UID), "cgroup", f.Path, "error", f.Err)
 		out.Problems = append(out.Problems, topologyv1alpha1.Problem{Pod: e.podName(f.UID), Message: f.Err.Error()})
 	}
-	e.settled, e.failing, e.computed = map[string]cpuset.Set{}, map[string]*failing{}, false
+	e.settled, e.failing, e.told, e.computed = map[string]cpuset.Set{}, map[string]*failing{}, nil, false
 	return out, nil
 }
 
