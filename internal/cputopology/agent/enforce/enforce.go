@@ -34,6 +34,8 @@ type Config struct {
 	// Node is the node's name.
 	Node string
 	Sets cgroup.Sets
+	// Quotas are the quotas of the same cgroups; without Files, quotas are left alone.
+	Quotas cgroup.Quotas
 	// CgroupRoot is the cgroup that contains the kubelet's cgroups, relative to the root of the
 	// hierarchy.
 	CgroupRoot string
@@ -100,6 +102,8 @@ type Enforcer struct {
 	told     map[string]string
 	untold   error
 	tellNext time.Time
+	// quotaFailures are the pods whose quotas could not be written, by UID.
+	quotaFailures map[string]quotaFailure
 }
 
 // failing is the state of a pod that could not be brought to its target.
@@ -144,15 +148,16 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	if e.failure != nil {
 		return Outcome{}, e.failure
 	}
-	targets, pinned := e.targets(tree, in)
+	targets, pinned, quotas := e.targets(tree, in)
 	// 3. Apply it.
 	out := Outcome{Pool: e.state.Pool, KubeletPins: e.state.KubeletPins, Watch: watch(tree)}
 	out.Problems = append(out.Problems, e.state.Problems...)
 	changed := e.apply(targets, now, &out)
 	// 4. Determine the resulting state.
 	e.account(targets, pinned, changed, &out)
-	// 5. Tell systemd.
-	e.tell(targets, pinned, now, &out)
+	// 5. Set the quotas that fit, and tell systemd.
+	e.setQuotas(targets, quotas, now, &out)
+	e.tell(targets, pinned, quotas, now, &out)
 	out.Moved = e.moved(in)
 	return out, nil
 }
@@ -254,9 +259,10 @@ func watch(tree cgroup.Tree) []string {
 }
 
 // targets returns the wanted state of the cgroups. pinned are the leaves whose CPUs come from an
-// annotation.
-func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[string]bool) {
-	pinned := map[string]bool{}
+// annotation, and quotas are those of cgroups, both by path.
+func (e *Enforcer) targets(tree cgroup.Tree, in Input) (_ []apply.Target, pinned map[string]bool,
+	quotas map[string]*desired.Quota) {
+	pinned, quotas = map[string]bool{}, map[string]*desired.Quota{}
 	targets := make([]apply.Target, len(tree.Pods))
 	used := map[string]string{}
 	for i, pod := range tree.Pods {
@@ -269,6 +275,7 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 		switch {
 		case known:
 			t.CPUs = state.CPUs
+			quotas[pod.Path] = state.Quota
 		case in.Kubelet.Static:
 			t.CPUs = e.allowed
 		}
@@ -279,11 +286,12 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 			if !known {
 				want.CPUs = e.state.Pool
 			}
-			if name, found := e.name(leaf.ID, in.Names, known && len(state.Containers) > 1); found {
+			if name, found := e.name(leaf.ID, in.Names, known && (len(state.Containers) > 1 || state.Quota != nil)); found {
 				used[leaf.ID] = name
 				if c, found := state.Containers[name]; found {
 					want = apply.Leaf{CPUs: c.CPUs, Mems: c.Mems, Own: c.Pinned, Keep: c.Kubelet}
 					pinned[leaf.Path] = c.Pinned
+					quotas[leaf.Path] = c.Quota
 				}
 			}
 			t.Leaves[j] = want
@@ -291,7 +299,7 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 		targets[i] = t
 	}
 	e.names = used
-	return targets, pinned
+	return targets, pinned, quotas
 }
 
 // name returns a container's name. It asks the runtime only if ask is set, which the caller sets if
@@ -437,7 +445,8 @@ func (e *Enforcer) podName(uid string) string {
 
 // Release undoes everything that passes have done, except for the kubelet's own pins. Without an
 // API server, and so without pods in its input, it still resets all CPUs; but it does not reset
-// memory nodes, because it knows only from pods which containers are bound to them.
+// memory nodes and quotas, because it knows only from pods which containers are bound to them, and
+// which limits they have.
 func (e *Enforcer) Release(in Input) (Outcome, error) {
 	tree, err := cgroup.Scan(e.cfg.Sets.Files, e.cfg.CgroupRoot)
 	if err != nil {
@@ -455,13 +464,17 @@ func (e *Enforcer) Release(in Input) (Outcome, error) {
 		}
 	}
 	var targets []apply.Target
+	quotas := map[string]*desired.Quota{}
 	for _, pod := range tree.Pods {
+		state := e.state.Pods[pod.UID]
+		quotas[pod.Path] = state.Quota
 		pins := in.Kubelet.Pins[pod.UID]
 		t := apply.Target{Pod: pod}
 		for _, leaf := range pod.Leaves {
 			name, named := in.Names[leaf.ID]
 			_, its := pins[name]
 			_, whole := pins[desired.WholePod]
+			quotas[leaf.Path] = state.Containers[name].Quota
 			// Without names, no container of a pod with the kubelet's pins is changed.
 			t.Leaves = append(t.Leaves, apply.Leaf{Keep: len(pins) > 0 && (!named || its || whole), Mems: e.mems(pod.UID, name)})
 		}
@@ -469,12 +482,19 @@ func (e *Enforcer) Release(in Input) (Outcome, error) {
 	}
 	out := Outcome{Pool: allowed}
 	for _, t := range targets {
-		if err := e.untell(t); err != nil {
+		err := e.untell(t, quotas)
+		// Containers get their quotas back before they may run elsewhere.
+		if want, known := quotaTarget(t, quotas, false); known && err == nil && e.cfg.Quotas.Files != nil {
+			var writes int
+			writes, err = apply.SetQuotas(e.cfg.Quotas, want)
+			out.Writes += writes
+		}
+		if err != nil {
 			out.Problems = append(out.Problems, topologyv1alpha1.Problem{Pod: e.podName(t.Pod.UID), Message: err.Error()})
 		}
 	}
 	report := apply.Applier{Sets: e.cfg.Sets}.Release(targets)
-	out.Writes = report.Writes
+	out.Writes += report.Writes
 	for _, f := range report.Failures {
 		e.cfg.Log.Error("a pod's CPU sets cannot be released", "pod", e.podName(f.UID), "cgroup", f.Path, "error", f.Err)
 		out.Problems = append(out.Problems, topologyv1alpha1.Problem{Pod: e.podName(f.UID), Message: f.Err.Error()})

@@ -87,6 +87,7 @@ type realNode struct {
 	cgroup.Dir
 	t         testing.TB
 	version   cgroup.Version
+	cpu       cgroup.Dir // the same cgroups in the hierarchy with the cpu controller
 	processes map[string]*exec.Cmd
 	// before is called before each write.
 	before func()
@@ -113,9 +114,16 @@ func newRealNode(t testing.TB, count int) *realNode {
 	}
 	n := &realNode{Dir: cgroup.Dir(top), t: t, version: version, processes: map[string]*exec.Cmd{}}
 	t.Cleanup(n.remove)
+	cpu, found := cgroup.FindCPU("/sys/fs/cgroup", version)
+	if !found {
+		t.Skip("there is no cpu controller")
+	}
+	n.cpu = cpu + "/" + cgroup.Dir(filepath.Base(top))
 	if version == cgroup.V2 {
 		check(t, cgroup.Sets{Files: mount, Version: version}.Enable(filepath.Base(top)))
+		check(t, mount.WriteFile("cgroup.subtree_control", "+cpu\n"))
 	} else {
+		check(t, os.Mkdir(string(n.cpu), 0o755))
 		n.copySets("", mount, "")
 	}
 	check(t, n.Dir.WriteFile("cpuset.cpus", own.String()))
@@ -149,8 +157,10 @@ func (n *realNode) mkdir(dir string) {
 	check(n.t, os.Mkdir(filepath.Join(string(n.Dir), dir), 0o755))
 	if n.version == cgroup.V2 {
 		check(n.t, cgroup.Sets{Files: n.Dir, Version: n.version}.Enable(dir))
+		check(n.t, n.Dir.WriteFile(path.Join(path.Dir(dir), "cgroup.subtree_control"), "+cpu\n"))
 		return
 	}
+	check(n.t, os.Mkdir(filepath.Join(string(n.cpu), dir), 0o755))
 	n.copySets(dir, n.Dir, path.Dir(dir))
 }
 
@@ -180,6 +190,9 @@ func (n *realNode) remove() {
 		_ = cmd.Wait()
 	}
 	n.removeTree(string(n.Dir))
+	if n.version == cgroup.V1 {
+		n.removeTree(string(n.cpu))
+	}
 }
 
 // end removes the cgroups of pods, with their processes.
@@ -196,6 +209,9 @@ func (w *world) end(uids ...string) {
 				}
 			}
 			n.removeTree(filepath.Join(string(n.Dir), dir))
+			if n.version == cgroup.V1 {
+				n.removeTree(filepath.Join(string(n.cpu), dir))
+			}
 		case *fakeNode:
 			n.Rmdir(dir)
 		}
@@ -288,6 +304,7 @@ type world struct {
 	e          *Enforcer
 	generation int64
 	now        time.Time
+	limits     map[string]map[string]int64 // desired.Pod.Limits, by UID
 }
 
 func newWorld(t testing.TB, n node, version cgroup.Version, cpus int) *world {
@@ -317,7 +334,11 @@ func leaf(uid, name string) string { return "kubepods/burstable/pod" + uid + "/"
 
 func (w *world) input(p pods) Input {
 	w.generation++
-	return Input{Generation: w.generation, Layout: w.layout, Pods: p.list(), Names: names(p)}
+	list := p.list()
+	for i := range list {
+		list[i].Limits = w.limits[list[i].UID]
+	}
+	return Input{Generation: w.generation, Layout: w.layout, Pods: list, Names: names(p)}
 }
 
 func (w *world) pass(p pods) Outcome {

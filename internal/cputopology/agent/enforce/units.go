@@ -10,13 +10,14 @@ import (
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology/agent/apply"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desired"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// Units sets the CPUs and memory nodes that systemd allows its units. Empty sets lift the
-// restriction; nil memory nodes are left as they are.
+// Units sets the CPUs, memory nodes and CFS quotas (in thousandths of a CPU; 0 is none) that systemd
+// gives its units. Empty sets lift the restriction; nil values are left as they are.
 type Units interface {
-	Allow(unit string, cpus cpuset.Set, mems *cpuset.Set) error
+	Allow(unit string, cpus cpuset.Set, mems *cpuset.Set, quota *int64) error
 }
 
 // Bounds on what systemd is told.
@@ -30,14 +31,19 @@ type unit struct {
 	name   string
 	cpus   cpuset.Set
 	mems   *cpuset.Set
+	quota  *desired.Quota
 	pinned bool
 }
 
 func (u unit) String() string {
-	if u.mems == nil {
-		return u.cpus.String()
+	text := u.cpus.String()
+	if u.mems != nil {
+		text += " mems " + u.mems.String()
 	}
-	return u.cpus.String() + " " + u.mems.String()
+	if u.quota != nil {
+		text += fmt.Sprint(" quota ", u.quota.Own)
+	}
+	return text
 }
 
 // unitName returns the name of the unit of a cgroup, or "" if systemd does not manage it.
@@ -49,7 +55,7 @@ func unitName(dir string) string {
 }
 
 // unitsOf returns the units of a target that the agent writes.
-func unitsOf(t apply.Target, pinned map[string]bool) []unit {
+func unitsOf(t apply.Target, pinned map[string]bool, quotas map[string]*desired.Quota) []unit {
 	if unitName(t.Pod.Path) == "" {
 		return nil
 	}
@@ -63,24 +69,25 @@ func unitsOf(t apply.Target, pinned map[string]bool) []unit {
 		}
 		own = own || pinned[dir]
 		if name := unitName(dir); name != "" {
-			out = append(out, unit{name, leaf.CPUs, leaf.Mems, pinned[dir]})
+			out = append(out, unit{name, leaf.CPUs, leaf.Mems, quotas[dir], pinned[dir]})
 		}
 	}
 	if whole {
-		out = append(out, unit{unitName(t.Pod.Path), t.CPUs, nil, own})
+		out = append(out, unit{unitName(t.Pod.Path), t.CPUs, nil, quotas[t.Pod.Path], own})
 	}
 	return out
 }
 
 // tell tells systemd the sets of its units that have changed, those of pinned containers first.
-func (e *Enforcer) tell(targets []apply.Target, pinned map[string]bool, now time.Time, out *Outcome) {
+func (e *Enforcer) tell(targets []apply.Target, pinned map[string]bool, quotas map[string]*desired.Quota, now time.Time,
+	out *Outcome) {
 	if e.cfg.Units == nil || e.cfg.Observe {
 		return
 	}
 	told := make(map[string]string, len(e.told))
 	var news []unit
 	for _, t := range targets {
-		for _, u := range unitsOf(t, pinned) {
+		for _, u := range unitsOf(t, pinned, quotas) {
 			switch was, known := e.told[u.name]; {
 			case e.failing[t.Pod.UID] != nil: // it is not in the state that it should be in
 				if known {
@@ -105,7 +112,11 @@ func (e *Enforcer) tell(targets []apply.Target, pinned map[string]bool, now time
 				break // the next pass goes on
 			}
 		}
-		if err := e.cfg.Units.Allow(u.name, u.cpus, u.mems); err != nil {
+		var quota *int64
+		if u.quota != nil {
+			quota = &u.quota.Own
+		}
+		if err := e.cfg.Units.Allow(u.name, u.cpus, u.mems, quota); err != nil {
 			e.untold, e.tellNext = err, now.Add(tellRetry)
 			e.cfg.Log.Error("systemd is not told CPU sets", "unit", u.name, "error", err)
 			break
@@ -128,15 +139,19 @@ func rank(u unit) int {
 }
 
 // untell lifts the restrictions of a pod's units.
-func (e *Enforcer) untell(t apply.Target) error {
+func (e *Enforcer) untell(t apply.Target, quotas map[string]*desired.Quota) error {
 	if e.cfg.Units == nil {
 		return nil
 	}
-	for _, u := range unitsOf(t, nil) {
+	for _, u := range unitsOf(t, nil, quotas) {
 		if u.mems != nil {
 			u.mems = &cpuset.Set{}
 		}
-		if err := e.cfg.Units.Allow(u.name, cpuset.Set{}, u.mems); err != nil {
+		var quota *int64
+		if u.quota != nil {
+			quota = &u.quota.Kubelets
+		}
+		if err := e.cfg.Units.Allow(u.name, cpuset.Set{}, u.mems, quota); err != nil {
 			return err
 		}
 	}

@@ -18,10 +18,13 @@ type calls struct {
 	err  error
 }
 
-func (c *calls) Allow(unit string, cpus cpuset.Set, mems *cpuset.Set) error {
+func (c *calls) Allow(unit string, cpus cpuset.Set, mems *cpuset.Set, quota *int64) error {
 	call := unit + " " + cpus.String()
 	if mems != nil {
 		call += " mems " + mems.String()
+	}
+	if quota != nil {
+		call += fmt.Sprint(" quota ", *quota)
 	}
 	c.made = append(c.made, call)
 	return c.err

@@ -75,7 +75,11 @@ func TestTheFakeIsTheRunningKernel(t *testing.T) {
 	compared := []string{"cpuset.cpus", "cpuset.mems"}
 	if version == cgroup.V2 {
 		homes = []string{"b", "a/d", "a/c/e"} // the others have cgroups with the controller
-		files, compared = files[:4], append(compared, "cpuset.cpus.effective", "cpuset.mems.effective")
+		files = append(files[:4:4], "cpu.max")
+		compared = append(compared, "cpuset.cpus.effective", "cpuset.mems.effective", "cpu.max")
+		if err := errors.Join(mount.WriteFile("cgroup.subtree_control", "+cpu"), own.Files.WriteFile("cgroup.subtree_control", "+cpu")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	clears := version == cgroup.V2 && clearsPopulated(t, own, top, attach, string(mount))
 	t.Logf("cgroups of version %v; sets of populated cgroups can be cleared: %v", version, clears)
@@ -98,7 +102,7 @@ func TestTheFakeIsTheRunningKernel(t *testing.T) {
 			must(t, os.Mkdir(filepath.Join(top, d), 0o755))
 			if version == cgroup.V2 && (d == "a" || d == "a/c") {
 				must(t, fake.WriteFile("top/"+d+"/cgroup.subtree_control", "+cpuset"))
-				must(t, own.Files.WriteFile(d+"/cgroup.subtree_control", "+cpuset"))
+				must(t, own.Files.WriteFile(d+"/cgroup.subtree_control", "+cpuset +cpu"))
 			}
 		}
 		defer func() {
@@ -124,7 +128,10 @@ func TestTheFakeIsTheRunningKernel(t *testing.T) {
 			}
 			file := rapid.SampledFrom(files).Draw(t, "file")
 			value := rapid.SampledFrom(values).Draw(t, "value")
-			if file == "cpuset.cpu_exclusive" {
+			switch file {
+			case "cpu.max":
+				value = rapid.SampledFrom([]string{"max\n", "200000\n", "1000\n", "999\n", "-1\n", "x\n"}).Draw(t, "quota")
+			case "cpuset.cpu_exclusive":
 				value = rapid.SampledFrom([]string{"0", "1"}).Draw(t, "flag")
 			}
 			name := dir + "/" + file

@@ -2,15 +2,16 @@
 // cgroup driver.
 //
 // systemd writes the cgroups of its units again when it reloads its configuration (daemon-reload), or
-// when anybody changes one of them. With the properties AllowedCPUs and AllowedMemoryNodes it then
-// writes the agent's sets, and keeps the cpuset controller enabled. The properties are runtime ones:
-// they are gone after a reboot, and with the unit.
+// when anybody changes one of them. With the properties AllowedCPUs, AllowedMemoryNodes and
+// CPUQuotaPerSecUSec it then writes the agent's values. The properties are runtime ones: they are gone
+// after a reboot, and with the unit.
 package systemd
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -39,12 +40,20 @@ type property struct {
 	Value dbus.Variant
 }
 
-// Allow sets the CPUs that the processes of a unit may use, and its memory nodes unless mems is nil.
-// Empty sets lift the restriction. A unit that does not exist is not an error.
-func (u *Units) Allow(unit string, cpus cpuset.Set, mems *cpuset.Set) error {
+// Allow sets the CPUs that the processes of a unit may use, and, unless they are nil, its memory nodes
+// and its CFS quota in thousandths of a CPU (0 for none). Empty sets lift the restriction. A unit that
+// does not exist is not an error.
+func (u *Units) Allow(unit string, cpus cpuset.Set, mems *cpuset.Set, quota *int64) error {
 	properties := []property{{"AllowedCPUs", dbus.MakeVariant(mask(cpus))}}
 	if mems != nil {
 		properties = append(properties, property{"AllowedMemoryNodes", dbus.MakeVariant(mask(*mems))})
+	}
+	if quota != nil {
+		micros := uint64(math.MaxUint64) // none
+		if *quota > 0 {
+			micros = uint64(*quota) * 1000
+		}
+		properties = append(properties, property{"CPUQuotaPerSecUSec", dbus.MakeVariant(micros)})
 	}
 	err := u.call("SetUnitProperties", unit, true, properties)
 	var refused dbus.Error

@@ -57,7 +57,7 @@ func start(t *testing.T, scope, slice string, cpus ...byte) int {
 		Value dbus.Variant
 	}
 	properties := []property{{"PIDs", dbus.MakeVariant([]uint32{uint32(cmd.Process.Pid)})}, {"Slice", dbus.MakeVariant(slice)},
-		{"Delegate", dbus.MakeVariant(true)}, {"CPUAccounting", dbus.MakeVariant(true)}, {"DefaultDependencies", dbus.MakeVariant(false)}}
+		{"Delegate", dbus.MakeVariant(true)}, {"CPUQuotaPerSecUSec", dbus.MakeVariant(uint64(1_000_000))}, {"DefaultDependencies", dbus.MakeVariant(false)}}
 	if len(cpus) > 0 {
 		properties = append(properties, property{"AllowedCPUs", dbus.MakeVariant(cpus)})
 	}
@@ -119,7 +119,10 @@ func TestAReloadUndoesNothing(t *testing.T) {
 	}
 	// The runtime has created the first two with CPUs of their own.
 	pids := []int{container("a", "a1", 1), container("a", "a2", 2), container("b", "b1")}
-	e := enforce.New(enforce.Config{Node: "n", Sets: cgroup.Sets{Files: files, Version: cgroup.V2}, Units: units, Log: slog.New(slog.DiscardHandler)})
+	quotas := cgroup.Quotas{Files: files, Version: cgroup.V2}
+	e := enforce.New(enforce.Config{Node: "n", Sets: cgroup.Sets{Files: files, Version: cgroup.V2},
+		Quotas: quotas, Units: units, Log: slog.New(slog.DiscardHandler)})
+	var in enforce.Input
 	pass := func(generation int64, c, d string) {
 		t.Helper()
 		result, err := json.Marshal(request.Result{Version: 1, Node: "n", Containers: map[string]request.ContainerResult{
@@ -127,13 +130,15 @@ func TestAReloadUndoesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := enforce.Input{Generation: generation, Layout: layout, Names: map[string]string{"a1": "c", "a2": "d", "b1": "c"},
-			Pods: []desired.Pod{{UID: "a", Namespace: "ns", Name: "a", Containers: []string{"c", "d"}, Result: string(result)},
+		in = enforce.Input{Generation: generation, Layout: layout, Names: map[string]string{"a1": "c", "a2": "d", "b1": "c"},
+			Pods: []desired.Pod{{UID: "a", Namespace: "ns", Name: "a", Containers: []string{"c", "d"}, Result: string(result),
+				Limits: map[string]int64{"c": 1000, "d": 1000}},
 				{UID: "b", Namespace: "ns", Name: "b", Containers: []string{"c"}}}}
 		if out, err := e.Pass(in, time.Now()); err != nil || len(out.Problems) > 0 {
 			t.Fatalf("%+v, %v", out, err)
 		}
 	}
+	released := false
 	are := func(what string, want ...string) {
 		t.Helper()
 		var got []string
@@ -142,6 +147,16 @@ func TestAReloadUndoesNothing(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: the containers run on %v, want %v", what, got, want)
+		}
+		// Those with CPUs of their own have no quota.
+		for id, limit := range map[string]int64{"a/a1": 0, "a/a2": 0, "b/b1": 1000} {
+			pod, id, _ := strings.Cut(id, "/")
+			if released {
+				limit = 1000
+			}
+			if quota, err := quotas.Get(path.Join(dir(pod), "cri-containerd-"+id+".scope")); err != nil || quota != limit {
+				t.Errorf("%s: the container %s has a quota of %d, %v; want %d", what, id, quota, err, limit)
+			}
 		}
 	}
 	marker, markedAt := start(t, "marker.scope", "marker.slice"), 0
@@ -155,7 +170,7 @@ func TestAReloadUndoesNothing(t *testing.T) {
 		}
 		// It then writes cgroups from a queue, in which this one is the last.
 		markedAt = 1 - markedAt
-		if err := units.Allow("marker.scope", cpuset.Of(markedAt), nil); err != nil {
+		if err := units.Allow("marker.scope", cpuset.Of(markedAt), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "systemd does not get to the end", func() bool { return runs(t, marker) == fmt.Sprint(markedAt) })
@@ -172,10 +187,11 @@ func TestAReloadUndoesNothing(t *testing.T) {
 	container("a", "a3")
 	reload()
 	are("after another container and a reload", "2", "3", "0-1")
-	if _, err := e.Release(enforce.Input{}); err != nil {
+	released = true
+	if _, err := e.Release(in); err != nil {
 		t.Fatal(err)
 	}
-	are("released", "0-3", "0-3", "0-3")
+	are("released", "0-3", "0-3", "0-3") // with their quotas
 	reload()
 	are("after the release and a reload", "0-3", "0-3", "0-3")
 }
