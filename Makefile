@@ -89,6 +89,11 @@ test-pauses: build ## Stop managers at random moments for 5 to 60 s, 20 times, u
 test-faults: build ## Kill the manager at every write of small loads and 50 times under a large one; 200 seeds of random faults
 	LOCKSTEP_CRASH_POINTS=all LOCKSTEP_KILLS=50 LOCKSTEP_FAULT_SEEDS=200 go test ./test/faults -v -timeout 120m -count 1
 
+.PHONY: test-kernels
+test-kernels: ## Run the agent's tests on kernels of Debian in virtual machines (installs qemu; under a minute)
+	hack/kernels.sh
+	go test ./test/kernels -v -timeout 20m -count 1
+
 .PHONY: test-mutations
 test-mutations: build ## Make some fifty mistakes in the code, each of which a test must find
 	LOCKSTEP_MUTATIONS=1 go test ./test/mutations -v -timeout 60m -count 1

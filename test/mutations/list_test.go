@@ -212,6 +212,12 @@ var mutations = []mutation{
 	// Placement.
 	{"containers of one pod are promised the same memory", "internal/cputopology/allocate/allocate.go",
 		"part.promise(scratch, set, a.memory)", "_ = part", "internal/cputopology/allocate", "TestContainersOfOnePodDoNotShareMemory", nil, nil},
+	{"local memory of many NUMA nodes is not looked for", "internal/cputopology/allocate/numasearch.go",
+		"q.ways = waysMax", "q.ways = 1", "internal/cputopology/allocate", "TestWhateverFitsIsFoundOnManyNUMANodes", nil, nil},
+	{"containers with exclusive CPUs keep their quota", "internal/cputopology/agent/desired/desired.go",
+		"case own[name].Exclusive:\n\t\t\tq.Own = 0", "case own[name].Exclusive:", "internal/cputopology/agent/enforce", "TestQuotasFollowTheCPUs", nil, nil},
+	{"a pod that cannot be pinned stays on CPUs of others", "internal/cputopology/agent/apply/apply.go",
+		"err = w.toPool(p.Target, err)", "_ = p", "internal/cputopology/agent/enforce", "TestAPodThatCannotBePinnedIsInThePool", nil, nil},
 	{"filters are blamed for a full cluster", placer + "/placer.go",
 		"case len(x.heap) == 0:", "case false:", placer, "TestAFullClusterLacksResources", nil, nil},
 	{"a gang that does not fit leaves a part behind", placer + "/placer.go",
