@@ -16,8 +16,11 @@ const (
 	LabelCronWorkflow            = prefix + "cron-workflow"
 	LabelWorkflowTemplate        = prefix + "workflow-template"
 	LabelClusterWorkflowTemplate = prefix + "cluster-workflow-template"
-	// LabelInstanceID is a label of workflows that belong to another controller.
-	LabelInstanceID             = prefix + "controller-instanceid"
+	// LabelInstanceID is a label of workflows that belong to the controller with this instance ID.
+	LabelInstanceID = prefix + "controller-instanceid"
+	// LabelParallelismLimit is a label of namespaces: the number of their workflows that may run at
+	// a time.
+	LabelParallelismLimit       = prefix + "parallelism-limit"
 	LabelReportOutputsCompleted = prefix + "report-outputs-completed"
 	LabelConfigMapType          = prefix + "configmap-type"
 	LabelArchivingStatus        = prefix + "workflow-archiving-status"

@@ -121,6 +121,9 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	for _, key := range topology.ResultAnnotations() {
 		delete(pod.Annotations, key) // placement assigns CPUs, not a template
 	}
+	if c.Settings().LogSpecs.AllPods {
+		c.logSpec(r, pod.Name, &pod.Spec)
+	}
 	p := r.addPod(create.NodeID, create.PodName, create)
 	p.pod, p.queue = pod, scheduling.DefaultQueue
 	if q := pod.Annotations[scheduling.QueueNameAnnotation]; q != "" {

@@ -82,6 +82,9 @@ func (b *builder) metadata() {
 	if b.create.OnExit {
 		labels[wf.LabelOnExit] = "true"
 	}
+	if id := b.options.InstanceID; id != "" {
+		labels[wf.LabelInstanceID] = id
+	}
 	annotations[wf.AnnotationNodeID], annotations[wf.AnnotationNodeName] = b.create.NodeID, b.create.NodeName
 	annotations[annotationDefaultContainer] = MainContainer
 	b.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{

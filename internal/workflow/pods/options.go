@@ -32,6 +32,22 @@ type Options struct {
 	// Entrypoints are the commands of images, by image, for containers without a command. They are
 	// needed only for containers that are wrapped.
 	Entrypoints map[string]Entrypoint
+	// Images are further such commands, which count before Entrypoints.
+	Images map[string]Entrypoint
+	// MainContainer has the defaults of main containers, Executor those of the containers that are
+	// added for Lockstep. Both may be nil.
+	MainContainer, Executor *corev1.Container
+	// InstanceID is a label of all pods; "" means none.
+	InstanceID string
+}
+
+// entrypoint returns the command of an image, if it is known.
+func (o *Options) entrypoint(image string) (Entrypoint, bool) {
+	e, found := o.Images[image]
+	if !found {
+		e, found = o.Entrypoints[image]
+	}
+	return e, found && len(e.Command)+len(e.Args) > 0
 }
 
 // Entrypoint is the command that an image runs.
