@@ -74,6 +74,9 @@ type Options struct {
 	// AllowRequestsTo lists the destinations that applications may reach besides public addresses:
 	// see egress.Config.
 	AllowRequestsTo []string
+	// WorkflowConfigMap is the ConfigMap with the configuration of workflows, NAMESPACE/NAME. Empty
+	// means the manager's default.
+	WorkflowConfigMap string
 	// Replicas is the number of managers, of which one is the leader. 0 means 2.
 	Replicas int
 	// Agent installs an agent on every node, from Image.
@@ -152,6 +155,9 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 	}
 	if opts.ExecutorImage != "" {
 		args = append(args, "--executor-image="+opts.ExecutorImage)
+	}
+	if opts.WorkflowConfigMap != "" {
+		args = append(args, "--workflow-configmap="+opts.WorkflowConfigMap)
 	}
 	out := config.Manager()
 	if opts.Agent {

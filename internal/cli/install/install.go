@@ -55,6 +55,8 @@ nothing was changed.`,
 	command.Must(f.MarkHidden("namespace")) // the installed objects have a namespace of their own
 	f.StringVar(&opts.Image, "image", "", "image of lockstep, to run the manager in the cluster")
 	f.StringVar(&opts.ExecutorImage, "executor-image", "", "image of lockstep-exec, for pods of workflows that need it")
+	f.StringVar(&opts.WorkflowConfigMap, "workflow-configmap", "",
+		"ConfigMap with the configuration of Argo's workflow controller, NAMESPACE/NAME (default lockstep-system/workflow-controller-configmap)")
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
 	f.BoolVar(&opts.CPUs, "cpu-policies", false,
@@ -74,6 +76,8 @@ nothing was changed.`,
 			return command.Usagef("--executor-image is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
 		case len(opts.AllowRequestsTo) > 0 && opts.Image == "":
 			return command.Usagef("%s is for a manager in the cluster: give --image too, or give it to 'lockstep manager'", egress.Flag)
+		case opts.WorkflowConfigMap != "" && opts.Image == "":
+			return command.Usagef("--workflow-configmap is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
 		case opts.Replicas < 1:
 			return command.Usagef("--replicas=%d: want at least 1", opts.Replicas)
 		}
