@@ -46,6 +46,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/artifactgc"
 	"lockstep.dev/lockstep/internal/workflow/controller"
 	"lockstep.dev/lockstep/internal/workflow/cron"
+	"lockstep.dev/lockstep/internal/workflow/entrypoint"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 	"lockstep.dev/lockstep/internal/workflow/settings"
 )
@@ -168,6 +169,7 @@ type Manager struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 	requests *egress.Guard
+	images   *entrypoint.Finder
 	// ready is true while the manager leads and has read the cluster. A standby is healthy but not
 	// ready.
 	ready atomic.Bool
@@ -194,6 +196,9 @@ func New(cfg Config) (*Manager, error) {
 	m.cfg.REST = rest.CopyConfig(cfg.REST)
 	m.cfg.REST.UserAgent = cmp.Or(cfg.REST.UserAgent, rest.DefaultKubernetesUserAgent()) + " " + m.identity
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if m.images, err = entrypoint.New(entrypoint.Config{Requests: requests}); err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	if m.evaluators, err = sandbox.New(sandbox.Config{Log: m.log, Metrics: m.registry}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
@@ -412,6 +417,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		Pods:      m.cfg.Executor,
 		Events:    m.cfg.WorkflowEvents,
 		Settings:  m.settings.Current,
+		Images:    m.images,
 		Malformed: told.Tell, Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {

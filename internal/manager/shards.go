@@ -182,7 +182,8 @@ func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shard
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Writer: shards.writer(writer), Client: client,
 		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
-		Pods: m.cfg.Executor, Events: m.cfg.WorkflowEvents, Settings: m.settings.Current, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
+		Pods: m.cfg.Executor, Events: m.cfg.WorkflowEvents, Settings: m.settings.Current, Images: m.images,
+		Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})
 	if err != nil {
 		return err

@@ -61,6 +61,8 @@ type Config struct {
 	// Settings returns the cluster's configuration of workflows, which may change: call Configured
 	// then. Default: one that configures nothing.
 	Settings func() *settings.Settings
+	// Images tells what images run by default, for steps without a command; nil: nobody does.
+	Images Images
 	// SystemNamespace holds the artifact repositories of namespaces that have none of their own.
 	// Default lockstep-system.
 	SystemNamespace string
@@ -139,6 +141,7 @@ type Controller struct {
 	lookups         *podLookups
 	// repositories reads the ConfigMaps of artifact repositories that are not watched.
 	repositories *repositoryReads
+	images       *imageLooks
 	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
 	// epoch counts the calls of Lapsed.
@@ -167,6 +170,7 @@ func New(cfg Config) (*Controller, error) {
 	c.throttle = newThrottle(c.limitOf)
 	c.lookups = newPodLookups(c)
 	c.repositories = newRepositoryReads(c)
+	c.images = newImageLooks(c)
 	c.pods = podset.Config{
 		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
 		Post: func(workflow types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
@@ -254,6 +258,7 @@ func (c *Controller) Run(ctx context.Context) {
 	asking.Go(func() { c.taken.requests.Run(ctx) })
 	asking.Go(func() { c.lookups.Run(ctx) })
 	asking.Go(func() { c.repositories.Run(ctx) })
+	asking.Go(func() { c.images.Run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }

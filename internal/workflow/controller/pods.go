@@ -114,6 +114,9 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if err == nil {
 		pod, err = pods.Build(r.run.Workflow, *create, options)
 	}
+	if unknown := (*pods.NoCommandError)(nil); errors.As(err, &unknown) && c.lookUpImage(r, create, unknown) {
+		return
+	}
 	if err != nil {
 		r.events = append(r.events, engine.PodState{NodeID: create.NodeID, Phase: corev1.PodFailed, Error: true, Message: err.Error()})
 		return

@@ -146,7 +146,7 @@ func (r *record) reset() {
 	r.pods.Clear()
 	r.nodePods, r.leaving, r.delayed, r.waiting = nil, nil, nil, nil
 	r.running, r.created, r.ran = 0, time.Time{}, time.Time{}
-	r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil
+	r.refusal, r.objects, r.repository, r.looks = podset.Refusal{}, nil, nil, looks{}
 	r.next, r.base, r.packed, r.size = statusChanges{}, nil, false, 0
 	r.writing, r.lastStatusAt, r.writes, r.stuck = 0, time.Time{}, 0, false
 	r.refused, r.reported = controlloop.Backoff{}, nil

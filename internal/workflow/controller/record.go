@@ -78,6 +78,8 @@ type record struct {
 	objects *objects
 	// repository is the default artifact repository, for artifacts that name no store.
 	repository *repository
+	// looks are the images whose registries were asked for their commands.
+	looks looks
 
 	// The status.
 	next statusChanges

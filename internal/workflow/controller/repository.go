@@ -45,7 +45,7 @@ func newRepositoryReads(c *Controller) *repositoryReads {
 // podOptions returns the options for building the workflow's pods.
 func (c *Controller) podOptions(r *record) (pods.Options, error) {
 	options := c.Settings().Options(c.Pods)
-	options.Repository, options.Evaluate = r.repository.found, c.evaluate(r)
+	options.Repository, options.Evaluate, options.Looked = r.repository.found, c.evaluate(r), r.looks.known
 	return options, r.repository.err
 }
 

@@ -186,9 +186,9 @@ func TestRestrictions(t *testing.T) {
 	for text, want := range map[string]string{
 		`{entrypoint: main, templates: [{name: main}]}`: "workflowTemplateRef: is required",
 		`{workflowTemplateRef: {name: t}, arguments: {parameters: [{name: a, value: 1}]}, entrypoint: other, ttlStrategy: {}, suspend: true}`: "",
-		`{workflowTemplateRef: {name: t}, podSpecPatch: '{}'}`:                                                                                 "podSpecPatch: only the template may set",
-		`{workflowTemplateRef: {name: t}, serviceAccountName: admin, volumes: [{name: v}]}`:                                                    "serviceAccountName, volumes: only",
-		`{workflowTemplateRef: {name: t}, templates: [{name: mine}]}`:                                                                          "templates: only",
+		`{workflowTemplateRef: {name: t}, podSpecPatch: '{}'}`:                                                                                "podSpecPatch: only the template may set",
+		`{workflowTemplateRef: {name: t}, serviceAccountName: admin, volumes: [{name: v}]}`:                                                   "serviceAccountName, volumes: only",
+		`{workflowTemplateRef: {name: t}, templates: [{name: mine}]}`:                                                                         "templates: only",
 	} {
 		spec := &wf.WorkflowSpec{}
 		if err := yaml.UnmarshalStrict([]byte(text), spec); err != nil {
