@@ -38,6 +38,7 @@ type nodePod struct {
 	phase        corev1.PodPhase // as last shown by the watch
 	replacing    bool            // the pod is being deleted, to be created again
 	deleted      bool            // its deletion was requested
+	ending       bool            // a write that ends its injected containers is in flight
 }
 
 // PodName implements podset.Maker.

@@ -499,6 +499,9 @@ func (c *Controller) observe(r *record, np *nodePod, p *corev1.Pod, gone bool) {
 	if before != corev1.PodFailed && np.phase == corev1.PodFailed && c.Settings().LogSpecs.FailedPod {
 		c.logFailed(r, np)
 	}
+	if left := engine.LeftOver(p); len(left) > 0 && !gone && p.DeletionTimestamp == nil && p.Annotations[wf.AnnotationEnding] == "" {
+		c.endInjected(r, np, p, left)
+	}
 	result, _ := c.Informers.TaskResults.Get(p.Namespace, np.nodeID)
 	s := pods.Observe(p, result)
 	s.NodeID, s.Gone = np.nodeID, gone
