@@ -86,6 +86,9 @@ type Options struct {
 	// SchedulerConfig is a scheduler configuration for the manager (see package scheduler/config), or
 	// empty.
 	SchedulerConfig string
+	// WorkflowConfigMap is the ConfigMap with the configuration of workflows, NAMESPACE/NAME. Empty
+	// means the manager's default.
+	WorkflowConfigMap string
 	// Replicas is the number of managers, of which one is the leader. 0 means 2.
 	Replicas int
 	// Agent installs an agent on every node, from Image.
@@ -167,6 +170,9 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 	}
 	if opts.SchedulerConfig != "" {
 		args = append(args, "--scheduler-config="+schedulerConfigFolder+schedulerConfigKey)
+	}
+	if opts.WorkflowConfigMap != "" {
+		args = append(args, "--workflow-configmap="+opts.WorkflowConfigMap)
 	}
 	out := config.Manager()
 	if opts.Agent {

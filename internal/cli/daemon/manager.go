@@ -19,6 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/config"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/workflow/pods"
+	"lockstep.dev/lockstep/internal/workflow/settings"
 )
 
 // managerPace is the pace of the manager's garbage collector. It spends CPU time, of which the
@@ -152,6 +153,8 @@ the policies that do it are missing or changed, applications are off and say so;
 		"file with the certificates that the cluster gateway's is checked with")
 	f.StringVar(&cfg.Archive, "archive", "",
 		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
+	f.StringVar(&cfg.WorkflowConfigMap, "workflow-configmap", "",
+		"ConfigMap with the configuration of Argo's workflow controller, NAMESPACE/NAME; changes count at once (default lockstep-system/"+settings.ConfigMap+")")
 	f.IntVar(&cfg.WorkflowNodesBytes, "workflow-nodes-bytes", 128<<10,
 		"compress the nodes in a workflow's status when their JSON is larger")
 	f.StringSliceVar(&events, "workflow-events", nil,

@@ -25,6 +25,7 @@ func TestInstallUsage(t *testing.T) {
 	}{
 		"no dry run":          {[]string{"--dry-run=x"}, "--dry-run\" flag: want none, client or server"},
 		"agent without image": {[]string{"--with-agent"}, "--with-agent needs --image"},
+		"configmap alone":     {[]string{"--workflow-configmap=argo/x"}, "give --image too"},
 		"executor alone":      {[]string{"--executor-image=x"}, "give --image too"},
 		"no manager":          {[]string{"--replicas=0"}, "--replicas=0"},
 		"form of output":      {[]string{"--dry-run=client", "-o", "table"}, "want name, json or yaml"},
