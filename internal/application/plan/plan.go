@@ -53,6 +53,8 @@ type Component struct {
 	// Resources are indexes into the plan's Resources. Workload is one of them, or -1.
 	Resources []int
 	Workload  int
+	// Late is nil if the component has no late traits.
+	Late *Late
 	// Err says why the component has no objects in this plan although others have. Which objects it
 	// has is unknown then.
 	Err *Error
@@ -143,6 +145,9 @@ type Input struct {
 	// be asked.
 	Charts   Charts
 	External ExternalReader
+	// Live returns an object of the Application as it is in its cluster, in JSON, or nil if it does
+	// not exist. If Live is nil, no object exists.
+	Live func(Ref) []byte
 	// Now is the current time that charts see.
 	Now time.Time
 	// Run evaluates templates and charts.
@@ -313,13 +318,12 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 
 // render adds a component and its objects to the plan.
 func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Target, seen map[Ref]string) error {
-	var resources []Resource
-	var err error
-	if comp.Template.Definition.Chart {
-		resources, err = p.chart(in, comp, req, target)
-	} else {
-		resources, err = in.Memo.resources(in, comp, req, target.Kinds)
-	}
+	resources, err := comp.render(in, req, func(req *render.Request) ([]Resource, []int, error) {
+		if comp.Template.Definition.Chart {
+			return p.chart(in, comp, req, target)
+		}
+		return in.Memo.resources(in, comp, req, target.Kinds)
+	})
 	if err != nil {
 		return err
 	}
@@ -329,13 +333,16 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 		if own[r.Ref] {
 			return fmt.Errorf("%s is also made by component %s", r.Ref, comp.Name)
 		}
-		if other, twice := seen[r.Ref]; twice {
+		if other, twice := seen[r.Ref]; twice && !p.shares(r, comp) {
 			return fmt.Errorf("%s is also made by component %s", r.Ref, other)
 		}
 		own[r.Ref] = true
 	}
 	for i := range resources {
 		r := &resources[i]
+		if _, twice := seen[r.Ref]; twice {
+			continue // it belongs to the component in its first placement
+		}
 		seen[r.Ref] = comp.Name
 		if p.bytes += len(r.JSON); p.bytes > bytesMax {
 			return errTooLarge
@@ -352,13 +359,24 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 	return nil
 }
 
+// shares reports whether a component makes the same auxiliary object in another cluster for each of
+// its placements.
+func (p *Plan) shares(r *Resource, comp *Component) bool {
+	return r.Output != "" && elsewhere(r, comp) && slices.ContainsFunc(p.Resources, func(x Resource) bool {
+		return x.Ref == r.Ref && x.Hash == r.Hash && x.Component == comp.Name && x.Output == r.Output
+	})
+}
+
 // warn adds warnings about properties that a template does not use.
 func (p *Plan) warn(where string, t *render.Template, properties []byte) {
 	for _, name := range t.Unused(properties) {
-		if w := fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name,
-			t.Definition); !slices.Contains(p.Warnings, w) {
-			p.Warnings = append(p.Warnings, w)
-		}
+		p.warning(fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name, t.Definition))
+	}
+}
+
+func (p *Plan) warning(text string) {
+	if !slices.Contains(p.Warnings, text) {
+		p.Warnings = append(p.Warnings, text)
 	}
 }
 
