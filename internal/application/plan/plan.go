@@ -60,13 +60,21 @@ type Component struct {
 	Err *Error
 }
 
-// Key returns the component's key in the plan: a component may be in several placements.
-func (c *Component) Key() string {
-	key := c.Name + "@" + c.Cluster + "/" + c.Namespace
-	if c.Context.ReplicaKey != "" {
-		key += "#" + c.Context.ReplicaKey
+// Key returns the component's key in the plan: a component may be in several places.
+func (c *Component) Key() string { return c.Name + "@" + c.Place() }
+
+// Place returns the key of the component's place: its placement, and its replica if it has several.
+func (c *Component) Place() string { return c.Placement.Key(c.Context.ReplicaKey) }
+
+// Several reports whether the plan has several components with this name.
+func (p *Plan) Several(name string) bool {
+	n := 0
+	for i := range p.Components {
+		if p.Components[i].Name == name {
+			n++
+		}
 	}
-	return key
+	return n > 1
 }
 
 // Trait is one trait of a component.
@@ -139,6 +147,9 @@ type Input struct {
 	// otherwise nil.
 	Whole    *oam.ApplicationSpec
 	Clusters Clusters
+	// At has the components of each placement, if they are not those of Spec everywhere: components
+	// with inputs that differ or are missing.
+	At map[Placement][]oam.Component
 	// Memo caches earlier results. If nil, everything is rendered.
 	Memo *Memo
 	// Charts may be nil if charts are not available. External may be nil if other systems must not
@@ -201,8 +212,12 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 	}
 	var broken *Error
 	for _, at := range placements {
-		for i := range in.Spec.Components {
-			c := &in.Spec.Components[i]
+		components := in.Spec.Components
+		if in.At != nil {
+			components = in.At[at]
+		}
+		for i := range components {
+			c := &components[i]
 			for _, d := range c.DependsOn {
 				if _, exists := dependsOn[d]; !exists {
 					return nil, &Error{Parse, c.Name, fmt.Errorf("it depends on %s, which does not exist", d)}
