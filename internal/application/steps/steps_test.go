@@ -80,7 +80,7 @@ func TestComponentsWaitForTheirInputs(t *testing.T) {
 		{Name: "free"}, {Name: "fed", Inputs: input("given")}, {Name: "waits", Inputs: input("missing")}, {Name: "after", DependsOn: []string{"waits"}},
 	}
 	f := &records.Flow{Outputs: map[string]json.RawMessage{"given": json.RawMessage(`"nginx"`)}}
-	ready, waits, err := withInputs(components, valuesAt(f, nil, components, plan.Placement{}, false))
+	ready, waits, err := withInputs(components, valuesAt(f, map[string]any{}, components, plan.Placement{}, false))
 	if err != nil || len(ready) != 2 || ready[0].Name != "free" || !slices.Equal(waits, []string{"missing"}) {
 		t.Fatalf("ready %v, waits for %q: %v", ready, waits, err)
 	}
