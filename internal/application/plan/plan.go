@@ -322,6 +322,9 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 		comp.Name = policy.Type
 	}
 	p.warn("policy "+comp.Name, template, comp.Properties)
+	if template.Definition.ManagesHealth {
+		p.warning(fmt.Sprintf("policy %s: manageHealthCheck of %s has no effect: components determine the health", comp.Name, template.Definition))
+	}
 	comp.Context = in.context(&comp, target)
 	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties},
 		Run: in.Run}

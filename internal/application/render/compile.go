@@ -69,6 +69,9 @@ func (p *program) compile() (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := missingPackages(file); err != nil {
+		return nil, err
+	}
 	if err := missingOperations(file); err != nil {
 		return nil, err
 	}
