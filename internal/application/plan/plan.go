@@ -385,11 +385,41 @@ func (p *Plan) shares(r *Resource, comp *Component) bool {
 	})
 }
 
-// warn adds warnings about properties that a template does not use.
+// warn adds warnings about properties that a template does not know.
 func (p *Plan) warn(where string, t *render.Template, properties []byte) {
-	for _, name := range t.Unused(properties) {
-		p.warning(fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name, t.Definition))
+	for _, text := range warningsOf(where, t, properties) {
+		p.warning(text)
 	}
+}
+
+// warningsOf returns warnings about properties that a template does not know.
+func warningsOf(where string, t *render.Template, properties []byte) []string {
+	var out []string
+	for _, name := range t.Unused(properties) {
+		out = append(out, fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name, t.Definition))
+	}
+	for _, path := range t.Undeclared(properties) {
+		out = append(out, fmt.Sprintf("%s: properties.%s is not declared by %s", where, path, t.Definition))
+	}
+	return out
+}
+
+// Warnings returns warnings about properties of components and traits that their definitions do not
+// know. It leaves out what has no definition in defs.
+func Warnings(namespace string, spec *oam.ApplicationSpec, defs Definitions) []string {
+	var out []string
+	for i := range spec.Components {
+		c := &spec.Components[i]
+		if t, err := defs.Component(namespace, c.Type); err == nil {
+			out = append(out, warningsOf("component "+c.Name, t, RawOf(c.Properties))...)
+		}
+		for j, trait := range c.Traits {
+			if t, err := defs.Trait(namespace, trait.Type); err == nil {
+				out = append(out, warningsOf(fmt.Sprintf("component %s: traits[%d]", c.Name, j), t, RawOf(trait.Properties))...)
+			}
+		}
+	}
+	return out
 }
 
 func (p *Plan) warning(text string) {

@@ -84,6 +84,7 @@ func (p *program) compile() (*instance, error) {
 	if p.Reads == nil {
 		// Set at the first compilation, before other goroutines see the program.
 		p.Reads, p.Wording = inputUseOf(file), stringUseOf(file)
+		p.Declared, p.Selected = declaredBy(file), selectedIn(file)
 		p.Processes = p.def.Kind == Trait && declares(file, "processing")
 	}
 	file.Unresolved = nil

@@ -29,6 +29,9 @@ type Template struct {
 type facts struct {
 	Reads   *inputUse
 	Wording stringUse
+	// Declared has the declared properties, and Selected the sorted names that are selected of values.
+	Declared *declared `json:",omitempty"`
+	Selected []string  `json:",omitempty"`
 	// Processes is set if a trait sends requests before it can be evaluated.
 	Processes bool
 }
