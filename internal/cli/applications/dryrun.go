@@ -109,6 +109,12 @@ func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs def
 			}
 			fmt.Fprintf(out, "---\n# %s\n%s", what, text)
 		}
+		if comp.Late == nil {
+			continue
+		}
+		for _, n := range comp.Late.Traits {
+			fmt.Fprintf(out, "---\n# trait %s: its objects are made from the component's live objects\n", comp.Traits[n].Type)
+		}
 	}
 	var broken []error
 	for _, err := range p.Broken() {
