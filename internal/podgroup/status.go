@@ -31,17 +31,16 @@ func (w *waitReason) patience() time.Duration {
 }
 
 // statusOf returns the status that a PodGroup should have. w is the reason for waiting to report,
-// or nil. The result equals the old status if nothing has changed.
-func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now metav1.Time) schedulingv1beta1.PodGroupStatus {
+// or nil; admitted means that the group's pods may be created. The result equals the old status if
+// nothing has changed.
+func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, admitted bool, now metav1.Time) schedulingv1beta1.PodGroupStatus {
 	s := *pg.Status.DeepCopy()
 	s.Running, s.Succeeded, s.Failed = int32(m.running), int32(m.ended.succeeded), int32(m.ended.failed)
 
 	// Binds in flight may still fail, so only bound pods that have been seen count.
 	seen := m.bound + m.ended.succeeded
-	pods := m.bound + m.binding + m.gated + len(m.waiting)
-	ended := m.ended.succeeded + m.ended.failed
 	switch {
-	case pods == 0 && ended > 0:
+	case m.pods() == 0 && !m.none():
 		s.Phase = schedulingv1beta1.PodGroupCompleted
 	case seen > 0 && seen >= int(pg.Spec.MinMember):
 		s.Phase = schedulingv1beta1.PodGroupRunning
@@ -49,7 +48,7 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now meta
 		s.Phase = schedulingv1beta1.PodGroupUnknown
 	case w != nil && w.byQueue:
 		s.Phase = schedulingv1beta1.PodGroupPending
-	case w != nil || s.Phase == "":
+	case w != nil || s.Phase == "" || admitted:
 		s.Phase = schedulingv1beta1.PodGroupInqueue
 	}
 
@@ -63,7 +62,10 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now meta
 	case schedulingv1beta1.PodGroupCompleted:
 		s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupUnschedulable)
 	default:
-		if w != nil {
+		switch {
+		case w == nil && admitted:
+			s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupUnschedulable)
+		case w != nil:
 			s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupScheduled)
 			s.Conditions = with(s.Conditions, schedulingv1beta1.PodGroupCondition{
 				Type: schedulingv1beta1.PodGroupUnschedulable, Status: corev1.ConditionTrue, Reason: w.reason, Message: w.message,
@@ -85,9 +87,6 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now meta
 
 // notSupported lists the fields of PodGroups that the API has and this package ignores.
 var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
-	{Path: "spec.minResources", Used: func(pg *schedulingv1beta1.PodGroup) bool {
-		return pg.Spec.MinResources != nil && len(*pg.Spec.MinResources) > 0
-	}},
 	{Path: "spec.networkTopology", Used: func(pg *schedulingv1beta1.PodGroup) bool { return pg.Spec.NetworkTopology != nil }},
 	{
 		Path: "metadata.annotations[" + schedulingv1beta1.SLAWaitingTimeAnnotation + "] (it is no positive duration)",

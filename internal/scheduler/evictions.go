@@ -35,6 +35,9 @@ func (m EvictionMode) Validate() error {
 	return fmt.Errorf("eviction %q: want on, dry-run or off", m)
 }
 
+// evicts reports whether pods are evicted in this mode.
+func (m EvictionMode) evicts() bool { return m == "" || m == EvictionOn }
+
 // Evictions configures evictions.
 type Evictions struct {
 	Mode EvictionMode
@@ -127,6 +130,12 @@ func (v *evictions) mayEvict(e *pendingGang) bool {
 	if v.cfg.Mode == EvictionOff || len(v.owners) == 0 || e.partial || e.need == 0 || e.fault != "" {
 		return false
 	}
+	return v.hasRight(e)
+}
+
+// hasRight reports whether pods of a gang have a right over others: a lower priority in its queue, or
+// what the queue is entitled to.
+func (v *evictions) hasRight(e *pendingGang) bool {
 	lowest, found := v.s.cluster.LowestPriority(e.gang.Queue)
 	return found && lowest < e.gang.Priority && !v.cfg.NoPreemption || v.entitled(e.gang.Queue)
 }

@@ -47,6 +47,17 @@ const (
 )
 
 var mutations = []mutation{
+	// PodGroups whose pods come later.
+	{"a driver starts although its executors will find no room", scheduler + "/promises.go",
+		"if amount > 0 && amount > free.At(dim)", "if amount > 0 && amount > 2*free.At(dim)", scheduler,
+		"TestDriversStartAsFarAsTheirPodsWillFit", nil, nil},
+	{"what is promised to a gang is forgotten", scheduler + "/promises.go",
+		"		r.sum = r.sum.Plus(p.amounts, 1)\n", "", scheduler, "TestPromisesAreKept", nil, nil},
+	{"gangs whose pods all exist wait for promised room, and evict nobody", scheduler + "/classes.go",
+		"exceeds(announced, e.request())", "exceeds(announced, nil)", scheduler, "TestPodsThatExistAreNotHeldUp", nil, nil},
+	{"all groups without pods that are overdue start at once", scheduler + "/promises.go",
+		"if p.insisted && p.queue == e.gang.Queue {", "if false {", scheduler, "TestGroupsWithoutPodsThatInsist", nil, nil},
+
 	// CronJobs and JobFlows.
 	{"a CronJob that forbids it runs two Jobs at a time", cronJobs + "/decide.go",
 		"if len(p.status.Active) > 0 {", "if false {", cronJobs, "TestDecide/forbid: it stays due", nil, nil},
