@@ -67,7 +67,7 @@ var mutations = []mutation{
 		"case seen || said != \"\" && said != api.Waiting && v.settled:", "case false:", jobFlows, "TestDecide/deleted before its end", nil,
 		[]string{"case said != api.Waiting:\n\t\ts.phase = said", "case false:\n\t\ts.phase = said"}},
 	{"a Job begins before the Job that it depends on has completed", jobFlows + "/decide.go",
-		"if t.phase != batch.Completed && (!mine || t.job == nil) {", "if t.job == nil {", jobFlows, "TestDecide/it runs", nil, nil},
+		"if t.phase != batch.Completed && (!mine || t.job == nil) {", "if t.job == nil && !mine {", jobFlows, "TestDecide/it runs", nil, nil},
 	{"a JobFlow ends as failed because the watch of Jobs is behind", jobFlows + "/decide.go",
 		"said != api.Waiting && v.settled:", "said != api.Waiting:", jobFlows, "TestDecide/the watch may be behind", nil, nil},
 	{"the Jobs of a JobFlow are deleted before its status says that it has succeeded", jobFlows + "/decide.go",
@@ -171,7 +171,7 @@ var mutations = []mutation{
 	{"an object that was set apart is handed over again by what is written about it", informerP + "/informer.go",
 		"\tif i.staysApart(t) {", "\tif false {", informerP, "TestAnObjectThatWasSetApartIsNotHandedOverAgain", nil, nil},
 	{"a malformed workflow that is deleted is held for ever", "internal/workflow/artifactgc/controller.go",
-		"\t\t\tif stuck(w) {", "\t\t\tif false {", hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
+		"\t\t\tif c.stuck(w) {", "\t\t\tif false {", hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
 	{"a malformed application that is deleted is held for ever", apps + "/reconcile.go",
 		"if o == nil || o.DeletionTimestamp != nil {\n\t\tc.remove", "if o == nil || o.DeletionTimestamp != nil && err == nil {\n\t\tc.remove",
 		hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
@@ -325,7 +325,7 @@ var mutations = []mutation{
 	{"a create waits for a pod of which nothing is posted", workflows + "/pods.go",
 		" && metav1.IsControlledBy(old, r.object) {", " && metav1.GetControllerOfNoCopy(old) != nil {", workflows, "TestAPodNameThatAnEarlierWorkflowOfTheSameNameHas", nil, nil},
 	{"a workflow that runs again has the artifact repository of before", workflows + "/reconcile.go",
-		"r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil", "r.refusal, r.objects = podset.Refusal{}, nil",
+		"r.refusal, r.objects, r.repository, r.looks = podset.Refusal{}, nil, nil, looks{}", "r.refusal, r.objects, r.looks = podset.Refusal{}, nil, looks{}",
 		workflows, "TestAResetClearsEverythingOfARun", nil, nil},
 
 	// Who is next, and overdue gangs.
