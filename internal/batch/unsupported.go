@@ -41,12 +41,14 @@ var notSupported = []unsupported.Field[*api.JobSpec]{
 }
 
 // jobNotSupported lists the same fields, and the annotations of jobs that have no effect.
-var jobNotSupported = append(
+var jobNotSupported = slices.Concat(
 	unsupported.Part(func(j *api.Job) *api.JobSpec { return &j.Spec }, notSupported),
-	unsupported.Field[*api.Job]{
+	[]unsupported.Field[*api.Job]{{
 		Path: "metadata.annotations[" + scheduling.SLAWaitingTimeAnnotation + "] (it is no positive duration)",
 		Used: func(j *api.Job) bool { _, ok := scheduling.WaitingTime(j); return !ok },
-	},
+	}},
+	unsupported.Annotations[*api.Job](
+		scheduling.RevocableZoneAnnotation, scheduling.JDBMinAvailableAnnotation, scheduling.JDBMaxUnavailableAnnotation),
 )
 
 // queueNotSupported is notSupported for queues.

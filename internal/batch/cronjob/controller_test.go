@@ -273,6 +273,21 @@ func TestConcurrencyPolicies(t *testing.T) {
 	e.await("forbid", state("forbid", []int{1, 2}, []int{2}, 2))
 }
 
+// TestTheDeadlineOfAMissedTime lets two CronJobs miss a time by ten minutes.
+func TestTheDeadlineOfAMissedTime(t *testing.T) {
+	e := newEnv(t)
+	e.create("short", `{schedule: "0 * * * *", startingDeadlineSeconds: 300, `+compact+"}")
+	e.create("long", `{schedule: "0 * * * *", startingDeadlineSeconds: 900, `+compact+"}")
+	hour, short := e.hours("short")
+	_, long := e.hours("long")
+	e.clock.SetTime(hour.Add(time.Hour + 10*time.Minute))
+	e.start()
+	e.await("long", fmt.Sprintf("jobs [%s] active [%[1]s] last %[1]s", long(1)))
+	// The next time is the first of the other one.
+	e.clock.SetTime(hour.Add(2 * time.Hour))
+	e.await("short", fmt.Sprintf("jobs [%s] active [%[1]s] last %[1]s", short(2)))
+}
+
 // TestWhatIsWrongIsSaid checks that each mistake is refused, or named in a condition, with its path.
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	e := newEnv(t)
