@@ -37,7 +37,7 @@ generate-check: ## Fail if a generated file is not what make generate would writ
 
 .PHONY: lint
 lint: ## Run gofmt, vet and staticcheck on the whole tree (minutes the first time)
-	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	@test -z "$$(gofmt -l . | tee -a /dev/stderr)"
 	go vet ./...
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
