@@ -3,6 +3,7 @@ package migrate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -140,9 +141,9 @@ func schedulerConfig(u *unstructured.Unstructured) string {
 		return ""
 	}
 	data, _, _ := unstructured.NestedStringMap(u.Object, "data")
-	for key, text := range data {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
 		if strings.HasSuffix(key, SchedulerConfigSuffix) {
-			return text
+			return data[key]
 		}
 	}
 	return ""

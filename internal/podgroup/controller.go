@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -508,19 +507,16 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 	case scheduler.Unschedulable:
 		w.reason = why.Code
 		if why.Shortage != nil {
-			w.message = why.Message + ": " + refusals(why)
+			w.figures = why.Shortage.Counted()
 		}
 	}
 	w.byQueue = w.byQueue || why.Announced
 	if why.Eviction != "" {
 		w.message += "; " + why.Eviction
+		if w.figures != "" {
+			w.figures += "; " + why.Eviction
+		}
 	}
 	c.waits(u, w)
 	c.loop.Wake(k)
-}
-
-// refusals lists the reasons for which nodes refuse the pods, without the numbers of nodes, which
-// change all the time.
-func refusals(why scheduler.Reason) string {
-	return strings.Join(slices.Sorted(maps.Keys(why.Shortage.Rejected)), ", ")
 }

@@ -54,7 +54,7 @@ func (c *Controller) report(k key, u *groupState, pg *schedulingv1beta1.PodGroup
 	next := &schedulingv1beta1.PodGroup{ObjectMeta: pg.ObjectMeta, Spec: pg.Spec, Status: status}
 	urgent := status.Phase == schedulingv1beta1.PodGroupCompleted
 	if w != nil && !told(pg, w) && status.Phase != schedulingv1beta1.PodGroupRunning {
-		c.cfg.Writer.Event(pg, corev1.EventTypeWarning, "FailedScheduling", w.message)
+		c.cfg.Writer.Event(pg, corev1.EventTypeWarning, "FailedScheduling", w.event())
 	}
 	u.written, u.underWay = next, true
 	c.cfg.Writer.Status(apiwriter.Meta{Owner: k.String(), Reason: "podgroup-status"}, next, urgent, func(obj apiwriter.Object, err error) {
@@ -113,7 +113,7 @@ func (c *Controller) reportPod(k key, p *corev1.Pod, w *waitReason, now metav1.T
 	r = &podReport{uid: p.UID, message: w.message, underWay: true}
 	c.reports[name] = r
 	if k.pod {
-		c.cfg.Writer.Event(p, corev1.EventTypeWarning, "FailedScheduling", w.message)
+		c.cfg.Writer.Event(p, corev1.EventTypeWarning, "FailedScheduling", w.event())
 	}
 	c.cfg.Writer.Status(apiwriter.Meta{Owner: k.String(), Reason: "pod-unschedulable"}, next, false, func(_ apiwriter.Object, err error) {
 		c.mu.Lock()

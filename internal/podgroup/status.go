@@ -1,6 +1,7 @@
 package podgroup
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -16,9 +17,13 @@ import (
 type waitReason struct {
 	reason  string // reason of a PodGroup's condition
 	message string
-	byQueue bool // its queue does not accept it
-	forPods bool // some of its pods do not exist yet
+	figures string // the message with figures, for events; empty if it has none
+	byQueue bool   // its queue does not accept it
+	forPods bool   // some of its pods do not exist yet
 }
+
+// event returns the message of an event.
+func (w *waitReason) event() string { return cmp.Or(w.figures, w.message) }
 
 // patience returns the multiple of ReportAfter for which a wait may last before it is reported.
 // Missing pods are usually being created, and reporting them would cost one more write for nearly

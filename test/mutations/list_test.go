@@ -328,6 +328,10 @@ var mutations = []mutation{
 		"r.refusal, r.objects, r.repository, r.looks = podset.Refusal{}, nil, nil, looks{}", "r.refusal, r.objects, r.looks = podset.Refusal{}, nil, looks{}",
 		workflows, "TestAResetClearsEverythingOfARun", nil, nil},
 
+	{"why nodes refuse a pod is told anew when nodes become full", placer + "/shortage.go",
+		"if why != RefusedPods && !strings.HasPrefix(why, RefusedInsufficient) {", "if why != \"\" {", placer,
+		"TestWhatRefusesPodsIsNamed", nil, nil},
+
 	// Who is next, and overdue gangs.
 	{"surplus is placed with the minimum", scheduler + "/pending.go",
 		"Most: e.need,", "Most: 0,", scheduler, "TestSurplusComesAfterMinimums", nil, nil},

@@ -147,8 +147,8 @@ type Input struct {
 	// otherwise nil.
 	Whole    *oam.ApplicationSpec
 	Clusters Clusters
-	// At has the components of each placement, if they are not those of Spec everywhere: components
-	// with inputs that differ or are missing.
+	// At overrides Spec's components for single placements, where inputs have other values or are
+	// missing.
 	At map[Placement][]oam.Component
 	// Memo caches earlier results. If nil, everything is rendered.
 	Memo *Memo

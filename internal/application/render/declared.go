@@ -10,10 +10,12 @@ import (
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
+
+	"lockstep.dev/lockstep/internal/spelling"
 )
 
-// declared has the fields that a template declares for its properties, as far as its source shows. The
-// fields of a list are those of its items.
+// declared lists the fields that a template's source declares for its properties. For a list, it holds
+// the fields of the items.
 type declared struct {
 	// Open is set if there may be other fields.
 	Open   bool                 `json:",omitempty"`
@@ -45,7 +47,7 @@ func into(scope map[string][]ast.Expr, decls []ast.Decl, match func(name string)
 	}
 }
 
-// internal reports whether a name is that of a CUE definition or of a hidden field.
+// internal reports whether name denotes a CUE definition or a hidden field.
 func internal(name string) bool { return strings.HasPrefix(name, "#") || strings.HasPrefix(name, "_") }
 
 // declaredIn returns the fields that an expression declares, or nil if it is no struct or list of
@@ -205,30 +207,9 @@ func (t *Template) undeclared(out []string, given any, d *declared, at string) [
 func mostLike(name string, fields map[string]*declared) string {
 	best, least := "", 3
 	for _, f := range slices.Sorted(maps.Keys(fields)) {
-		if n := edits(name, f); n < least && n < len(f) {
+		if n := spelling.Distance(name, f); n < least && n < len(f) {
 			best, least = f, n
 		}
 	}
 	return best
-}
-
-// edits returns the number of letters to insert, delete or replace to make b of a.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
-			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -9,8 +9,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// TestWhichTraitsAreLate checks which traits are rendered from live objects: those of the stage
-// PostDispatch that read what the rendered objects do not have.
+// TestWhichTraitsAreLate checks which traits are rendered from live objects: traits of
+// the stage PostDispatch that read fields which the rendered objects lack.
 func TestWhichTraitsAreLate(t *testing.T) {
 	component := compiled(t, render.Component, `output: {apiVersion: "v1", kind: "Service", spec: {type: "LoadBalancer", ports: [{port: 80}]}}
 outputs: config: {apiVersion: "v1", kind: "ConfigMap", data: k: "v"}`, "")

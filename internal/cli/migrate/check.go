@@ -100,7 +100,7 @@ func lintWorkflows(objects []runtime.Object) []engine.Problem {
 	return engine.Lint(objects, nil, template.InProcess())
 }
 
-// read returns the objects in files or, if there are none, those of the cluster.
+// read returns the objects that files contain. Without files it returns the cluster's objects.
 func read(kube *genericclioptions.ConfigFlags, files []string, recursive bool) ([]migrate.Object, error) {
 	b := resource.NewBuilder(kube).Unstructured().ContinueOnError()
 	if len(files) > 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -255,12 +256,7 @@ func (r *reader) finish() {
 }
 
 func sortedKeys(m map[string]yaml.Node) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
+	return slices.Sorted(maps.Keys(m))
 }
 
 // lineOf returns the line of a path such as tiers[0].plugins[2].arguments[binpack.weight], or of the

@@ -249,9 +249,9 @@ func (f *Filter) Filter(class *place.Class, candidates []*place.Node, refused []
 		case st.refused != "":
 			refused[i] = st.refused
 		case info == nil:
-			refused[i] = "node is not known yet"
+			refused[i] = "node(s) were not known yet"
 		case st.only != nil && !st.only[n.Name]:
-			refused[i] = "node is not one that the pod's volumes can be used on"
+			refused[i] = "node(s) couldn't use the pod's volumes"
 		default:
 			if s := f.frame.RunFilterPlugins(f.ctx, st.cycle, class.Template, info); !s.IsSuccess() {
 				refused[i] = reason(s)
@@ -280,10 +280,9 @@ func (f *Filter) state(class *place.Class) *state {
 	return st
 }
 
-// reason returns the plugin's reason without the prefix "node(s) ", which belongs in front of a
-// count of nodes.
+// reason returns the plugin's reason.
 func reason(s *fwk.Status) string {
-	why := strings.TrimPrefix(strings.Join(s.Reasons(), ", "), "node(s) ")
+	why := strings.Join(s.Reasons(), ", ")
 	if why == "" {
 		return "refused by " + s.Plugin()
 	}
