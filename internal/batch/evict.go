@@ -67,6 +67,7 @@ func (c *Controller) Describe(gang string) (scheduler.GangTerms, bool) {
 		t.Min = nil
 	}
 	t.MinMember = max(0, all-sum)
+	t.Pods = max(0, replicas-sum)
 	return t, true
 }
 

@@ -1,6 +1,9 @@
 package batch
 
 import (
+	"cmp"
+	"slices"
+
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -104,7 +107,8 @@ func (c *Controller) submit(r *record) {
 	}
 	var slots [][]podset.Ref
 	found, fresh := int32(0), r.stale
-	for ti, t := range r.tasks {
+	for _, ti := range c.byPriority(r) { // pods above the minimum are placed in the order of the demands
+		t := r.tasks[ti]
 		if r.heldBack(ti) {
 			continue
 		}
@@ -164,6 +168,20 @@ func (c *Controller) submit(r *record) {
 	}
 	g.MinMember = int(need)
 	r.pods.Submit(g, slots)
+}
+
+// byPriority returns the indices of the tasks, those with the highest priority first. A task without
+// a PriorityClass of its own has the job's.
+func (c *Controller) byPriority(r *record) []int {
+	order, values := make([]int, len(r.tasks)), make([]int32, len(r.tasks))
+	for i, t := range r.tasks {
+		order[i] = i
+		if t.Plan != nil {
+			values[i], _ = c.Model.Priority(t.Plan.Spec.PriorityClassName)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
+	return order
 }
 
 // tasksMatter reports whether the minimum of each task is part of the gang's minimum. It is not if

@@ -46,16 +46,18 @@ var jobNotSupported = slices.Concat(
 	[]unsupported.Field[*api.Job]{{
 		Path: "metadata.annotations[" + scheduling.SLAWaitingTimeAnnotation + "] (it is no positive duration)",
 		Used: func(j *api.Job) bool { _, ok := scheduling.WaitingTime(j); return !ok },
+	}, {
+		Path: "metadata.annotations[" + scheduling.JDBMinAvailableAnnotation + "] and [" + scheduling.JDBMaxUnavailableAnnotation +
+			"] (want one of them, a positive number or a percentage from 1% to 99%)",
+		Used: func(j *api.Job) bool { _, ok := scheduling.BudgetOf(j); return !ok },
 	}},
-	unsupported.Annotations[*api.Job](
-		scheduling.RevocableZoneAnnotation, scheduling.JDBMinAvailableAnnotation, scheduling.JDBMaxUnavailableAnnotation),
+	unsupported.Annotations[*api.Job](scheduling.RevocableZoneAnnotation),
 )
 
 // queueNotSupported is notSupported for queues.
-var queueNotSupported = append([]unsupported.Field[*scheduling.Queue]{
-	{Path: "spec.affinity", Used: func(q *scheduling.Queue) bool { return q.Spec.Affinity != nil }},
+var queueNotSupported = []unsupported.Field[*scheduling.Queue]{
 	{Path: "spec.extendClusters", Used: func(q *scheduling.Queue) bool { return len(q.Spec.ExtendClusters) > 0 }},
-}, unsupported.Annotations[*scheduling.Queue](scheduling.HierarchyAnnotation, scheduling.HierarchyWeightsAnnotation)...)
+}
 
 // UnsupportedIn returns the fields of a Job that have no effect.
 func UnsupportedIn(job *api.Job) []unsupported.Field[*api.Job] {

@@ -83,6 +83,8 @@ type Options struct {
 	// AllowRequestsTo lists the destinations that applications may reach besides public addresses:
 	// see egress.Config.
 	AllowRequestsTo []string
+	// JobPodGroups makes the manager keep a PodGroup for each Job.
+	JobPodGroups bool
 	// SchedulerConfig is a scheduler configuration for the manager (see package scheduler/config), or
 	// empty.
 	SchedulerConfig string
@@ -170,6 +172,9 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 	}
 	if opts.SchedulerConfig != "" {
 		args = append(args, "--scheduler-config="+schedulerConfigFolder+schedulerConfigKey)
+	}
+	if opts.JobPodGroups {
+		args = append(args, "--job-podgroups")
 	}
 	if opts.WorkflowConfigMap != "" {
 		args = append(args, "--workflow-configmap="+opts.WorkflowConfigMap)

@@ -29,6 +29,7 @@ import (
 	"lockstep.dev/lockstep/internal/batch"
 	"lockstep.dev/lockstep/internal/batch/cronjob"
 	"lockstep.dev/lockstep/internal/batch/flow"
+	"lockstep.dev/lockstep/internal/batch/jobgroup"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology/nodecontroller"
 	"lockstep.dev/lockstep/internal/egress"
@@ -72,6 +73,8 @@ type Config struct {
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
 	// that only gangs that say so themselves get capacity.
 	OverdueAfter time.Duration
+	// JobPodGroups keeps a PodGroup for each Job, for clients that list them.
+	JobPodGroups bool
 	// WriterConcurrency is a fixed number of requests in flight; 0 adapts the number to the server.
 	WriterConcurrency int
 	// MetricsAddress serves /metrics and, with Profiling, /debug/pprof; HealthAddress serves
@@ -371,9 +374,13 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
+	owners, err := newPodOwners(ctx, m.cfg.REST)
+	if err != nil {
+		return nil, err
+	}
 	groups, err := podgroup.New(podgroup.Config{
 		Informers: informers, Cluster: model, Scheduler: sched, Writer: writer, SchedulerNames: m.cfg.SchedulerNames,
-		Guard: m.guard, Log: m.log,
+		Owners: owners, Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
 		return nil, err
@@ -399,6 +406,16 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
+	var jobGroups func(context.Context)
+	if m.cfg.JobPodGroups {
+		c, err := jobgroup.New(jobgroup.Config{
+			Informers: informers, Writer: writer, SchedulerNames: m.cfg.SchedulerNames, Guard: m.guard, Log: m.log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		jobGroups = c.Run
+	}
 	commands, err := batch.NewCommands(informers, jobs, queues, writer, m.log)
 	if err != nil {
 		return nil, err
@@ -414,6 +431,9 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		told.Run, topologies.Run,
 		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run, cronJobs.Run, flows.Run,
 		func(ctx context.Context) { model.RunExpiry(ctx, informers) },
+	}
+	if jobGroups != nil {
+		run = append(run, jobGroups)
 	}
 	keep := func(*wf.Workflow) bool { return false }
 	if m.cfg.Archive != "" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +40,8 @@ type Config struct {
 	// SchedulerNames are the scheduler names whose pods are scheduled; lockstep and volcano by
 	// default.
 	SchedulerNames []string
+	// Owners reads the annotations of the owners of pods; nil means that they have none.
+	Owners Owners
 	// ReportAfter is how long a pod or group waits before a status says so; 1 s by default. Pods
 	// placed sooner are never reported as waiting, which saves most of them a write.
 	ReportAfter time.Duration
@@ -62,6 +65,7 @@ type Controller struct {
 	loop *controlloop.Loop[key, groupState]
 	// foreign reports whether this package schedules a pod.
 	foreign func(*corev1.Pod) bool
+	owners  owners
 
 	mu        sync.Mutex                         // guards the records of loop, too
 	binding   map[types.NamespacedName]types.UID // pods that are placed and not yet seen bound
@@ -102,6 +106,7 @@ type groupState struct {
 	// up.
 	written  *schedulingv1beta1.PodGroup
 	underWay bool
+	creating bool // a PodGroup for an owner is being created
 }
 
 // DefaultSchedulerNames are the scheduler names that Lockstep serves by default.
@@ -141,14 +146,18 @@ func New(cfg Config) (*Controller, error) {
 		binding:   map[types.NamespacedName]types.UID{},
 		reports:   map[types.NamespacedName]*podReport{},
 		templates: newTemplates(),
+		owners:    owners{Owners: cfg.Owners, known: map[types.UID]*ownerRecord{}},
 	}
 	c.loop = controlloop.New[key, groupState](controlloop.Config[key]{
 		Name: "podgroups", Workers: 1, Turn: c.reconcile, Guard: cfg.Guard, Panicked: c.panicked, Clock: cfg.Clock,
 		RetryMin: 100 * time.Millisecond, RetryMax: time.Minute,
 	})
 	pod := func(p *corev1.Pod) {
-		if c.foreign(p) {
-			c.loop.Wake(keyOf(p))
+		if !c.foreign(p) {
+			return
+		}
+		if k, known := c.keyOf(p); known {
+			c.loop.Wake(k)
 		}
 	}
 	group := func(g *schedulingv1beta1.PodGroup) {
@@ -160,25 +169,19 @@ func New(cfg Config) (*Controller, error) {
 			if old.UID != p.UID {
 				c.forgetPod(old)
 			}
-			if keyOf(old) != keyOf(p) {
-				pod(old)
+			if of, known := c.keyOf(old); known && c.foreign(old) {
+				c.loop.Wake(of) // another key than that of p if the annotation changed
 			}
 			pod(p)
 		},
 		Deleted: func(p *corev1.Pod) {
 			c.forgetPod(p)
 			pod(p)
+			c.forgetOwner(p)
 		},
 	})
 	cfg.Informers.PodGroups.Follow(group, group)
 	return c, nil
-}
-
-func keyOf(p *corev1.Pod) key {
-	if g, ok := schedulingv1beta1.GroupOf(p); ok {
-		return key{name: g}
-	}
-	return key{pod: true, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}}
 }
 
 // Run reconciles until ctx is done. The informers must have synced, because a part of a group must
@@ -228,6 +231,9 @@ func (c *Controller) reconcile(k key) {
 	}
 	u := c.state(k, pg, m)
 	pg = u.latest(pg)
+	if r := c.ownerOf(k); r != nil && pg == nil {
+		c.createGroup(k, u, r, pods)
+	}
 
 	// 2. What does the group need, and can it be requested?
 	var r gangRequest
@@ -291,10 +297,17 @@ func (u *groupState) latest(pg *schedulingv1beta1.PodGroup) *schedulingv1beta1.P
 func (c *Controller) podsOf(k key) []*corev1.Pod {
 	if !k.pod {
 		pods := c.cfg.Informers.Pods.ByIndex(informer.PodsByGroup, k.name.String())
-		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !c.foreign(p) })
+		pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !c.foreign(p) })
+		if r := c.ownerOf(k); r != nil {
+			pods = append(pods, c.podsOfOwner(r.ref.UID)...)
+		}
+		return pods
 	}
 	p, ok := c.cfg.Informers.Pods.Get(k.name.Namespace, k.name.Name)
-	if !ok || !c.foreign(p) || keyOf(p) != k {
+	if !ok || !c.foreign(p) {
+		return nil
+	}
+	if of, known := c.keyOf(p); !known || of != k {
 		return nil
 	}
 	return []*corev1.Pod{p}
@@ -427,7 +440,15 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 			continue
 		}
 		c.binding[name] = p.UID
-		c.bind(k, apiwriter.Binding{Pod: name, UID: p.UID, Node: a.Node, Annotations: a.Annotations}, a.Assumption)
+		annotations := a.Annotations
+		if _, named := schedulingv1beta1.GroupOf(p); !named && !k.pod {
+			annotations = maps.Clone(annotations)
+			if annotations == nil {
+				annotations = map[string]string{}
+			}
+			annotations[schedulingv1beta1.GroupNameAnnotation] = k.name.Name
+		}
+		c.bind(k, apiwriter.Binding{Pod: name, UID: p.UID, Node: a.Node, Annotations: annotations}, a.Assumption)
 	}
 	switch {
 	case g.Announced == nil:

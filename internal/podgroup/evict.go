@@ -32,7 +32,8 @@ func (c *Controller) GangOf(p *corev1.Pod) (string, bool) {
 	if o := metav1.GetControllerOfNoCopy(p); o != nil && slices.Contains([]string{"DaemonSet", "Workflow"}, o.Kind) {
 		return "", false
 	}
-	return keyOf(p).String(), true
+	k, known := c.keyOf(p)
+	return k.String(), known
 }
 
 // Describe implements scheduler.Evictor.
@@ -60,6 +61,9 @@ func (c *Controller) Describe(gang string) (scheduler.GangTerms, bool) {
 		t.Priority = value
 	}
 	for _, p := range c.cfg.Informers.Pods.ByIndex(informer.PodsByGroup, k.name.String()) {
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			t.Pods++
+		}
 		switch {
 		case p.Status.Phase == corev1.PodSucceeded:
 			t.MinMember = max(0, t.MinMember-1)

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -45,7 +46,7 @@ func TestNothingIsKeptOfADeletedPod(t *testing.T) {
 	}
 	p := member("p", "", "", corev1.PodPending)
 	c.mu.Lock()
-	c.reportPod(keyOf(p), p, &waitReason{message: "no room"}, metav1.Now())
+	c.reportPod(key{pod: true, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}}, p, &waitReason{message: "no room"}, metav1.Now())
 	c.mu.Unlock()
 	c.forgetPod(p)
 	writer.done(p, nil)

@@ -97,10 +97,14 @@ var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
 		Path: "metadata.annotations[" + schedulingv1beta1.SLAWaitingTimeAnnotation + "] (it is no positive duration)",
 		Used: func(pg *schedulingv1beta1.PodGroup) bool { _, ok := schedulingv1beta1.WaitingTime(pg); return !ok },
 	},
+	{
+		Path: "metadata.annotations[" + schedulingv1beta1.JDBMinAvailableAnnotation + "] and [" + schedulingv1beta1.JDBMaxUnavailableAnnotation +
+			"] (want one of them, a positive number or a percentage from 1% to 99%)",
+		Used: func(pg *schedulingv1beta1.PodGroup) bool { _, ok := schedulingv1beta1.BudgetOf(pg); return !ok },
+	},
 	{Path: "spec.subGroupPolicy", Used: func(pg *schedulingv1beta1.PodGroup) bool { return len(pg.Spec.SubGroupPolicy) > 0 }},
 }, unsupported.Annotations[*schedulingv1beta1.PodGroup](
-	schedulingv1beta1.RevocableZoneAnnotation, schedulingv1beta1.JDBMinAvailableAnnotation,
-	schedulingv1beta1.JDBMaxUnavailableAnnotation)...)
+	schedulingv1beta1.RevocableZoneAnnotation)...)
 
 // UnsupportedIn returns the fields of a PodGroup that have no effect.
 func UnsupportedIn(pg *schedulingv1beta1.PodGroup) []unsupported.Field[*schedulingv1beta1.PodGroup] {

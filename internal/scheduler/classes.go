@@ -32,10 +32,11 @@ func (s *Scheduler) compile(e *pendingGang) {
 		for k := range left {
 			left[k] = k
 		}
-		e.classes, e.left, e.mins = append(e.classes, class), append(e.left, left), append(e.mins, d.Min)
+		e.plain, e.left, e.mins = append(e.plain, class), append(e.left, left), append(e.mins, d.Min)
 		units += len(d.Units)
 		least += d.Min
 	}
+	e.classes = e.plain
 	e.need = max(0, units-max(0, g.Surplus), g.MinMember, least)
 	if e.minMember > units {
 		e.fault = fmt.Sprintf("%d pods are needed and there are %d", e.minMember, units)

@@ -86,6 +86,8 @@ type evictions struct {
 	lost   map[string][]time.Time  // when gangs were evicted whole
 	made   map[string][]time.Time  // when claimants evicted others
 	stated map[string]*statedQueue // by queue: what its spec says
+	// regrouped means that the affinity of a queue to groups of nodes has changed.
+	regrouped bool
 
 	search    *evict.Search
 	occupants []cluster.Occupant // that the search knows

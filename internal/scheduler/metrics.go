@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"lockstep.dev/lockstep/internal/cluster"
 )
 
 // Results of an attempt to place a gang, as values of a metric label.
@@ -24,11 +26,17 @@ type metrics struct {
 	lines         prometheus.Gauge
 	evictions     prometheus.Counter
 	searchSeconds prometheus.Histogram
+	queues        *queueMetrics
+	waitingIn     *prometheus.GaugeVec
 }
 
-func newMetrics() *metrics {
+func newMetrics(c *cluster.Cluster) *metrics {
 	const ns, sub = "lockstep", "scheduler"
 	return &metrics{
+		queues: newQueueMetrics(c),
+		waitingIn: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: ns, Subsystem: "queue", Name: "waiting_gangs", Help: "Gangs of a queue that wait for nodes.",
+		}, []string{"queue"}),
 		cycleSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: ns, Subsystem: sub, Name: "cycle_seconds",
 			Help:    "Time that a scheduling cycle took.",
@@ -66,7 +74,7 @@ func newMetrics() *metrics {
 func (m *metrics) register(r prometheus.Registerer) error {
 	var errs []error
 	for _, c := range []prometheus.Collector{m.cycleSeconds, m.waitSeconds, m.pods, m.attempts, m.waiting, m.lines,
-		m.evictions, m.searchSeconds} {
+		m.evictions, m.searchSeconds, m.queues, m.waitingIn} {
 		errs = append(errs, r.Register(c))
 	}
 	return errors.Join(errs...)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -25,6 +27,9 @@ type pendingGangs struct {
 	gangs  map[string]*pendingGang
 	shapes map[shapeKey]*shapeQueue
 	rare   int // number of gangs with a class that needs the rare filter
+	// byQueue counts the gangs by queue, for the metric waitingIn, which may be nil.
+	byQueue   map[string]int
+	waitingIn *prometheus.GaugeVec
 	// byNamespace means that gangs of different namespaces are in different shape queues, because
 	// the reason why they wait names gangs, and all gangs of a shape queue are told the same.
 	byNamespace bool
@@ -36,7 +41,9 @@ type shapeKey struct{ queue, shape string }
 // placed.
 type pendingGang struct {
 	gang        *Gang
-	classes     []*place.Class // one per demand
+	plain       []*place.Class // of the templates, one per demand
+	groups      *nodeGroups    // the affinity of the gang's queue; nil if it has none
+	classes     []*place.Class // plain with groups
 	left        [][]int        // per demand, the indices of the units that have no node
 	mins        []int          // per demand, the minimum
 	minMember   int
@@ -83,7 +90,21 @@ func (b *blockReason) curable() bool {
 }
 
 func newPendingGangs(ledger *share.Ledger) *pendingGangs {
-	return &pendingGangs{ledger: ledger, gangs: map[string]*pendingGang{}, shapes: map[shapeKey]*shapeQueue{}}
+	return &pendingGangs{ledger: ledger, gangs: map[string]*pendingGang{}, shapes: map[shapeKey]*shapeQueue{}, byQueue: map[string]int{}}
+}
+
+// count adds n to the number of gangs of a queue.
+func (r *pendingGangs) count(queue string, n int) {
+	r.byQueue[queue] += n
+	if r.waitingIn == nil {
+		return
+	}
+	if r.byQueue[queue] > 0 {
+		r.waitingIn.WithLabelValues(queue).Set(float64(r.byQueue[queue]))
+		return
+	}
+	delete(r.byQueue, queue)
+	r.waitingIn.DeleteLabelValues(queue)
 }
 
 // add puts a pending gang into its shape queue. The gang's key must not be in pendingGangs.
@@ -100,6 +121,7 @@ func (r *pendingGangs) add(e *pendingGang) {
 	e.queue = l
 	r.gangs[e.gang.Key] = e
 	r.rare += e.rare()
+	r.count(e.gang.Queue, 1)
 	e.ranked = share.Gang{
 		Surplus: e.need == 0 && len(e.classes) > 0 && e.fault == "",
 		Key:     e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
@@ -128,6 +150,7 @@ func (r *pendingGangs) remove(e *pendingGang) {
 	r.ledger.Remove(e.gang.Key)
 	delete(r.gangs, e.gang.Key)
 	r.rare -= e.rare()
+	r.count(e.gang.Queue, -1)
 	e.queue = nil
 	if len(l.gangs) == 0 {
 		delete(r.shapes, l.key)
@@ -280,7 +303,7 @@ func (e *pendingGang) remainder(placed int, now time.Time) *pendingGang {
 		return nil
 	}
 	return &pendingGang{
-		gang: e.gang, classes: e.classes, left: e.left, mins: make([]int, len(e.mins)), minMember: 1, partial: true,
+		gang: e.gang, plain: e.plain, groups: e.groups, classes: e.classes, left: e.left, mins: make([]int, len(e.mins)), minMember: 1, partial: true,
 		need: max(0, e.need-placed), submitted: now, reportedKey: e.reportedKey,
 	}
 }

@@ -12,12 +12,15 @@ import (
 func (s *Scheduler) updateQueues() {
 	s.ledger.SetTotal(s.cluster.Total())
 	seen := map[string]bool{}
+	set := func(q share.Queue) {
+		seen[q.Name], s.queues[q.Name] = true, true
+		s.ledger.SetQueue(q)
+	}
 	for _, q := range s.cluster.Queues() {
 		seen[q.Name] = true
 		s.evictions.state(q.Name, q.Object)
 		if q.Object != nil {
-			s.queues[q.Name] = true
-			s.ledger.SetQueue(share.Queue{
+			queue := share.Queue{
 				Name:       q.Name,
 				Parent:     q.Object.Spec.Parent,
 				Weight:     q.Object.ShareWeight(),
@@ -26,7 +29,13 @@ func (s *Scheduler) updateQueues() {
 				Deserved:   s.evictions.stated[q.Name].due,
 				Closed:     !q.Object.Accepts(),
 				FIFO:       q.Object.Spec.DequeueStrategy == schedulingv1beta1.DequeueFIFO,
-			})
+			}
+			for _, group := range inHierarchy(q.Object, &queue) {
+				if !seen[group.Name] { // queues are in the order of their names: the first one says the weight
+					set(group)
+				}
+			}
+			set(queue)
 		} else if s.queues[q.Name] {
 			delete(s.queues, q.Name)
 			s.ledger.RemoveQueue(q.Name)

@@ -23,7 +23,12 @@ func shortageReason(s *place.Shortage, e *pendingGang) Reason {
 	if s.Resource == "" && s.CPUs == "" || s.Never {
 		code = Unschedulable
 	}
-	return Reason{Code: code, Message: s.Stable(), Detail: s.Detail(), Shortage: s, Partial: e.partial}
+	r := Reason{Code: code, Message: s.Stable(), Detail: s.Detail(), Shortage: s, Partial: e.partial}
+	if e.groups != nil && len(e.groups.required) > 0 {
+		r.Message += "; " + e.groups.String()
+		r.Detail += "; " + e.groups.String()
+	}
+	return r
 }
 
 func refusalReason(r *share.Refusal, e *pendingGang) Reason {

@@ -90,6 +90,8 @@ type Scheduler struct {
 	queues    map[string]bool         // queues that have been set in the ledger
 	retry     time.Time               // when all blocked shape queues are tried again
 	evictions *evictions
+	// groupedClasses are the classes with the affinity of their queues.
+	groupedClasses map[groupedClass]*place.Class
 	// overdue makes claims for gangs that evict nobody.
 	overdue  *overdue
 	promises *promises
@@ -112,18 +114,21 @@ func New(cfg Config) (*Scheduler, error) {
 		cluster:  cfg.Cluster,
 		clock:    cfg.Clock,
 		log:      cfg.Log,
-		metrics:  newMetrics(),
+		metrics:  newMetrics(cfg.Cluster),
 		inbox:    map[string]*pendingGang{},
 		promised: map[string]promise{},
 		classes:  map[*corev1.Pod]*place.Class{},
-		wake:     make(chan struct{}, 1),
-		view:     cfg.Cluster.NewView(),
-		ledger:   share.New(cfg.Cluster.Dims(), nil),
-		held:     map[string]place.Vector{},
-		queues:   map[string]bool{},
+
+		groupedClasses: map[groupedClass]*place.Class{},
+		wake:           make(chan struct{}, 1),
+		view:           cfg.Cluster.NewView(),
+		ledger:         share.New(cfg.Cluster.Dims(), nil),
+		held:           map[string]place.Vector{},
+		queues:         map[string]bool{},
 	}
 	s.newPlacer()
 	s.pending = newPendingGangs(s.ledger)
+	s.pending.waitingIn = s.metrics.waitingIn
 	s.pending.byNamespace = cfg.Evictions.Mode == EvictionDryRun
 	s.evictions = newEvictions(s, cfg.Evictions)
 	s.overdue = &overdue{s: s, after: cfg.OverdueAfter}
@@ -231,6 +236,7 @@ func (s *Scheduler) cycle() (more bool) {
 	// 2. Apply changes of the cluster, and reopen the shape queues that they may help.
 	changes := s.cluster.TakeChanges()
 	s.updateQueues()
+	s.regroup()
 	s.evictions.check()
 	s.reopenHelped(&changes)
 	s.move()
@@ -398,6 +404,7 @@ func (s *Scheduler) takeInbox() {
 			e.submitted = old.submitted
 		}
 		e.claimed = s.evictions.claims[key] != nil
+		s.group(e)
 		s.pending.add(e)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
@@ -136,6 +137,10 @@ type GangTerms struct {
 	// not. Pods can have both, too.
 	Protected bool
 	Cooldown  time.Duration
+	// Budget, if there is one, limits how many of the gang's pods are evicted. Pods is how many pods
+	// the gang wants, without those that have ended.
+	Budget *schedulingv1beta1.DisruptionBudget
+	Pods   int
 }
 
 // Eviction is a request to evict pods of one gang.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,9 +73,25 @@ func (v *evictions) look(now time.Time) {
 		g.Pods = append(g.Pods, p)
 	}
 	for _, key := range slices.Sorted(maps.Keys(gangs)) {
+		if b := terms[key].Budget; b != nil {
+			limit(state, gangs[key], b, terms[key].Pods)
+		}
 		state.Gangs = append(state.Gangs, *gangs[key])
 	}
 	v.search = evict.New(state)
+}
+
+// limit adds the disruption budget of a gang that wants a number of pods.
+func limit(state *evict.State, g *evict.Gang, b *schedulingv1beta1.DisruptionBudget, wanted int) {
+	have := 0
+	for i := range g.Pods {
+		p := &g.Pods[i]
+		if !p.Leaving {
+			have++
+		}
+		p.Budgets = append(p.Budgets, len(state.Budgets))
+	}
+	state.Budgets = append(state.Budgets, evict.Budget{Name: g.Pods[0].Name, Allowed: b.Allowed(max(wanted, have), have)})
 }
 
 // gangOf returns the key of the gang of a pod, or nothing if the pod is never evicted.
@@ -122,6 +139,7 @@ func TermsOf(o metav1.Object) GangTerms {
 		may, err := strconv.ParseBool(value)
 		t.Protected = err != nil || !may
 	}
+	t.Budget, _ = schedulingv1beta1.BudgetOf(o)
 	if value := o.GetAnnotations()[schedulingv1beta1.CooldownTimeAnnotation]; value != "" {
 		var err error
 		if t.Cooldown, err = time.ParseDuration(value); err != nil {
@@ -170,15 +188,18 @@ type statedQueue struct {
 	deserved, capability  share.Limits
 	due                   share.Limits // deserved, or the guarantee if that is more
 	entitled, reclaimable bool
+	groups                *nodeGroups // nil if it states none
 }
 
 // state records what a queue's spec says, if it has changed.
 func (v *evictions) state(name string, object *schedulingv1beta1.Queue) {
+	before := v.stated[name]
 	if object == nil {
+		v.regrouped = v.regrouped || before != nil && before.groups != nil
 		delete(v.stated, name)
 		return
 	}
-	if q := v.stated[name]; q != nil && q.object == object {
+	if before != nil && before.object == object {
 		return
 	}
 	dims, spec := v.s.cluster.Dims(), &object.Spec
@@ -187,7 +208,13 @@ func (v *evictions) state(name string, object *schedulingv1beta1.Queue) {
 		deserved: share.NewLimits(dims, spec.Deserved), capability: share.NewLimits(dims, spec.Capability),
 		entitled:    len(spec.Deserved)+len(spec.Guarantee.Resource) > 0,
 		reclaimable: spec.Reclaimable == nil || *spec.Reclaimable,
+		groups:      nodeGroupsOf(object),
 	}
+	if before != nil && equality.Semantic.DeepEqual(before.groups, q.groups) {
+		q.groups = before.groups
+	}
+	v.regrouped = v.regrouped || before == nil && q.groups != nil ||
+		before != nil && (before.groups != q.groups || before.object.Spec.Parent != spec.Parent)
 	q.due = share.NewLimits(dims, spec.Deserved)
 	for dim, amount := range share.NewLimits(dims, spec.Guarantee.Resource) {
 		for len(q.due) <= dim {

@@ -36,6 +36,8 @@ const (
 	// a count or a percentage.
 	JDBMinAvailableAnnotation   = "volcano.sh/jdb-min-available"
 	JDBMaxUnavailableAnnotation = "volcano.sh/jdb-max-unavailable"
+	// NodeGroupLabel on a node is the group that affinity of queues refers to.
+	NodeGroupLabel = "volcano.sh/nodegroup-name"
 	// ExpectedDurationAnnotation on a pod is how long it runs at most, as far as its author knows.
 	ExpectedDurationAnnotation = "lockstep.dev/expected-duration"
 	// SLAWaitingTimeAnnotation on a Job or PodGroup is the duration after which capacity is kept for

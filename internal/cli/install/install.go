@@ -63,6 +63,7 @@ nothing was changed.`,
 		"file with a scheduler configuration in Volcano's format for the manager in the cluster (see 'lockstep migrate check')")
 	f.StringVar(&opts.WorkflowConfigMap, "workflow-configmap", "",
 		"ConfigMap with the configuration of Argo's workflow controller, NAMESPACE/NAME (default lockstep-system/workflow-controller-configmap)")
+	f.BoolVar(&opts.JobPodGroups, "job-podgroups", false, "let the manager keep a PodGroup for each Job, for clients that list them")
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
 	f.BoolVar(&opts.CPUs, "cpu-policies", false,
@@ -84,6 +85,8 @@ nothing was changed.`,
 			return command.Usagef("%s is for a manager in the cluster: give --image too, or give it to 'lockstep manager'", egress.Flag)
 		case schedulerConfig != "" && opts.Image == "":
 			return command.Usagef("--scheduler-config is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
+		case opts.JobPodGroups && opts.Image == "":
+			return command.Usagef("--job-podgroups is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
 		case opts.WorkflowConfigMap != "" && opts.Image == "":
 			return command.Usagef("--workflow-configmap is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
 		case opts.Replicas < 1:

@@ -242,6 +242,8 @@ func (r *reader) finish() {
 	w := r.weights
 	o := &r.settings.Place
 	switch {
+	case len(w.fit) > 0:
+		o.Strategy, o.Resources, w.Resources = place.LeastAllocated, w.fit, w.least
 	case r.binpack && w.binpack > 0:
 		o.Strategy, o.Resources = place.MostAllocated, w.binpackResources()
 		w.set, w.Resources = true, w.binpack

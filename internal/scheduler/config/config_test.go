@@ -56,6 +56,20 @@ tiers:
 				Strategy: place.MostAllocated, Weights: place.Weights{Resources: 10, NodeAffinity: 2, Taints: 3},
 				Resources: []place.ResourceWeight{{Name: "memory", Weight: 1}, {Name: "cpu", Weight: 5}, {Name: "nvidia.com/gpu", Weight: 2}, {Name: "example.com/foo", Weight: 1}},
 			}}},
+		"resource-strategy-fit has a strategy for each resource": {`
+tiers:
+- plugins:
+  - name: resource-strategy-fit
+    arguments:
+      resourceStrategyFitWeight: 10
+      resources:
+        nvidia.com/gpu: {type: MostAllocated, weight: 2}
+        cpu: {type: LeastAllocated}
+- plugins: [{name: binpack}]`,
+			Settings{Place: place.Options{
+				Weights:   place.Weights{Resources: 10, Balanced: 1, NodeAffinity: 2, Taints: 3},
+				Resources: []place.ResourceWeight{{Name: "cpu", Weight: 1}, {Name: "nvidia.com/gpu", Weight: 2, Opposite: true}},
+			}}},
 		"binpack with the weight 0 does nothing": {`
 tiers: [{plugins: [{name: binpack, arguments: {binpack.weight: 0}}]}]`, Settings{}},
 		"the configuration may be in a ConfigMap": {`

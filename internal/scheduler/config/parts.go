@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,8 +78,8 @@ var plugins = map[string]pluginSays{
 		"podtopologyspread.weight": {Differs, "the weight is always 2"},
 	}, read: readNodeOrder},
 	"binpack": {said: said{Works, "nodes that are fullest are preferred; leastrequested of nodeorder does not apply then"}, read: readBinpack},
-	"resource-strategy-fit": {said: said{Missing,
-		"one strategy holds for all resources: --node-score of the manager, or the plugin binpack"}},
+	"resource-strategy-fit": {said: said{Works, "each resource prefers full or empty nodes; binpack does not apply then"},
+		read: readStrategyFit},
 	"sla": {said: said{Differs, "capacity is kept for the first gang of a queue, and for gangs with the annotation, once they have waited so long"},
 		read: readSLA},
 	"tdm":           {said: said{Missing, "nodes have no revocable zones"}},
@@ -90,9 +91,13 @@ var plugins = map[string]pluginSays{
 	"deviceshare":            {said: said{Missing, "whole devices (extended resources) are placed; shares of devices are not"}},
 	"usage":                  {said: said{Missing, "the real use of nodes is not read; pods count by their requests"}},
 	"rescheduling":           {said: said{Missing, "running pods are not moved to other nodes"}},
-	"nodegroup":              {said: said{Missing, "affinity of queues is not acted on; use node affinity in the pods' templates"}},
-	"pdb":                    {said: said{Works, "also without this plugin"}},
-	"cdp":                    {said: said{Works, "volcano.sh/cooldown-time; also without this plugin"}},
+	"nodegroup": {said: said{Differs, "queues without affinity may use all nodes; preferred groups do not exclude others"},
+		arguments: map[string]said{
+			"strict":               {Differs, "queues without affinity may use all nodes"},
+			"enablePreferredOrder": {Missing, "preferred groups are equal"},
+		}},
+	"pdb": {said: said{Works, "also without this plugin"}},
+	"cdp": {said: said{Works, "volcano.sh/cooldown-time; also without this plugin"}},
 	"resourcequota": {said: said{Differs,
 		"the API server refuses pods above a quota; a gang below its minimum is rolled back and waits"}},
 	"extender": {said: said{Missing, "the scheduler makes no requests to other programs"}},
@@ -131,6 +136,7 @@ type weights struct {
 	least, most int64
 	binpack     int64
 	resources   []place.ResourceWeight
+	fit         []place.ResourceWeight // of resource-strategy-fit
 }
 
 // binpackResources returns the resources that binpack scores: cpu and memory unless their weight is
@@ -207,6 +213,48 @@ func readBinpack(r *reader, path, key string, value *yaml.Node) bool {
 	return found
 }
 
+// readStrategyFit reads which resources prefer full nodes, and with which weights.
+func readStrategyFit(r *reader, path, key string, value *yaml.Node) bool {
+	w := &r.weights
+	switch key {
+	case "resourceStrategyFitWeight":
+		w.set = true
+		r.weight(path, value, &w.least)
+		return true
+	case "resources":
+	default:
+		return false
+	}
+	var resources map[string]struct {
+		Type   string    `yaml:"type"`
+		Weight yaml.Node `yaml:"weight"`
+	}
+	if err := value.Decode(&resources); err != nil {
+		r.fail(path, "want resources with a type and a weight each: %s", err)
+		return true
+	}
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		f := resources[name]
+		at := path + "." + name
+		weight := place.ResourceWeight{Name: corev1.ResourceName(name), Weight: 1, Opposite: f.Type == "MostAllocated"}
+		if f.Type != "MostAllocated" && f.Type != "LeastAllocated" {
+			r.fail(at, "%q is neither MostAllocated nor LeastAllocated", f.Type)
+			continue
+		}
+		if n := f.Weight; n.Kind != 0 {
+			v, err := strconv.ParseInt(n.Value, 10, 64)
+			if err != nil || v < 0 || v > weightMax {
+				r.fail(at, "%q is not a whole number from 0 to %d", n.Value, weightMax)
+				continue
+			}
+			weight.Weight = v
+		}
+		w.fit = append(w.fit, weight)
+	}
+	r.add(path, key, Works, "")
+	return true
+}
+
 // addResource sets the weight of a resource. A weight that is set explicitly comes after the list of
 // resources, because arguments are read in order of their names.
 func (w *weights) addResource(name corev1.ResourceName, weight int64) {
@@ -232,3 +280,9 @@ func readSLA(r *reader, path, key string, value *yaml.Node) bool {
 	r.add(path, key, Works, "")
 	return true
 }
+
+// Actions returns the names of the actions that configurations may have.
+func Actions() []string { return slices.Sorted(maps.Keys(actions)) }
+
+// Plugins returns the names of the plugins that configurations may have.
+func Plugins() []string { return slices.Sorted(maps.Keys(plugins)) }

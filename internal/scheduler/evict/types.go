@@ -93,7 +93,7 @@ type Pod struct {
 	Budgets []int
 }
 
-// Budget is a PodDisruptionBudget.
+// Budget is a PodDisruptionBudget, or the budget of one gang, which then has the name of a pod of it.
 type Budget struct {
 	Name types.NamespacedName
 	// Allowed is how many more pods may be evicted.

@@ -32,6 +32,8 @@ func DefaultWeights() Weights { return Weights{Resources: 1, Balanced: 1, NodeAf
 type ResourceWeight struct {
 	Name   corev1.ResourceName
 	Weight int64
+	// Opposite means that the resource is scored by the other strategy than Options.Strategy.
+	Opposite bool
 }
 
 // Options configure placement. The zero value is the kube-scheduler's default profile.
@@ -112,7 +114,7 @@ func NewPlacer(s *Snapshot, o Options) *Placer {
 		o.Weights = DefaultWeights()
 	}
 	if len(o.Resources) == 0 {
-		o.Resources = []ResourceWeight{{corev1.ResourceCPU, 1}, {corev1.ResourceMemory, 1}}
+		o.Resources = []ResourceWeight{{Name: corev1.ResourceCPU, Weight: 1}, {Name: corev1.ResourceMemory, Weight: 1}}
 	}
 	p := &Placer{s: s, o: o}
 	p.indexes.init(s, o)

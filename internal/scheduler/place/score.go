@@ -7,21 +7,23 @@ import "math"
 // NodeResourcesFit and NodeResourcesBalancedAllocation.
 type scorer struct {
 	terms             []scoreTerm
+	configured        Strategy
 	resources, evenly int64 // weights
 }
 
 type scoreTerm struct {
-	dim    int
-	weight int64
+	dim      int
+	weight   int64
+	opposite bool // scored by the other strategy than the configured one
 }
 
 const scoreMax = 100
 
 func newScorer(dims *Dims, o Options) *scorer {
-	sc := &scorer{resources: o.Weights.Resources, evenly: o.Weights.Balanced}
+	sc := &scorer{configured: o.Strategy, resources: o.Weights.Resources, evenly: o.Weights.Balanced}
 	for _, r := range o.Resources {
 		if schedulable(r.Name) && r.Weight > 0 {
-			sc.terms = append(sc.terms, scoreTerm{dims.intern(r.Name), r.Weight})
+			sc.terms = append(sc.terms, scoreTerm{dims.intern(r.Name), r.Weight, r.Opposite})
 		}
 	}
 	return sc
@@ -51,7 +53,8 @@ func (sc *scorer) score(c *Class, strategy Strategy, allocatable, used, usedNonZ
 				taken = used[t.dim] + c.Request[t.dim]
 			}
 			taken = min(taken, all)
-			if strategy == LeastAllocated {
+			// With another strategy than the configured one the Placer looks for a way to fit a gang.
+			if (strategy == LeastAllocated) != (t.opposite && strategy == sc.configured) {
 				taken = all - taken
 			}
 			sum += t.weight * quotient(taken*scoreMax, all, 1/float64(all))

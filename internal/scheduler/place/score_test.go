@@ -17,7 +17,9 @@ func TestResourceScores(t *testing.T) {
 	small, large := []string{"cpu", "4", "memory", "8Gi"}, []string{"cpu", "10", "memory", "8Gi", "example.com/gpu", "4"}
 	only := func(o Options, w Weights) Options { o.Weights = w; return o }
 	resources, balanced := Weights{Resources: 1}, Weights{Balanced: 1}
-	gpu := []ResourceWeight{{"cpu", 1}, {"example.com/gpu", 3}}
+	gpu := []ResourceWeight{{Name: "cpu", Weight: 1}, {Name: "example.com/gpu", Weight: 3}}
+
+	mixed := []ResourceWeight{{Name: "cpu", Weight: 1}, {Name: "example.com/gpu", Weight: 3, Opposite: true}}
 
 	for name, tc := range map[string]struct {
 		o    Options
@@ -41,6 +43,8 @@ func TestResourceScores(t *testing.T) {
 		"an extended resource counts only for pods that ask for it": {only(Options{Resources: gpu}, resources), nil, on(large), 90},
 		// cpu (10-1)/10 = 90, gpu (4-1)/4 = 75: (90 + 3*75)/4
 		"resource weights": {only(Options{Resources: gpu}, resources), []string{"cpu", "1", "example.com/gpu", "1"}, on(large), 78},
+		// cpu 90, gpu 1/4 = 25: (90 + 3*25)/4
+		"a resource with the other strategy":             {only(Options{Resources: mixed}, resources), []string{"cpu", "1", "example.com/gpu", "1"}, on(large), 41},
 		"a resource the node has none of does not count": {only(Options{Resources: gpu}, resources), nil, on(small), 75},
 		// 25 % and 25 % after as 0 and 0 before: no change is 75
 		"balanced before and after": {only(Options{}, balanced), nil, on(small), 75},

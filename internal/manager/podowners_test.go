@@ -1,0 +1,163 @@
+package manager_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+)
+
+// TestOwnersSayThatTheirPodsAreAGang checks the annotation group-min-member on a Deployment and on a
+// StatefulSet, whose pods name no PodGroup.
+func TestOwnersSayThatTheirPodsAreAGang(t *testing.T) {
+	e, restart := startEvicting(t)
+	e.apply(jobYAML("rest", 6, "", "")) // leaves room for two pods
+	e.runs("rest", 6)
+	for kind, fields := range map[string]string{"Deployment": "", "StatefulSet": "serviceName: none\n  podManagementPolicy: Parallel"} {
+		e.apply(fmt.Sprintf(`
+apiVersion: apps/v1
+kind: %[1]s
+metadata:
+  name: gang
+  annotations: {scheduling.volcano.sh/group-min-member: "3"}
+spec:
+  %[2]s
+  replicas: 3
+  selector: {matchLabels: {app: gang, kind: %[1]s}}
+  template:
+    metadata: {labels: {app: gang, kind: %[1]s}}
+    spec:
+      schedulerName: volcano
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: busybox, resources: {requests: {cpu: "4"}}}]`, kind, fields))
+	}
+	pods := func(kind string) (bound, all int, group string) {
+		t.Helper()
+		list, err := e.core.CoreV1().Pods(e.ns).List(t.Context(), metav1.ListOptions{LabelSelector: "kind=" + kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list.Items {
+			if p.Spec.NodeName != "" {
+				bound++
+				group = p.Annotations[scheduling.GroupNameAnnotation]
+			}
+		}
+		return bound, len(list.Items), group
+	}
+	groups := func() map[string]string { // names of the PodGroups by the kind of their owner
+		t.Helper()
+		list, err := e.dyn.Resource(podGroupResource).Namespace(e.ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]string{}
+		for _, g := range list.Items {
+			names[g.GetOwnerReferences()[0].Kind] = g.GetName()
+		}
+		return names
+	}
+	e.eventually("both have PodGroups that wait", func() error {
+		if names := groups(); len(names) != 2 {
+			return fmt.Errorf("PodGroups: %v", names)
+		}
+		return nil
+	})
+	for _, name := range groups() {
+		e.says(podGroupResource, name, "NotEnoughResources")
+	}
+	for _, kind := range []string{"Deployment", "StatefulSet"} {
+		if bound, all, _ := pods(kind); bound != 0 || all != 3 {
+			t.Fatalf("%d of the %d pods of the %s have nodes", bound, all, kind)
+		}
+	}
+	restart(func() {}) // the owners are asked for again
+	e.deleteJob("rest")
+	for _, kind := range []string{"Deployment", "StatefulSet"} {
+		e.eventually("the "+kind+" starts", func() error {
+			if bound, _, _ := pods(kind); bound != 3 {
+				return fmt.Errorf("%d pods have nodes", bound)
+			}
+			return nil
+		})
+		names, owner := groups(), kind
+		if kind == "Deployment" {
+			owner = "ReplicaSet"
+		}
+		if _, _, group := pods(kind); group == "" || group != names[owner] {
+			t.Errorf("the pods of the %s are of group %q; the PodGroups are %v", kind, group, names)
+		}
+		e.says(podGroupResource, names[owner], `"phase":"Running"`)
+	}
+	// Pods that come later belong to the gang.
+	patch := []byte(`{"spec":{"replicas":4}}`)
+	if _, err := e.core.AppsV1().Deployments(e.ns).Patch(t.Context(), "gang", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the fourth pod runs", func() error {
+		if bound, _, _ := pods("Deployment"); bound != 4 {
+			return fmt.Errorf("%d pods have nodes", bound)
+		}
+		return nil
+	})
+	foreground := metav1.DeletePropagationForeground
+	if err := e.core.AppsV1().Deployments(e.ns).Delete(t.Context(), "gang", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.core.AppsV1().StatefulSets(e.ns).Delete(t.Context(), "gang", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the PodGroups are gone with their owners", func() error {
+		if names := groups(); len(names) > 0 {
+			return fmt.Errorf("PodGroups: %v", names)
+		}
+		return nil
+	})
+}
+
+// TestJobsGetTheQueueOfTheirNamespace checks the annotation of a namespace that names a queue.
+func TestJobsGetTheQueueOfTheirNamespace(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	name := e.ns + "-own"
+	e.apply("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: " + name + "}\nspec: {capability: {cpu: 1}}")
+	t.Cleanup(func() { _ = e.dyn.Resource(queues).Delete(context.Background(), name, metav1.DeleteOptions{}) })
+	annotate := []byte(`{"metadata":{"annotations":{"scheduling.volcano.sh/queue-name":"` + name + `"}}}`)
+	if _, err := e.core.CoreV1().Namespaces().Patch(t.Context(), e.ns, types.MergePatchType, annotate, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	queueOf := func(job *batch.Job) error {
+		if job.Spec.Queue != name {
+			return fmt.Errorf("it is in queue %s", job.Spec.Queue)
+		}
+		return nil
+	}
+	n := 0
+	e.eventually("the API server knows the annotation", func() error { // its view of namespaces may be older
+		n++
+		job := fmt.Sprintf("j%d", n)
+		e.apply(policyJob(job, ""))
+		err := queueOf(e.job(job))
+		if err != nil {
+			e.deleteJob(job)
+		}
+		return err
+	})
+	e.apply(policyJob("named", "queue: default"))
+	if err := queueOf(e.job("named")); err != nil {
+		t.Error(err)
+	}
+	other := e.ns + "-other"
+	e.queue(other, func(*scheduling.QueueSpec) {})
+	e.apply(policyJob("elsewhere", "queue: "+other))
+	if q := e.job("elsewhere").Spec.Queue; q != other {
+		t.Errorf("a job that names a queue is in %s", q)
+	}
+	e.apply("apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\nspec: {minMember: 1}")
+	e.says(podGroupResource, "g", `"queue":"`+name+`"`)
+}

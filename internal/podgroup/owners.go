@@ -1,0 +1,194 @@
+package podgroup
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/informer"
+)
+
+// Owners reads the owners of pods.
+type Owners interface {
+	// Annotations reads the annotations of an owner, and calls answer in another goroutine. The error
+	// is that of the API server.
+	Annotations(namespace string, owner metav1.OwnerReference, answer func(annotations map[string]string, err error))
+}
+
+// Pods without a PodGroup are a gang if their owner says so: with the annotation
+// GroupMinMemberAnnotation on a Deployment (which copies it to its ReplicaSets), StatefulSet,
+// DaemonSet or batch/v1 Job. Such a gang gets a PodGroup that its owner owns. Its pods get the
+// annotation that names it when they are bound, so that it costs no write.
+//
+//	pod ──▶ is its owner known? ──no──▶ ask once ──▶ no annotation: it is placed by itself
+//	                  └─yes─────────────────────└──▶ PodGroup podgroup-<UID of the owner>
+//
+// Owners are asked for once; a later change of the annotation counts for later owners.
+type owners struct {
+	Owners
+	mu    sync.Mutex
+	known map[types.UID]*ownerRecord
+}
+
+// ownerRecord is what is known of an owner.
+type ownerRecord struct {
+	namespace string
+	ref       metav1.OwnerReference
+	answered  bool
+	// minMember is the minimum of the gang; 0 means that the pods are no gang.
+	minMember    int32
+	minResources *corev1.ResourceList
+}
+
+// ownerGroupPrefix begins the names of PodGroups of owners; the owner's UID follows.
+const ownerGroupPrefix = "podgroup-"
+
+// retryOwners is how long to wait before an owner that could not be read is asked for again.
+const retryOwners = 5 * time.Second
+
+// mayHaveGroup reports whether an owner is of a kind whose annotation is read.
+func mayHaveGroup(ref *metav1.OwnerReference) bool {
+	switch ref.APIVersion + " " + ref.Kind {
+	case "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job":
+		return true
+	}
+	return false
+}
+
+// keyOf returns the key of a pod. It returns false, and asks for the owner, if the owner is not known
+// yet; the pod is then reconciled when the answer arrives.
+func (c *Controller) keyOf(p *corev1.Pod) (key, bool) {
+	if g, ok := schedulingv1beta1.GroupOf(p); ok {
+		return key{name: g}, true
+	}
+	alone := key{pod: true, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}}
+	ref := metav1.GetControllerOfNoCopy(p)
+	if c.owners.Owners == nil || ref == nil || p.Spec.NodeName != "" || !mayHaveGroup(ref) {
+		return alone, true
+	}
+	c.owners.mu.Lock()
+	defer c.owners.mu.Unlock()
+	r := c.owners.known[ref.UID]
+	switch {
+	case r == nil:
+		r = &ownerRecord{namespace: p.Namespace, ref: *ref.DeepCopy()}
+		c.owners.known[ref.UID] = r
+		c.askOwner(r)
+		return key{}, false
+	case !r.answered:
+		return key{}, false
+	case r.minMember == 0:
+		return alone, true
+	}
+	return r.key(), true
+}
+
+func (r *ownerRecord) key() key {
+	return key{name: types.NamespacedName{Namespace: r.namespace, Name: ownerGroupPrefix + string(r.ref.UID)}}
+}
+
+func (c *Controller) askOwner(r *ownerRecord) {
+	c.owners.Annotations(r.namespace, r.ref, func(annotations map[string]string, err error) { c.ownerAnswered(r, annotations, err) })
+}
+
+// ownerAnswered records the annotations of an owner, and wakes its pods.
+func (c *Controller) ownerAnswered(r *ownerRecord, annotations map[string]string, err error) {
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		c.cfg.Log.Warn("the owner of pods could not be read", "owner", r.ref.Kind+" "+r.namespace+"/"+r.ref.Name, "error", err)
+		<-c.cfg.Clock.After(retryOwners)
+		c.askOwner(r)
+		return
+	}
+	if apierrors.IsForbidden(err) {
+		c.cfg.Log.Error("owners of pods cannot be read: their annotation "+schedulingv1beta1.GroupMinMemberAnnotation+" has no effect", "error", err)
+	}
+	c.owners.mu.Lock()
+	r.answered = true
+	if n, err := strconv.ParseInt(annotations[schedulingv1beta1.GroupMinMemberAnnotation], 10, 32); err == nil && n > 1 {
+		r.minMember = int32(n)
+		var resources corev1.ResourceList
+		if json.Unmarshal([]byte(annotations[schedulingv1beta1.GroupMinResourcesAnnotation]), &resources) == nil && len(resources) > 0 {
+			r.minResources = &resources
+		}
+	}
+	c.owners.mu.Unlock()
+	for _, p := range c.podsOfOwner(r.ref.UID) {
+		if k, known := c.keyOf(p); known {
+			c.loop.Wake(k)
+		}
+	}
+}
+
+// podsOfOwner returns the pods of an owner that this package schedules and that name no PodGroup.
+func (c *Controller) podsOfOwner(uid types.UID) (pods []*corev1.Pod) {
+	for _, p := range c.cfg.Informers.Pods.ByIndex(informer.PodsByController, string(uid)) {
+		if _, named := schedulingv1beta1.GroupOf(p); !named && c.foreign(p) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// ownerOf returns the owner whose PodGroup has the key, or nil.
+func (c *Controller) ownerOf(k key) *ownerRecord {
+	uid, ok := strings.CutPrefix(k.name.Name, ownerGroupPrefix)
+	if k.pod || !ok {
+		return nil
+	}
+	c.owners.mu.Lock()
+	defer c.owners.mu.Unlock()
+	if r := c.owners.known[types.UID(uid)]; r != nil && r.minMember > 0 && r.namespace == k.name.Namespace {
+		return r
+	}
+	return nil
+}
+
+// forgetOwner drops what is known of a pod's owner if it has no other pods.
+func (c *Controller) forgetOwner(p *corev1.Pod) {
+	ref := metav1.GetControllerOfNoCopy(p)
+	if ref == nil || len(c.cfg.Informers.Pods.ByIndex(informer.PodsByController, string(ref.UID))) > 0 {
+		return
+	}
+	c.owners.mu.Lock()
+	defer c.owners.mu.Unlock()
+	delete(c.owners.known, ref.UID)
+}
+
+// createGroup creates the PodGroup of an owner. The first of the pods says the queue and the priority.
+func (c *Controller) createGroup(k key, u *groupState, r *ownerRecord, pods []*corev1.Pod) {
+	if u.creating || len(pods) == 0 {
+		return
+	}
+	u.creating = true
+	controller := true
+	pg := &schedulingv1beta1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: k.name.Namespace, Name: k.name.Name,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: r.ref.APIVersion, Kind: r.ref.Kind, Name: r.ref.Name, UID: r.ref.UID, Controller: &controller,
+			}},
+		},
+		Spec: schedulingv1beta1.PodGroupSpec{
+			MinMember: r.minMember, MinResources: r.minResources, PriorityClassName: pods[0].Spec.PriorityClassName,
+			Queue: pods[0].Annotations[schedulingv1beta1.QueueNameAnnotation],
+		},
+	}
+	c.cfg.Writer.Create(apiwriter.Meta{Owner: k.String(), Reason: "podgroup-of-owner"}, pg, func(_ apiwriter.Object, err error) {
+		c.mu.Lock()
+		u.creating = false
+		c.mu.Unlock()
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			c.cfg.Log.Warn("a PodGroup could not be created", "podgroup", k.name, "error", err)
+			c.loop.Retry(k)
+		}
+	})
+}

@@ -1,0 +1,59 @@
+package scheduler
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"lockstep.dev/lockstep/internal/cluster"
+)
+
+// queueMetrics are the metrics of queues: what their specs state, and what their pods have. They
+// are computed when they are read.
+type queueMetrics struct {
+	cluster                                     *cluster.Cluster
+	allocated, capability, deserved, guaranteed *prometheus.Desc
+	weight                                      *prometheus.Desc
+}
+
+func newQueueMetrics(c *cluster.Cluster) *queueMetrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("lockstep_queue_"+name, help, append([]string{"queue"}, labels...), nil)
+	}
+	return &queueMetrics{
+		cluster:    c,
+		allocated:  desc("allocated", "Requests of the pods of a queue that have nodes: cores, bytes or numbers.", "resource"),
+		capability: desc("capability", "The most that a queue and the queues below it may have.", "resource"),
+		deserved:   desc("deserved", "What a queue states that it deserves.", "resource"),
+		guaranteed: desc("guarantee", "What a queue states that it is guaranteed.", "resource"),
+		weight:     desc("weight", "The weight of a queue among its siblings."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *queueMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.allocated, m.capability, m.deserved, m.guaranteed, m.weight} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *queueMetrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	list := func(d *prometheus.Desc, queue string, amounts corev1.ResourceList) {
+		for name, amount := range amounts {
+			gauge(d, amount.AsApproximateFloat64(), queue, string(name))
+		}
+	}
+	for _, q := range m.cluster.Queues() {
+		list(m.allocated, q.Name, m.cluster.Dims().List(q.Used))
+		if q.Object == nil {
+			continue
+		}
+		list(m.capability, q.Name, q.Object.Spec.Capability)
+		list(m.deserved, q.Name, q.Object.Spec.Deserved)
+		list(m.guaranteed, q.Name, q.Object.Spec.Guarantee.Resource)
+		gauge(m.weight, float64(q.Object.ShareWeight()), q.Name)
+	}
+}
