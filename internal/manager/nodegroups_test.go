@@ -83,8 +83,6 @@ func TestQueuesKeepToTheirNodeGroups(t *testing.T) {
 	expect("more", 8, map[string]int{"red": 2, "blue": 2, "green": 2, "": 2})
 
 	//   5. Affinity of the pods themselves counts, too: nothing is both.
-	e.apply(jobYAML("both", 1, "queue: "+other, ""))
-	expect("both", 1, map[string]int{"green": 1, "": 1})
 	pod := func(name, node string) {
 		t.Helper()
 		e.apply(fmt.Sprintf(`apiVersion: v1

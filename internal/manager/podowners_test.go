@@ -3,6 +3,7 @@ package manager_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -159,5 +160,8 @@ func TestJobsGetTheQueueOfTheirNamespace(t *testing.T) {
 		t.Errorf("a job that names a queue is in %s", q)
 	}
 	e.apply("apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\nspec: {minMember: 1}")
-	e.says(podGroupResource, "g", `"queue":"`+name+`"`)
+	pg, err := e.dyn.Resource(podGroupResource).Namespace(e.ns).Get(t.Context(), "g", metav1.GetOptions{})
+	if err != nil || !strings.Contains(asJSON(pg), `"queue":"`+name+`"`) {
+		t.Errorf("the PodGroup: %v, %s", err, asJSON(pg))
+	}
 }

@@ -210,7 +210,7 @@ func (v *evictions) state(name string, object *schedulingv1beta1.Queue) {
 		reclaimable: spec.Reclaimable == nil || *spec.Reclaimable,
 		groups:      nodeGroupsOf(object),
 	}
-	if before != nil && equality.Semantic.DeepEqual(before.groups, q.groups) {
+	if before != nil && equality.Semantic.DeepEqual(before.object.Spec.Affinity, spec.Affinity) {
 		q.groups = before.groups
 	}
 	v.regrouped = v.regrouped || before == nil && q.groups != nil ||
