@@ -1,15 +1,12 @@
 package manager_test
 
 import (
-	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
@@ -119,49 +116,4 @@ spec:
 		}
 		return nil
 	})
-}
-
-// TestJobsGetTheQueueOfTheirNamespace checks the annotation of a namespace that names a queue.
-func TestJobsGetTheQueueOfTheirNamespace(t *testing.T) {
-	t.Parallel()
-	e := start(t)
-	name := e.ns + "-own"
-	e.apply("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: " + name + "}\nspec: {capability: {cpu: 1}}")
-	t.Cleanup(func() { _ = e.dyn.Resource(queues).Delete(context.Background(), name, metav1.DeleteOptions{}) })
-	annotate := []byte(`{"metadata":{"annotations":{"scheduling.volcano.sh/queue-name":"` + name + `"}}}`)
-	if _, err := e.core.CoreV1().Namespaces().Patch(t.Context(), e.ns, types.MergePatchType, annotate, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	queueOf := func(job *batch.Job) error {
-		if job.Spec.Queue != name {
-			return fmt.Errorf("it is in queue %s", job.Spec.Queue)
-		}
-		return nil
-	}
-	n := 0
-	e.eventually("the API server knows the annotation", func() error { // its view of namespaces may be older
-		n++
-		job := fmt.Sprintf("j%d", n)
-		e.apply(policyJob(job, ""))
-		err := queueOf(e.job(job))
-		if err != nil {
-			e.deleteJob(job)
-		}
-		return err
-	})
-	e.apply(policyJob("named", "queue: default"))
-	if err := queueOf(e.job("named")); err != nil {
-		t.Error(err)
-	}
-	other := e.ns + "-other"
-	e.queue(other, func(*scheduling.QueueSpec) {})
-	e.apply(policyJob("elsewhere", "queue: "+other))
-	if q := e.job("elsewhere").Spec.Queue; q != other {
-		t.Errorf("a job that names a queue is in %s", q)
-	}
-	e.apply("apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\nspec: {minMember: 1}")
-	pg, err := e.dyn.Resource(podGroupResource).Namespace(e.ns).Get(t.Context(), "g", metav1.GetOptions{})
-	if err != nil || !strings.Contains(asJSON(pg), `"queue":"`+name+`"`) {
-		t.Errorf("the PodGroup: %v, %s", err, asJSON(pg))
-	}
 }
