@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	hyperv1alpha1 "lockstep.dev/lockstep/api/topology.volcano.sh/v1alpha1"
+	hypernodev1alpha1 "lockstep.dev/lockstep/api/topology.volcano.sh/v1alpha1"
 )
 
 // Model is the set of HyperNodes and nodes that a Tree is made from. It is not safe for concurrent
@@ -89,7 +89,7 @@ func (m *Model) changed() bool {
 }
 
 // SetHyperNode adds or replaces a HyperNode, and reports whether the tree may have changed.
-func (m *Model) SetHyperNode(o *hyperv1alpha1.HyperNode) bool {
+func (m *Model) SetHyperNode(o *hypernodev1alpha1.HyperNode) bool {
 	h := compile(o)
 	if old := m.hypers[o.Name]; old != nil && old.same(h) {
 		return false
@@ -113,14 +113,14 @@ func (m *Model) RemoveHyperNode(name string) bool {
 }
 
 // compile prepares a HyperNode's selectors. A selector that is not valid selects nothing.
-func compile(o *hyperv1alpha1.HyperNode) *hyper {
+func compile(o *hypernodev1alpha1.HyperNode) *hyper {
 	h := &hyper{name: o.Name, labels: o.Labels, tier: o.Spec.Tier, tierName: o.Spec.TierName, matches: map[string]bool{}}
 	for i := range o.Spec.Members {
 		member := &o.Spec.Members[i]
 		into := &h.nodes
 		switch member.Type {
-		case hyperv1alpha1.MemberNode:
-		case hyperv1alpha1.MemberHyperNode:
+		case hypernodev1alpha1.MemberNode:
+		case hypernodev1alpha1.MemberHyperNode:
 			into = &h.hypers
 		default:
 			h.fault(i, InvalidSelector, fmt.Sprintf("type %q is neither Node nor HyperNode", member.Type))
@@ -138,7 +138,7 @@ func (h *hyper) fault(member int, reason, message string) {
 }
 
 // add adds what a selector selects, or returns why it is not valid.
-func (s *selection) add(selector *hyperv1alpha1.MemberSelector) (why string) {
+func (s *selection) add(selector *hypernodev1alpha1.MemberSelector) (why string) {
 	p := pattern{}
 	switch {
 	case selector.ExactMatch != nil && selector.ExactMatch.Name != "":

@@ -409,6 +409,14 @@ func (n *NoDomain) detail(fit, wanted int) string {
 	return s
 }
 
+// counted describes it with and without figures.
+func (n *NoDomain) counted(fit, wanted int) string {
+	if n.Domains == 0 {
+		return n.stable(wanted)
+	}
+	return n.stable(wanted) + ": " + n.detail(fit, wanted)
+}
+
 // Never reports whether nothing that ends or is evicted makes room.
 func (n *NoDomain) Never(wanted int) bool {
 	return n.Unknown || n.Apart || n.Domains == 0 || n.Largest < wanted

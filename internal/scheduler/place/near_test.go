@@ -11,20 +11,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
-	hyperv1alpha1 "lockstep.dev/lockstep/api/topology.volcano.sh/v1alpha1"
+	hypernodev1alpha1 "lockstep.dev/lockstep/api/topology.volcano.sh/v1alpha1"
 	"lockstep.dev/lockstep/internal/scheduler/network"
 )
 
 // hyper builds a HyperNode: members that begin with a colon are HyperNodes.
-func hyper(name string, tier int, members ...string) *hyperv1alpha1.HyperNode {
-	h := &hyperv1alpha1.HyperNode{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: hyperv1alpha1.HyperNodeSpec{Tier: tier, TierName: fmt.Sprintf("t%d", tier)}}
+func hyper(name string, tier int, members ...string) *hypernodev1alpha1.HyperNode {
+	h := &hypernodev1alpha1.HyperNode{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: hypernodev1alpha1.HyperNodeSpec{Tier: tier, TierName: fmt.Sprintf("t%d", tier)}}
 	for _, m := range members {
 		name, isHyper := strings.CutPrefix(m, ":")
-		member := hyperv1alpha1.Member{Type: hyperv1alpha1.MemberNode,
-			Selector: hyperv1alpha1.MemberSelector{ExactMatch: &hyperv1alpha1.ExactMatch{Name: name}}}
+		member := hypernodev1alpha1.Member{Type: hypernodev1alpha1.MemberNode,
+			Selector: hypernodev1alpha1.MemberSelector{ExactMatch: &hypernodev1alpha1.ExactMatch{Name: name}}}
 		if isHyper {
-			member.Type = hyperv1alpha1.MemberHyperNode
+			member.Type = hypernodev1alpha1.MemberHyperNode
 		}
 		h.Spec.Members = append(h.Spec.Members, member)
 	}
@@ -32,7 +32,7 @@ func hyper(name string, tier int, members ...string) *hyperv1alpha1.HyperNode {
 }
 
 // tree makes the tree of HyperNodes over the nodes of a cluster.
-func (c cluster) tree(hypers ...*hyperv1alpha1.HyperNode) *network.Tree {
+func (c cluster) tree(hypers ...*hypernodev1alpha1.HyperNode) *network.Tree {
 	m := network.New(nil)
 	for _, n := range c.All() {
 		m.SetNode(n.Name, n.Labels)
@@ -48,7 +48,7 @@ func (c cluster) tree(hypers ...*hyperv1alpha1.HyperNode) *network.Tree {
 func racks(rows ...[]int) (cluster, *network.Tree) {
 	c := newCluster()
 	hall := hyper("hall", 3)
-	var hypers []*hyperv1alpha1.HyperNode
+	var hypers []*hypernodev1alpha1.HyperNode
 	for r, row := range rows {
 		h := hyper(fmt.Sprintf("row%d", r), 2)
 		for k, nodes := range row {
@@ -171,9 +171,9 @@ func TestNear(t *testing.T) {
 // drawNetwork draws a tree over a cluster's nodes: up to 3 racks, in up to 2 rows, in a hall. Nodes
 // and racks may be in none.
 func drawNetwork(t *rapid.T, c cluster) *network.Tree {
-	hypers := []*hyperv1alpha1.HyperNode{hyper("rack0", 1), hyper("rack1", 1), hyper("rack2", 1), hyper("row0", 2), hyper("row1", 2),
+	hypers := []*hypernodev1alpha1.HyperNode{hyper("rack0", 1), hyper("rack1", 1), hyper("rack2", 1), hyper("row0", 2), hyper("row1", 2),
 		hyper("hall", rapid.IntRange(3, 5).Draw(t, "tier of the hall"))}
-	add := func(h *hyperv1alpha1.HyperNode, member string) {
+	add := func(h *hypernodev1alpha1.HyperNode, member string) {
 		h.Spec.Members = append(h.Spec.Members, hyper("", 0, member).Spec.Members...)
 	}
 	var names []string

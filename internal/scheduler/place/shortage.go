@@ -136,8 +136,11 @@ func (s *Shortage) Stable() string {
 }
 
 // Counted describes the shortage like Stable, with the number of nodes for each cause if no node, or
-// too few, accept the pods.
+// too few, accept the pods, and with the best domain if none has room for them.
 func (s *Shortage) Counted() string {
+	if s.Domain != nil {
+		return s.Domain.counted(s.Fit, s.Wanted)
+	}
 	if s.Never || s.CPUs != "" || s.Resource != "" {
 		return s.Stable()
 	}
