@@ -101,8 +101,8 @@ type RegexMatch struct {
 	// is anchored by ^ and $.
 	// +required
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="'n'.matches(self) || !'n'.matches(self)",message="must be a regular expression"
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="'n'.matches(self) in [true, false]",message="must be a regular expression"
 	Pattern string `json:"pattern"`
 }
 
