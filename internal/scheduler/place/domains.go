@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 
@@ -19,6 +20,8 @@ type Near struct {
 	TierName    string
 	// On are the nodes of other pods that must be in the same domain.
 	On []string
+	// In, if it is not 0, is the only domain that Hard allows: its index in Tree.Domains, plus 1.
+	In int
 }
 
 // AnyTier is a HighestTier that allows all tiers.
@@ -103,6 +106,41 @@ func (d *domains) common(s *Snapshot, nodes []string) (i int32, found bool) {
 		}
 	}
 	return i, found
+}
+
+// Domain is a domain that a gang may be in.
+type Domain struct {
+	Index, Tier int     // in Tree.Domains
+	Nodes       []int32 // indices in the snapshot, also those of the domains below
+}
+
+// Domains returns the domains that a gang with Near may be in.
+func (p *Placer) Domains(near *Near) (list []Domain) {
+	p.prepareNear(near)
+	for i := range p.allowed(near) {
+		s := p.domains.list[i]
+		list = append(list, Domain{Index: int(i), Tier: p.domains.tree.Domains[i].Tier, Nodes: p.domains.order[s.from:s.to]})
+	}
+	return list
+}
+
+// allowed yields the domains that a gang may be in. prepareNear must have been called.
+func (p *Placer) allowed(near *Near) iter.Seq[int32] {
+	highest := AnyTier
+	if near.Hard {
+		highest, _ = near.highest(p.o.network())
+	}
+	anchor, anchored := p.domains.common(p.s, near.On)
+	return func(yield func(int32) bool) {
+		for i := range int32(len(p.domains.list)) {
+			switch {
+			case p.domains.tree.Domains[i].Tier > highest, anchored && !p.domains.contains(i, anchor):
+			case near.Hard && near.In > 0 && int(i) != near.In-1:
+			case !yield(i):
+				return
+			}
+		}
+	}
 }
 
 // highest returns the highest tier that is allowed. found is false if no domain has the name.

@@ -93,24 +93,19 @@ type gathered struct {
 // first, until place returns true, and returns that domain. If there is none, it returns everywhere.
 func (p *Placer) gather(near *Near, list []fitting, minMember int, place func(int32) bool) (int32, gathered) {
 	var out gathered
-	highest := AnyTier
-	anchor, anchored := p.domains.common(p.s, near.On)
 	if near.Hard {
-		var known bool
-		if highest, known = near.highest(p.o.network()); !known {
+		highest, known := near.highest(p.o.network())
+		if !known {
 			out.why = &NoDomain{Unknown: true}
 			return everywhere, out
 		}
-		if anchored && (anchor == everywhere || p.domains.tree.Domains[anchor].Tier > highest) {
+		if anchor, anchored := p.domains.common(p.s, near.On); anchored && (anchor == everywhere || p.domains.tree.Domains[anchor].Tier > highest) {
 			out.why = &NoDomain{Apart: true}
 			return everywhere, out
 		}
 	}
 	var fit []room
-	for i := range int32(len(p.domains.list)) {
-		if p.domains.tree.Domains[i].Tier > highest || anchored && !p.domains.contains(i, anchor) {
-			continue
-		}
+	for i := range p.allowed(near) {
 		r := p.room(i, list, minMember)
 		out.allowed++
 		if out.allowed == 1 || r.pods > out.best.pods {
@@ -136,7 +131,7 @@ func (p *Placer) limit(near *Near, home int32) int32 {
 		return everywhere
 	}
 	highest, _ := near.highest(p.o.network())
-	for home != everywhere {
+	for home != everywhere && near.In == 0 {
 		above := p.domains.parent(home)
 		if above == everywhere || p.domains.tree.Domains[above].Tier > highest {
 			break
@@ -349,12 +344,8 @@ func (p *Placer) largest(near *Near, wanted int) (most int) {
 		}
 		list[k].sums = p.domains.sums(empty)
 	}
-	highest, _ := near.highest(p.o.network())
-	anchor, anchored := p.domains.common(p.s, near.On)
-	for i := range int32(len(p.domains.list)) {
-		if p.domains.tree.Domains[i].Tier <= highest && (!anchored || p.domains.contains(i, anchor)) {
-			most = max(most, p.room(i, list, wanted).pods)
-		}
+	for i := range p.allowed(near) {
+		most = max(most, p.room(i, list, wanted).pods)
 	}
 	return most
 }
