@@ -85,20 +85,20 @@ const hardInRack = "networkTopology: {mode: hard, highestTierAllowed: 1}"
 func TestAHardJobStaysInOneRack(t *testing.T) {
 	e := startNetwork(t)
 	// There is no network yet.
-	e.apply(jobYAML("four", 4, hardInRack, ""))
-	e.waits("four", "the network has no domain of tier 1 or below")
+	e.apply(jobYAML("a", 3, hardInRack, ""))
+	e.waits("a", "the network has no domain of tier 1 or below")
 	e.apply(twoRacks)
-	e.runs("four", 4)
-	if racks := e.racks("four"); len(racks) != 1 {
-		t.Errorf("4 pods are in %v", racks)
+	e.runs("a", 3)
+	if racks := e.racks("a"); len(racks) != 1 {
+		t.Errorf("3 pods are in %v", racks)
 	}
-	e.apply(jobYAML("two", 2, "networkTopology: {highestTierName: rack}", ""))
-	e.runs("two", 2)
-	if racks := e.racks("two"); len(racks) != 1 {
+	e.apply(jobYAML("b", 2, "networkTopology: {highestTierName: rack}", ""))
+	e.runs("b", 2)
+	if racks := e.racks("b"); len(racks) != 1 {
 		t.Errorf("2 pods are in %v", racks)
 	}
-	rack := e.racks("two")[0]
-	// What does not fit says why, in figures.
+	rack := e.racks("b")[0]
+	// Three places are free, in two racks. What does not fit says why, in figures.
 	e.apply(jobYAML("three", 3, hardInRack, ""))
 	e.waits("three", "no domain of the network of tier 1 or below has room for 3 pods: the best of 2 domains, "+rack+", has room for 2 of 3 pods")
 	e.apply(jobYAML("five", 5, hardInRack, ""))
@@ -107,13 +107,13 @@ func TestAHardJobStaysInOneRack(t *testing.T) {
 	e.apply(jobYAML("hall", 1, "networkTopology: {highestTierName: hall}", ""))
 	e.waits("hall", "no part of the network has tier hall")
 	// Room helps.
-	e.deleteJob("two")
+	e.deleteJob("b")
 	e.runs("three", 3)
 	if racks := e.racks("three"); !slices.Equal(racks, []string{rack}) {
 		t.Errorf("3 pods are in %v", racks)
 	}
 	// A higher tier holds what no rack holds.
-	e.deleteJob("four")
+	e.deleteJob("a")
 	e.deleteJob("five")
 	e.apply(jobYAML("row", 5, "networkTopology: {mode: hard, highestTierAllowed: 2}", ""))
 	e.runs("row", 5)
@@ -265,11 +265,11 @@ func TestHyperNodesAreChecked(t *testing.T) {
 	for spec, want := range map[string]string{
 		`{tier: 1}`:              "spec.members: Required",
 		`{tier: 1, members: []}`: "spec.members: Invalid",
-		`{members: [{type: Node, selector: {exactMatch: {name: n}}}]}`:                                    "spec.tier: Required",
-		`{tier: -1, members: [{type: Node, selector: {exactMatch: {name: n}}}]}`:                          "spec.tier: Invalid",
-		`{tier: 1, members: [{type: Rack, selector: {exactMatch: {name: n}}}]}`:                           "spec.members[0].type: Unsupported value",
+		`{members: [{type: Node, selector: {exactMatch: {name: x}}}]}`:                                    "spec.tier: Required",
+		`{tier: -1, members: [{type: Node, selector: {exactMatch: {name: x}}}]}`:                          "spec.tier: Invalid",
+		`{tier: 1, members: [{type: Rack, selector: {exactMatch: {name: x}}}]}`:                           "spec.members[0].type: Unsupported value",
 		`{tier: 1, members: [{type: Node, selector: {}}]}`:                                                "must have exactly one of exactMatch, regexMatch and labelMatch",
-		`{tier: 1, members: [{type: Node, selector: {exactMatch: {name: n}, regexMatch: {pattern: n}}}]}`: "must have exactly one of exactMatch, regexMatch and labelMatch",
+		`{tier: 1, members: [{type: Node, selector: {exactMatch: {name: x}, regexMatch: {pattern: x}}}]}`: "must have exactly one of exactMatch, regexMatch and labelMatch",
 		`{tier: 1, members: [{type: Node, selector: {exactMatch: {name: ""}}}]}`:                          "spec.members[0].selector.exactMatch.name: Invalid",
 		`{tier: 1, members: [{type: Node, selector: {regexMatch: {pattern: "n["}}}]}`:                     "spec.members[0].selector.regexMatch.pattern",
 	} {
@@ -304,4 +304,71 @@ func TestLabelsOfNodesAreANetwork(t *testing.T) {
 	e.waits("five", "no domain of the network of tier example.com/rack or below is large enough for 5 pods")
 	e.apply(jobYAML("row", 5, "networkTopology: {highestTierName: example.com/row}", ""))
 	e.runs("row", 5)
+}
+
+// TestEvictionMakesRoomInOneRack lets an urgent job wait while the cheapest victims are in two racks.
+func TestEvictionMakesRoomInOneRack(t *testing.T) {
+	e := startNetwork(t)
+	e.apply(twoRacks)
+	e.apply(jobYAML("a", 4, hardInRack, ""))
+	e.runs("a", 4)
+	rack := e.racks("a")[0]
+	e.apply(jobYAML("b1", 2, hardInRack, `annotations: {volcano.sh/preemptable: "false"}`))
+	e.runs("b1", 2)
+	e.apply(jobYAML("b2", 2, hardInRack, ""))
+	e.runs("b2", 2)
+	e.apply(jobYAML("five", 5, "priorityClassName: urgent\n  "+hardInRack, ""))
+	e.waits("five", "is large enough for 5 pods")
+	e.apply(jobYAML("high", 3, "priorityClassName: urgent\n  "+hardInRack, ""))
+	e.runs("high", 3)
+	if racks := e.racks("high"); !slices.Equal(racks, []string{rack}) {
+		t.Errorf("the claimant is in %v, and only %s could be emptied", racks, rack)
+	}
+	if n := len(e.podsOf("b1")) + len(e.podsOf("b2")); n != 4 {
+		t.Errorf("%d pods of the other rack are left, want 4", n)
+	}
+}
+
+// TestKeptCapacityIsInOneRack lets a job of a whole rack wait behind small ones.
+func TestKeptCapacityIsInOneRack(t *testing.T) {
+	e := startNetwork(t)
+	e.apply(twoRacks)
+	small := map[string][]string{} // jobs by rack
+	for i := range 8 {
+		name := fmt.Sprint("before", i)
+		e.apply(jobYAML(name, 1, "", ""))
+		e.runs(name, 1)
+		rack := e.racks(name)[0]
+		small[rack] = append(small[rack], name)
+	}
+	e.apply(strings.Replace(jobYAML("large", 4, hardInRack, ""), "{name: large}",
+		`{name: large, annotations: {volcano.sh/sla-waiting-time: 1s}}`, 1))
+	e.waits("large", "what becomes free on 2 nodes is kept for it, because it has waited longer than 1s")
+	// One place of each rack becomes free: the one in the rack that is kept stays so.
+	e.apply(jobYAML("after0", 1, "", ""))
+	e.waits("after0", "cpu")
+	e.apply(jobYAML("after1", 1, "", ""))
+	e.deleteJob(small["rack-a"][0])
+	e.deleteJob(small["rack-b"][0])
+	got := ""
+	e.eventually("one of the small jobs runs", func() error {
+		for _, name := range []string{"after0", "after1"} {
+			if e.job(name).Status.Running == 1 {
+				got = name
+				return nil
+			}
+		}
+		return fmt.Errorf("none does")
+	})
+	kept := "rack-a"
+	if e.racks(got)[0] == kept {
+		kept = "rack-b"
+	}
+	for _, name := range small[kept][1:] {
+		e.deleteJob(name)
+	}
+	e.runs("large", 4)
+	if racks := e.racks("large"); !slices.Equal(racks, []string{kept}) {
+		t.Errorf("the large job is in %v, want %s", racks, kept)
+	}
 }

@@ -512,6 +512,7 @@ func TestPlansAreTheCheapest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, 3, 5, 3)
 		c := drawClaim(t, w, 1)
+		drawNear(t, w, c)
 		p := w.find(c)
 		if all++; p.Exact {
 			exact++

@@ -22,6 +22,9 @@ type target struct {
 func (p *Placer) placeNear(g Gang) Decision {
 	// 1. Check that the minimum of each demand fits alone, on all nodes.
 	if short := p.prepare(g); short != nil {
+		if never := p.neverNear(g); never != nil {
+			short = never // it would not fit if all nodes were free
+		}
 		return Decision{Shortage: short}
 	}
 	p.prepareNear(g.Near)
@@ -63,6 +66,23 @@ func (p *Placer) placeNear(g Gang) Decision {
 		}
 	}
 	return p.decide(g)
+}
+
+// neverNear returns a shortage if no domain would have room for a gang if nothing ran there.
+func (p *Placer) neverNear(g Gang) *Shortage {
+	if !g.Near.Hard {
+		return nil
+	}
+	p.demands = p.demands[:0]
+	for i, d := range g.Demands {
+		p.demands = append(p.demands, demand{Demand: d, number: i})
+	}
+	p.prepareNear(g.Near)
+	_, found := p.gather(g.Near, p.fitting(), g.MinMember, func(int32) bool { return false })
+	if s := p.notNear(g, found, 0); s.Domain.Never(s.Wanted) {
+		return s
+	}
+	return nil
 }
 
 // prepareNear brings the domains up to date, and notes where other pods of the gang are.

@@ -45,7 +45,10 @@ func (c cluster) tree(hypers ...*hypernodev1alpha1.HyperNode) *network.Tree {
 
 // racks adds nodes of 4 CPUs: as many in each rack as rows says, by row. Racks have tier 1, rows
 // tier 2, and the hall tier 3.
-func racks(rows ...[]int) (cluster, *network.Tree) {
+func racks(rows ...[]int) (cluster, *network.Tree) { return racksWith(4, rows...) }
+
+// racksWith is racks with nodes of so many CPUs.
+func racksWith(cpus int, rows ...[]int) (cluster, *network.Tree) {
 	c := newCluster()
 	hall := hyper("hall", 3)
 	var hypers []*hypernodev1alpha1.HyperNode
@@ -55,7 +58,7 @@ func racks(rows ...[]int) (cluster, *network.Tree) {
 			rack := hyper(fmt.Sprintf("rack%d%d", r, k), 1)
 			for i := range nodes {
 				name := fmt.Sprintf("n%d%d%d", r, k, i)
-				c.node(name, "cpu", "4", "memory", "64Gi")
+				c.node(name, "cpu", fmt.Sprint(cpus), "memory", "64Gi")
 				rack.Spec.Members = append(rack.Spec.Members, hyper("", 0, name).Spec.Members...)
 			}
 			hypers = append(hypers, rack)
@@ -128,6 +131,10 @@ func TestNear(t *testing.T) {
 		"a node that is gone fixes nothing": {rows: [][]int{{1, 2}}, n: 1, near: hard(1, "gone"), want: "rack00=1"},
 		"soft goes where its pods are": {rows: [][]int{{1, 1, 1}}, used: map[string]int{"n020": 3, "n010": 2}, n: 3,
 			near: soft("n010", "n020"), want: "rack01=2 rack02=1"},
+		"no rack is large enough, and the cluster is full": {rows: [][]int{{1, 1}}, used: map[string]int{"n000": 4, "n010": 2}, n: 5, near: hard(1),
+			want: "no domain of the network of tier 1 or below is large enough for 5 pods; the best of 2 domains, rack01, has room for 2 of 5 pods, and none would have room for more than 4 if nothing ran there"},
+		"a rack is large enough, and the cluster is full": {rows: [][]int{{1, 1}}, used: map[string]int{"n000": 4, "n010": 2}, n: 4, near: hard(1),
+			want: "not enough cpu for 4 pods; 2 of 4 pods fit, 2 of cpu missing; nodes: 2 Insufficient cpu"},
 		"the name of a tier": {rows: [][]int{{1, 1}}, n: 5, near: &Near{Hard: true, TierName: "t2"}, want: "rack00=4 rack01=1"},
 		"an unknown tier": {rows: [][]int{{1, 1}}, n: 5, near: &Near{Hard: true, TierName: "x"},
 			want: "no part of the network has tier x; no part of the network has tier x"},
