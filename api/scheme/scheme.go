@@ -14,6 +14,7 @@ import (
 	oamv1beta1 "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	flowv1alpha1 "lockstep.dev/lockstep/api/flow/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	hypernodev1alpha1 "lockstep.dev/lockstep/api/topology.volcano.sh/v1alpha1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
@@ -37,6 +38,7 @@ func newScheme() *runtime.Scheme {
 		flowv1alpha1.AddToScheme,
 		argov1alpha1.AddToScheme,
 		topologyv1alpha1.AddToScheme,
+		hypernodev1alpha1.AddToScheme,
 		oamv1beta1.AddToScheme,
 		oamv1alpha1.AddToScheme,
 	} {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -100,6 +102,9 @@ func (c *Controller) submit(r *record) {
 		Resume: alive && held < least && (!r.everRan() || held < r.most),
 	}
 	g.WaitAtMost, _ = scheduling.WaitingTime(r.job)
+	if g.Near = scheduler.NearOf(r.job.Spec.NetworkTopology); g.Near != nil {
+		g.Mates = r.placed()
+	}
 	if !r.everRan() {
 		if g.Since = g.Created; r.status.State.LastTransitionTime.After(g.Since) {
 			g.Since = r.status.State.LastTransitionTime.Time
@@ -182,6 +187,18 @@ func (c *Controller) byPriority(r *record) []int {
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
 	return order
+}
+
+// placed returns the names of the pods that hold a node.
+func (r *record) placed() (names []types.NamespacedName) {
+	for _, t := range r.tasks {
+		for i, slot := range t.Slots() {
+			if slot.State().Holds() && !slot.State().Ended() {
+				names = append(names, types.NamespacedName{Namespace: r.key.Namespace, Name: t.PodName(i)})
+			}
+		}
+	}
+	return names
 }
 
 // tasksMatter reports whether the minimum of each task is part of the gang's minimum. It is not if

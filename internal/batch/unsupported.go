@@ -34,10 +34,6 @@ var notSupported = []unsupported.Field[*api.JobSpec]{
 	// Policies apply only to jobs that are not suspended.
 	{Path: "spec.policies[].action ResumeJob", Used: func(s *api.JobSpec) bool { return resumes(s.Policies) }},
 	{Path: "spec.tasks[].policies[].action ResumeJob", Used: anyTask(func(t *api.TaskSpec) bool { return resumes(t.Policies) })},
-	{Path: "spec.networkTopology", Used: func(s *api.JobSpec) bool { return hard(s.NetworkTopology) }, Holds: true},
-	{Path: "spec.networkTopology", Used: func(s *api.JobSpec) bool {
-		return s.NetworkTopology != nil && !hard(s.NetworkTopology)
-	}},
 }
 
 // jobNotSupported lists the same fields, and the annotations of jobs that have no effect.

@@ -13,10 +13,14 @@ type Changes struct {
 	Pods bool
 	// Volumes reports that a claim, a volume or a storage class changed.
 	Volumes bool
+	// Network reports that the domains of the network may have changed.
+	Network bool
 }
 
 // Empty reports whether nothing changed.
-func (ch *Changes) Empty() bool { return len(ch.Nodes) == 0 && !ch.Queues && !ch.Pods && !ch.Volumes }
+func (ch *Changes) Empty() bool {
+	return len(ch.Nodes) == 0 && !ch.Queues && !ch.Pods && !ch.Volumes && !ch.Network
+}
 
 func (ch *Changes) node(name string) {
 	if ch.Nodes == nil {
@@ -38,8 +42,8 @@ func (c *Cluster) TakeChanges() Changes {
 	return ch
 }
 
-// Listen selects the changes that send a wake-up: room selects changes that may free resources or
-// lift a queue's limit, and pods selects changes of other pods and of volumes. While no gang waits, the scheduler
+// Listen selects the changes that send a wake-up: room selects changes that may free resources,
+// lift a queue's limit or make a domain of the network, and pods selects changes of other pods and of volumes. While no gang waits, the scheduler
 // selects none, which saves a cycle for every pod that is created or deleted. Changes are recorded
 // in any case; recorded changes that are now selected send a wake-up at once.
 func (c *Cluster) Listen(room, pods bool) {
@@ -65,7 +69,7 @@ func (c *Cluster) changed(note func(*Changes)) {
 // notify sends a wake-up if there are selected changes.
 func (c *Cluster) notify() {
 	ch := &c.changes
-	if !(c.listenRoom && (len(ch.Nodes) > 0 || ch.Queues) || c.listenPods && (ch.Pods || ch.Volumes)) {
+	if !(c.listenRoom && (len(ch.Nodes) > 0 || ch.Queues || ch.Network) || c.listenPods && (ch.Pods || ch.Volumes)) {
 		return
 	}
 	select {

@@ -13,6 +13,7 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/informer"
+	"lockstep.dev/lockstep/internal/scheduler/network"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -25,6 +26,9 @@ type Config struct {
 	// schedules. If Ours is nil, only assumed pods and pods of a PodGroup that the model knows
 	// count.
 	Ours func(*corev1.Pod) bool
+	// NetworkLabels are the labels of nodes that divide the nodes that no HyperNode contains into
+	// domains, the lowest tier first.
+	NetworkLabels []string
 }
 
 // Cluster is the model. Its zero value is not usable; see New.
@@ -67,10 +71,12 @@ type Cluster struct {
 	groups      podGroups
 	priorities  priorities
 	machines    machines
-	pins        bool // a machine, or a pod that was assigned CPUs, has been seen
-	changes     Changes
-	listenRoom  bool
-	listenPods  bool
+	// network is the tree of domains of the nodes.
+	network    *network.Model
+	pins       bool // a machine, or a pod that was assigned CPUs, has been seen
+	changes    Changes
+	listenRoom bool
+	listenPods bool
 
 	wake chan struct{}
 }
@@ -167,6 +173,7 @@ func New(cfg Config) *Cluster {
 		groups:     podGroups{queue: map[types.NamespacedName]string{}, pods: map[types.NamespacedName]map[*pod]struct{}{}},
 		priorities: priorities{value: map[string]int32{}, never: map[string]bool{}},
 		machines:   newMachines(),
+		network:    network.New(cfg.NetworkLabels),
 		listenRoom: true,
 		listenPods: true,
 		wake:       make(chan struct{}, 1),

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	hypernodev1alpha1 "lockstep.dev/lockstep/api/topology.volcano.sh/v1alpha1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/informer"
 )
@@ -22,6 +23,7 @@ func (c *Cluster) Feed(i *informer.Set) {
 	i.PodGroups.Follow(func(g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(informer.KeyOf(g), g.QueueName()) },
 		func(g *schedulingv1beta1.PodGroup) { c.DeletePodGroup(informer.KeyOf(g)) })
 	i.PriorityClasses.Follow(c.UpsertPriorityClass, func(p *schedulingv1.PriorityClass) { c.DeletePriorityClass(p.Name) })
+	i.HyperNodes.Follow(c.UpsertHyperNode, func(h *hypernodev1alpha1.HyperNode) { c.DeleteHyperNode(h.Name) })
 	i.NodeTopologies.Follow(c.UpsertNodeTopology, func(t *topologyv1alpha1.NodeTopology) { c.DeleteNodeTopology(t.Name) })
 }
 

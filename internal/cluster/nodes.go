@@ -31,7 +31,11 @@ func (c *Cluster) UpsertNode(object *corev1.Node) {
 	n.allocatable = c.dims.Vector(object.Status.Allocatable)
 	c.count(n, 1)
 	c.touch(n)
-	c.changed(func(ch *Changes) { ch.node(n.name) })
+	reshaped := c.network.SetNode(n.name, object.Labels)
+	c.changed(func(ch *Changes) {
+		ch.node(n.name)
+		ch.Network = ch.Network || reshaped
+	})
 }
 
 // DeleteNode removes a node. Pods that name the node keep their reservations, in case a node with
@@ -49,7 +53,11 @@ func (c *Cluster) DeleteNode(name string) {
 	c.touch(n)
 	c.dropNodeIfUnused(n)
 	// The removal of a topology domain may satisfy a spread constraint.
-	c.changed(func(ch *Changes) { ch.Pods = true })
+	reshaped := c.network.RemoveNode(name)
+	c.changed(func(ch *Changes) {
+		ch.Pods = true
+		ch.Network = ch.Network || reshaped
+	})
 }
 
 // Total returns the allocatable resources of all schedulable nodes.

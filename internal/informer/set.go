@@ -20,6 +20,7 @@ import (
 	flowv1alpha1 "lockstep.dev/lockstep/api/flow/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
+	hypernodev1alpha1 "lockstep.dev/lockstep/api/topology.volcano.sh/v1alpha1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -64,6 +65,7 @@ type Set struct {
 	PriorityClasses *Informer[*schedulingv1.PriorityClass]
 	LimitRanges     *Informer[*corev1.LimitRange]
 	NodeTopologies  *Informer[*topologyv1alpha1.NodeTopology]
+	HyperNodes      *Informer[*hypernodev1alpha1.HyperNode]
 	Budgets         *Informer[*policyv1.PodDisruptionBudget]
 
 	// Workflows holds workflows; ended ones lack their templates and nodes: see workflows.go.
@@ -95,6 +97,7 @@ func NewSet(cfg *rest.Config) (*Set, error) {
 	bus := client(busv1alpha1.GroupVersion)
 	argo := client(argov1alpha1.GroupVersion)
 	topology := client(topologyv1alpha1.GroupVersion)
+	hypernode := client(hypernodev1alpha1.GroupVersion)
 	policy := client(policyv1.SchemeGroupVersion)
 	if failed != nil {
 		return nil, failed
@@ -122,6 +125,7 @@ func NewSet(cfg *rest.Config) (*Set, error) {
 		PriorityClasses: New(sched, "priorityclasses", Options[*schedulingv1.PriorityClass]{}),
 		LimitRanges:     New(core, "limitranges", Options[*corev1.LimitRange]{}),
 		NodeTopologies:  New(topology, "nodetopologies", Options[*topologyv1alpha1.NodeTopology]{Trim: trimTopology}),
+		HyperNodes:      New(hypernode, "hypernodes", Options[*hypernodev1alpha1.HyperNode]{}),
 		Budgets:         New(policy, "poddisruptionbudgets", Options[*policyv1.PodDisruptionBudget]{}),
 	}
 	s.addWorkflows(core, argo)
@@ -194,7 +198,7 @@ func (s *Set) all() []watched {
 	}
 	if s.Nodes != nil {
 		all = append(all, s.Nodes, s.NodeTopologies, s.PriorityClasses, s.Queues, s.LimitRanges, s.PodGroups, s.Jobs, s.CronJobs, s.JobFlows, s.JobTemplates,
-			s.Commands, s.Budgets)
+			s.Commands, s.Budgets, s.HyperNodes)
 	}
 	return all
 }

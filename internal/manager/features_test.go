@@ -369,9 +369,6 @@ func TestWhatIsNotActedOnIsNamed(t *testing.T) {
 			j.Spec.Tasks[0].PartitionPolicy = &batch.PartitionPolicySpec{TotalPartitions: 1, PartitionSize: 1,
 				NetworkTopology: &scheduling.NetworkTopologySpec{Mode: scheduling.HardNetworkTopology, HighestTierAllowed: ptr.To(1)}}
 		}},
-		{"near", "spec.networkTopology", false, func(j *batch.Job) {
-			j.Spec.NetworkTopology = &scheduling.NetworkTopologySpec{Mode: scheduling.HardNetworkTopology, HighestTierAllowed: ptr.To(1)}
-		}},
 	}
 	for _, c := range cases {
 		e.create(newJob(c.name, 1, "100m", c.change))

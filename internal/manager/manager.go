@@ -33,6 +33,7 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology/nodecontroller"
 	"lockstep.dev/lockstep/internal/egress"
+	"lockstep.dev/lockstep/internal/hypernode"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -75,6 +76,9 @@ type Config struct {
 	OverdueAfter time.Duration
 	// JobPodGroups keeps a PodGroup for each Job, for clients that list them.
 	JobPodGroups bool
+	// NetworkLabels are labels of nodes that divide the nodes that no HyperNode contains into domains of
+	// the network, the lowest tier first.
+	NetworkLabels []string
 	// WriterConcurrency is a fixed number of requests in flight; 0 adapts the number to the server.
 	WriterConcurrency int
 	// MetricsAddress serves /metrics and, with Profiling, /debug/pprof; HealthAddress serves
@@ -347,7 +351,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}
 	informers.OnMalformed(told.Tell)
 	informers.Guard(m.guard)
-	model := cluster.New(cluster.Config{Dims: place.NewDims(), Ours: m.ours})
+	model := cluster.New(cluster.Config{Dims: place.NewDims(), Ours: m.ours, NetworkLabels: m.cfg.NetworkLabels})
 	model.Feed(informers)
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
@@ -398,6 +402,10 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
+	hyperNodes, err := hypernode.New(hypernode.Config{Informers: informers, Model: model, Writer: writer, Guard: m.guard, Log: m.log})
+	if err != nil {
+		return nil, err
+	}
 	cronJobs, err := cronjob.New(cronjob.Config{Informers: informers, Writer: writer, Guard: m.guard, Log: m.log})
 	if err != nil {
 		return nil, err
@@ -429,7 +437,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}
 	run := []func(context.Context){
 		told.Run, topologies.Run,
-		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run, cronJobs.Run, flows.Run,
+		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run, cronJobs.Run, flows.Run, hyperNodes.Run,
 		func(ctx context.Context) { model.RunExpiry(ctx, informers) },
 	}
 	if jobGroups != nil {

@@ -376,6 +376,9 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r ga
 	if pg != nil {
 		g.Queue, g.Created = pg.QueueName(), pg.CreationTimestamp.Time
 		g.WaitAtMost, _ = schedulingv1beta1.WaitingTime(pg)
+		if g.Near = scheduler.NearOf(pg.Spec.NetworkTopology); g.Near != nil {
+			g.Mates = namesOf(m.held)
+		}
 		g.Resume = m.total > m.ended.succeeded && r.minMember > 0
 		if !m.started() && !c.loop.Get(k).admitted {
 			g.Announced = c.outstanding(pg, m)
@@ -400,7 +403,8 @@ func (c *Controller) submit(k key, u *groupState, g *scheduler.Gang) {
 func sameGang(a, b *scheduler.Gang) bool {
 	return a.Queue == b.Queue && a.Priority == b.Priority && a.PriorityClass == b.PriorityClass && a.Resume == b.Resume &&
 		a.MinMember == b.MinMember && a.Surplus == b.Surplus && a.Since.Equal(b.Since) && a.WaitAtMost == b.WaitAtMost &&
-		equality.Semantic.DeepEqual(a.Announced, b.Announced) &&
+		equality.Semantic.DeepEqual(a.Announced, b.Announced) && equality.Semantic.DeepEqual(a.Near, b.Near) &&
+		slices.Equal(a.Mates, b.Mates) &&
 		slices.EqualFunc(a.Demands, b.Demands, func(x, y scheduler.Demand) bool {
 			return x.Template == y.Template && x.Min == y.Min && slices.Equal(x.Units, y.Units)
 		})
@@ -519,6 +523,9 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 		return
 	}
 	w := &waitReason{reason: schedulingv1beta1.ReasonNotEnoughResources, message: why.Message}
+	if short := why.Shortage; short != nil && short.Domain != nil {
+		w.message = short.Counted()
+	}
 	if fault := c.cfg.Informers.Queues.Malformed("", g.Queue); fault != nil && why.Code == share.QueueNotFound {
 		w.message = fault.Error()
 	}

@@ -70,6 +70,16 @@ func countMembers(pods []*corev1.Pod, binding func(*corev1.Pod) bool) members {
 	return m
 }
 
+// namesOf returns the names of pods, sorted.
+func namesOf(pods []*corev1.Pod) []types.NamespacedName {
+	names := make([]types.NamespacedName, len(pods))
+	for i, p := range pods {
+		names[i] = types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	}
+	slices.SortFunc(names, func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
+	return names
+}
+
 // taskOf returns the name of the task that a pod belongs to, for minTaskMember.
 func taskOf(p *corev1.Pod) string { return p.Annotations[batchv1alpha1.TaskSpecKey] }
 

@@ -92,7 +92,6 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, admitted
 
 // notSupported lists the fields of PodGroups that the API has and this package ignores.
 var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
-	{Path: "spec.networkTopology", Used: func(pg *schedulingv1beta1.PodGroup) bool { return pg.Spec.NetworkTopology != nil }},
 	{
 		Path: "metadata.annotations[" + schedulingv1beta1.SLAWaitingTimeAnnotation + "] (it is no positive duration)",
 		Used: func(pg *schedulingv1beta1.PodGroup) bool { _, ok := schedulingv1beta1.WaitingTime(pg); return !ok },

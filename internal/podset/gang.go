@@ -62,6 +62,12 @@ func (s *Set) Resubmit(q *Request) {
 			g.Demands = append(g.Demands, scheduler.Demand{Template: q.gang.Demands[d].Template})
 		}
 	}
+	if g.Near != nil {
+		g.Mates = slices.Clone(g.Mates)
+		for _, d := range q.gang.Demands {
+			g.Mates = append(g.Mates, d.Units...)
+		}
+	}
 	if left == 0 {
 		s.cfg.Scheduler.Withdraw(g.Key)
 		delete(s.requests, g.Key)

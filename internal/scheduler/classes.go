@@ -13,7 +13,7 @@ import (
 // caller holds the lock.
 func (s *Scheduler) compile(e *pendingGang) {
 	g := e.gang
-	e.minMember = g.MinMember
+	e.minMember, e.mates = g.MinMember, g.Mates
 	units, least := 0, 0
 	for i, d := range g.Demands {
 		var class *place.Class

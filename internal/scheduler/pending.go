@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
@@ -47,14 +48,16 @@ type pendingGang struct {
 	left        [][]int        // per demand, the indices of the units that have no node
 	mins        []int          // per demand, the minimum
 	minMember   int
-	announced   place.Vector // of Gang.Announced; nil if it announces no more than its pods request
-	need        int          // how many of the units left belong to the gang's minimum; the others are surplus
-	fault       string       // why the gang can never be placed, or empty
-	submitted   time.Time    // for the wait-time metric
-	partial     bool         // the gang's minimum has been placed
-	claimed     bool         // capacity is kept for the gang (see evictions)
-	insists     bool         // it starts although what it announces is not free (see promises)
-	reportedKey string       // key of the last reason reported to the owner
+	mates       []types.NamespacedName // pods of the gang that may have nodes
+	near        *place.Near            // gang.Near with the nodes of mates, while the gang is placed
+	announced   place.Vector           // of Gang.Announced; nil if it announces no more than its pods request
+	need        int                    // how many of the units left belong to the gang's minimum; the others are surplus
+	fault       string                 // why the gang can never be placed, or empty
+	submitted   time.Time              // for the wait-time metric
+	partial     bool                   // the gang's minimum has been placed
+	claimed     bool                   // capacity is kept for the gang (see evictions)
+	insists     bool                   // it starts although what it announces is not free (see promises)
+	reportedKey string                 // key of the last reason reported to the owner
 	ranked      share.Gang
 	queue       *shapeQueue
 	at          int // position in the shape queue
@@ -218,6 +221,7 @@ func (e *pendingGang) shape() string {
 	if length := e.length(); length > 0 {
 		b.WriteString("t" + length.String()) // it may use capacity that is kept for later
 	}
+	b.WriteString(e.nearKey())
 	for i, c := range e.classes {
 		if len(e.left[i]) == 0 {
 			continue
@@ -268,7 +272,7 @@ func (e *pendingGang) request() place.Vector {
 // asPlaced converts the pending gang to a place.Gang.
 func (e *pendingGang) asPlaced() place.Gang {
 	g := place.Gang{
-		Key: e.gang.Key, Queue: e.gang.Queue, MinMember: e.minMember, Most: e.need,
+		Key: e.gang.Key, Queue: e.gang.Queue, MinMember: e.minMember, Most: e.need, Near: e.near,
 		Demands: make([]place.Demand, len(e.classes)),
 	}
 	for i, c := range e.classes {
@@ -293,8 +297,8 @@ func (e *pendingGang) take(placed [][]int32, nodeName func(int32) string) []Assi
 }
 
 // remainder returns a pending gang for the units left of a gang whose minimum has been placed, or
-// nil if no units are left. placed is the number of units that have been placed.
-func (e *pendingGang) remainder(placed int, now time.Time) *pendingGang {
+// nil if no units are left. placed are the units that have been placed.
+func (e *pendingGang) remainder(placed []Assignment, now time.Time) *pendingGang {
 	n := 0
 	for _, left := range e.left {
 		n += len(left)
@@ -302,9 +306,17 @@ func (e *pendingGang) remainder(placed int, now time.Time) *pendingGang {
 	if n == 0 {
 		return nil
 	}
+	mates := e.mates
+	if e.gang.Near != nil {
+		mates = slices.Clone(mates)
+		for _, a := range placed {
+			mates = append(mates, e.gang.Demands[a.Demand].Units[a.Unit])
+		}
+	}
 	return &pendingGang{
-		gang: e.gang, plain: e.plain, groups: e.groups, classes: e.classes, left: e.left, mins: make([]int, len(e.mins)), minMember: 1, partial: true,
-		need: max(0, e.need-placed), submitted: now, reportedKey: e.reportedKey,
+		gang: e.gang, mates: mates, plain: e.plain, groups: e.groups, classes: e.classes, left: e.left,
+		mins: make([]int, len(e.mins)), minMember: 1, partial: true,
+		need: max(0, e.need-len(placed)), submitted: now, reportedKey: e.reportedKey,
 	}
 }
 

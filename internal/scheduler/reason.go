@@ -20,7 +20,9 @@ func (r *Reason) explainEviction(e explanation) { r.Eviction, r.EvictionDetail =
 
 func shortageReason(s *place.Shortage, e *pendingGang) Reason {
 	code := NotEnoughResources
-	if s.Resource == "" && s.CPUs == "" || s.Never {
+	switch {
+	case s.Domain != nil && !s.Domain.Never(s.Wanted):
+	case s.Resource == "" && s.CPUs == "" || s.Never:
 		code = Unschedulable
 	}
 	r := Reason{Code: code, Message: s.Stable(), Detail: s.Detail(), Shortage: s, Partial: e.partial}

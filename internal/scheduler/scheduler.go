@@ -269,6 +269,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		s.pending.block(e.queue, &blockReason{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
 		return 0
 	}
+	s.locate(e)
 	// 1. Cut the gang down to what its queue may use. Capacity that is kept for the gang is free.
 	if len(s.evictions.claims) > 0 {
 		s.overdue.lift(e)
@@ -339,7 +340,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	s.evictions.release(e.gang.Key)
 	now := s.clock.Now()
 	s.metrics.placed(now.Sub(e.submitted))
-	if rest := e.remainder(len(placed), now); rest != nil {
+	if rest := e.remainder(placed, now); rest != nil {
 		s.pending.add(rest)
 	}
 	e.gang.Owner.Commit(e.gang, placed)
@@ -365,6 +366,7 @@ func (s *Scheduler) grant(e *pendingGang, placed []Assignment, pins [][]place.Pi
 // refresh updates the view, and the rare filter with it.
 func (s *Scheduler) refresh() {
 	s.cluster.Refresh(s.view)
+	s.followNetwork()
 	s.promises.free = nil
 	if s.cfg.Refresh != nil {
 		s.cfg.Refresh(s.view.Snapshot, s.pending.rare > 0)
@@ -429,6 +431,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 			continue
 		}
 		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && (changes.Pods || changes.Volumes) ||
+			changes.Network && l.gangs[0].gang.Near != nil && !b.byQueue ||
 			b.announced && (s.promises.fewer || len(changes.Nodes) > 0) ||
 			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0])) ||
 			evictsNow(l) || overdue[l]) {

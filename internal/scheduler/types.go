@@ -43,6 +43,10 @@ type Gang struct {
 	// gang that has lost pods, for example, takes any of them, but needs all.
 	Surplus int
 	Demands []Demand
+	// Near, if set, keeps the pods near each other in the network. Its field On is not used: Mates are
+	// pods of the gang that may have nodes already, and the gang stays near those that do.
+	Near  *place.Near
+	Mates []types.NamespacedName
 	// Announced is what the gang's pods will request in all, including pods that do not exist yet. If
 	// that is more than the Demands request, the gang starts only if so much is free besides what is
 	// promised to other gangs. The rest is then promised to this one, until Promise says otherwise.

@@ -70,6 +70,32 @@ func TestTheExamplesSucceed(t *testing.T) {
 	}
 }
 
+func TestTheTopologyExampleSucceeds(t *testing.T) {
+	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m", "-f", example("topology.yaml"))
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	for _, job := range []string{"ring", "loose"} {
+		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
+			t.Errorf("%s did not complete:\n%s", job, errOut)
+		}
+	}
+	localtest.Eventually(t, "the row has 10 nodes", func() error {
+		if _, out, errOut := lockstep(t, "get", "hypernode", "row-1", "-o", "yaml"); !strings.Contains(out, "nodeCount: 10") {
+			return fmt.Errorf("%s%s", out, errOut)
+		}
+		return nil
+	})
+	_, out, _ = lockstep(t, "get", "pods", "-l", "volcano.sh/job-name=ring", "-o", "jsonpath={.items[*].spec.nodeName}")
+	racks := map[bool]bool{}
+	for node := range strings.FieldsSeq(out) {
+		racks[node < "node-0005"] = true
+	}
+	if len(racks) != 1 {
+		t.Errorf("the ring's pods are on %s", out)
+	}
+}
+
 func TestTheJobFlowSucceeds(t *testing.T) {
 	if code, out, errOut := lockstep(t, "submit", example("jobflow.yaml")); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)

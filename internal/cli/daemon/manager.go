@@ -136,6 +136,8 @@ the policies that do it are missing or changed, applications are off and say so;
 		"how long the first gang of a queue waits before what becomes free is kept for it; 0: only for gangs with the annotation volcano.sh/sla-waiting-time")
 	f.BoolVar(&cfg.JobPodGroups, "job-podgroups", false,
 		"keep a PodGroup for each Job, for clients that list them: one more create, and a status for each phase")
+	f.StringSliceVar(&cfg.NetworkLabels, "network-labels", nil,
+		"labels of nodes that say where a node is in the network, the smallest part first (rack, row, hall): tiers 1, 2, 3 of nodes that no HyperNode contains")
 	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")
 	f.IntVar(&cfg.Repack.MovesPerHour, "repack-moves-per-hour", 20,
 		"pinned pods of each node that may be moved in an hour, without being asked for, so that whole L3 domains become free; 0: none")

@@ -66,6 +66,7 @@ var knownKinds = []Kind{
 	{"jobtemplates.flow.volcano.sh", "jobtemplate", []string{"jt"}},
 	{"commands.bus.volcano.sh", "command", nil},
 	{"podgroups.scheduling.volcano.sh", "podgroup", []string{"pg"}},
+	{"hypernodes.topology.volcano.sh", "hypernode", []string{"hn"}},
 	{"nodetopologies.topology.lockstep.dev", "nodetopology", nil},
 	{"componentdefinitions.core.oam.dev", "componentdefinition", []string{"comp"}},
 	{"traitdefinitions.core.oam.dev", "traitdefinition", []string{"trait"}},

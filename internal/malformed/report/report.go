@@ -23,6 +23,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	hypernode "lockstep.dev/lockstep/api/topology.volcano.sh/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/kubeclient"
@@ -81,6 +82,7 @@ var conditions = map[schema.GroupKind]condition{
 	{Group: batch.GroupVersion.Group, Kind: "CronJob"}:       {kind: batch.CronJobValid, status: metav1.ConditionFalse, statusSub: true},
 	{Group: scheduling.GroupVersion.Group, Kind: "PodGroup"}: {kind: scheduling.ConditionValid, status: metav1.ConditionFalse, statusSub: true},
 	{Group: scheduling.GroupVersion.Group, Kind: "Queue"}:    {kind: scheduling.ConditionValid, status: metav1.ConditionFalse, statusSub: true},
+	{Group: hypernode.GroupVersion.Group, Kind: "HyperNode"}: {kind: hypernode.HyperNodeValid, status: metav1.ConditionFalse, statusSub: true},
 	{Group: wf.GroupVersion.Group, Kind: "Workflow"}:         {kind: string(wf.ConditionSpecError), status: metav1.ConditionTrue, subtle: true},
 	{Group: wf.GroupVersion.Group, Kind: "CronWorkflow"}:     {kind: string(wf.ConditionSpecError), status: metav1.ConditionTrue, subtle: true},
 }

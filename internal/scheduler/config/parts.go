@@ -87,10 +87,12 @@ var plugins = map[string]pluginSays{
 	"numa-aware": {said: said{Differs,
 		"CPUs are chosen with the node, for pods with the CPU annotations (docs/cpu-topology.md); topologyPolicy of tasks has no effect"},
 		arguments: map[string]said{"weight": {Needless, "the choice of CPUs is no score"}}},
-	"network-topology-aware": {said: said{Missing, "HyperNodes are not served"}},
-	"deviceshare":            {said: said{Missing, "whole devices (extended resources) are placed; shares of devices are not"}},
-	"usage":                  {said: said{Missing, "the real use of nodes is not read; pods count by their requests"}},
-	"rescheduling":           {said: said{Missing, "running pods are not moved to other nodes"}},
+	"network-topology-aware": {said: said{Works, "by networkTopology of Jobs and PodGroups; also without this plugin"},
+		arguments: map[string]said{"weight": {Needless, "the smallest domain with room comes before all scores of nodes"}},
+		read:      readDomains},
+	"deviceshare":  {said: said{Missing, "whole devices (extended resources) are placed; shares of devices are not"}},
+	"usage":        {said: said{Missing, "the real use of nodes is not read; pods count by their requests"}},
+	"rescheduling": {said: said{Missing, "running pods are not moved to other nodes"}},
 	"nodegroup": {said: said{Differs, "queues without affinity may use all nodes; preferred groups do not exclude others"},
 		arguments: map[string]said{
 			"strict":               {Differs, "queues without affinity may use all nodes"},
@@ -265,6 +267,15 @@ func (w *weights) addResource(name corev1.ResourceName, weight int64) {
 		}
 	}
 	w.resources = append(w.resources, place.ResourceWeight{Name: name, Weight: weight})
+}
+
+// readDomains reads how much of the resources of a domain counts, which placement does not ask.
+func readDomains(r *reader, path, key string, _ *yaml.Node) bool {
+	if !strings.HasPrefix(key, "hypernode.binpack.") {
+		return false
+	}
+	r.add(path, key, Needless, "of equal domains the one with room for fewest more pods is preferred")
+	return true
 }
 
 func readSLA(r *reader, path, key string, value *yaml.Node) bool {

@@ -12,6 +12,9 @@
 //	improve  exchanges victims for cheaper ones; a small cluster is searched exhaustively
 //	place    package place puts the claimant on the nodes without the victims
 //
+// For a claimant that must be in one domain of the network, these steps are done in one domain after
+// another.
+//
 // Who may evict whom, for queues by what they have at and below the level where the two queues'
 // paths to the root meet:
 //

@@ -36,6 +36,7 @@ type occupancy struct {
 	free     place.Vector
 	part     []int64
 	eligible map[string][]bool // by class key: nodes that pass the filters on the node's object
+	within   []bool            // by node: the claimant may be on it; nil means on all nodes
 }
 
 // node is a node of the state.
@@ -222,6 +223,12 @@ func (o *occupancy) count(classes []fits, least place.Vector) {
 		}
 		f.fit = make([]int32, len(o.list))
 		f.eligible = o.eligibleFor(f.class)
+		if o.within != nil {
+			f.eligible = slices.Clone(f.eligible)
+			for i := range f.eligible {
+				f.eligible[i] = f.eligible[i] && o.within[i]
+			}
+		}
 		if impossible { // no node has a resource that the class needs
 			f.eligible = make([]bool, len(o.list))
 		}

@@ -66,6 +66,8 @@ type Plan struct {
 	placed  place.Gang
 	claim   *claim
 	removed []int32
+	// For findNear: the victims.
+	chosen []ref
 }
 
 // Victim is a gang that loses pods.

@@ -377,6 +377,7 @@ func TestPlansKeepTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, 5, 8, 4)
 		c := drawClaim(t, w, 2)
+		drawNear(t, w, c)
 		s, dims := w.state(inOrder)
 		f := New(s)
 		if rapid.Bool().Draw(t, "large") {
@@ -511,6 +512,7 @@ func TestPlansAreTheCheapest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, 3, 5, 3)
 		c := drawClaim(t, w, 1)
+		drawNear(t, w, c)
 		p := w.find(c)
 		if all++; p.Exact {
 			exact++

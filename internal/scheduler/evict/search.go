@@ -68,8 +68,12 @@ type claim struct {
 	least  place.Vector // what the minimum takes in any case
 	most   place.Vector // and at most
 	single bool         // whether it fits can be told by counting
-	class  []int        // by demand: index in nodes.classes
-	limits []limit
+	// domains are the domains that the claimant may be in, if it must be in one; countable means that
+	// counting tells whether it fits into one.
+	domains   []place.Domain
+	countable bool
+	class     []int // by demand: index in nodes.classes
+	limits    []limit
 }
 
 // limit is a capability that the claimant would exceed.
@@ -200,16 +204,46 @@ func (f *Search) often(times []time.Time) bool {
 
 // Find decides which pods have to leave for a claim.
 func (f *Search) Find(c Claim) *Plan {
-	p := &Plan{Claim: c.Key, Exempt: map[string]int{}}
-	f.begin(c)
+	if c.Near != nil && c.Near.Hard {
+		return f.findNear(c)
+	}
+	return f.find(c, nil)
+}
+
+// find is Find for a claimant that may be on any node or, if within is not nil, on the nodes that
+// within has.
+func (f *Search) find(c Claim, within []bool) *Plan {
+	f.nodes.within = within
 	defer f.end()
+	p, open := f.prepare(c)
+	if !open {
+		return p
+	}
+	f.putAllBack()
+	// 3. Choose victims, and exchange them for cheaper ones.
+	found, exact := f.choose()
+	if !found {
+		p.Refusal = &Refusal{Code: NotFound}
+		return p
+	}
+	// 4. Place the claimant without them.
+	p.Exact, p.chosen = exact, slices.Clone(f.victims.list)
+	f.report(p, f.nodes.place(f.claim.gang))
+	return p
+}
+
+// prepare begins the search for a claim. open is false if the plan is final: nobody has to leave, or
+// nobody may. Otherwise all pods that may be evicted are lifted.
+func (f *Search) prepare(c Claim) (p *Plan, open bool) {
+	p = &Plan{Claim: c.Key, Exempt: map[string]int{}}
+	f.begin(c)
 	p.claim, p.placed = f.claim, f.claim.gang
 
 	// 1. Does the claimant fit already, or when the pods that are leaving are gone?
 	if d, ok := f.fitsNow(); ok {
 		p.Exact = true
 		f.report(p, d)
-		return p
+		return p, false
 	}
 	// 2. May it evict anybody?
 	f.allow(p)
@@ -224,20 +258,7 @@ func (f *Search) Find(c Claim) *Plan {
 		p.Refusal = &Refusal{Code: NotEnough, Queue: f.exceeded()}
 		p.Refusal.Shortage = f.nodes.place(f.claim.gang).Shortage
 	}
-	if p.Refusal != nil {
-		return p
-	}
-	f.putAllBack()
-	// 3. Choose victims, and exchange them for cheaper ones.
-	found, exact := f.choose()
-	if !found {
-		p.Refusal = &Refusal{Code: NotFound}
-		return p
-	}
-	// 4. Place the claimant without them.
-	p.Exact = exact
-	f.report(p, f.nodes.place(f.claim.gang))
-	return p
+	return p, p.Refusal == nil
 }
 
 // begin prepares the search for a claim.
@@ -267,7 +288,8 @@ func (f *Search) begin(c Claim) {
 		k.class = append(k.class, at)
 		classes[at].wanted += int64(d.Min)
 	}
-	k.single = len(classes) == 1 && count >= c.MinMember && f.countable(classes[0].class)
+	k.countable = len(classes) == 1 && count >= c.MinMember && f.countable(classes[0].class)
+	k.single = k.countable && !anywhere(c.Near)
 	k.bound(min(extra, count-sum))
 	f.nodes.count(classes, k.least)
 	want(classes, int64(extra))
@@ -362,7 +384,7 @@ func (f *Search) end() {
 		}
 	}
 	f.candidates = f.candidates[:0]
-	f.nodes.classes, f.nodes.free = nil, nil
+	f.nodes.classes, f.nodes.free, f.nodes.within = nil, nil, nil
 	f.claim = nil
 }
 
@@ -382,7 +404,16 @@ func (f *Search) feasible() bool {
 			return false
 		}
 	}
-	return f.nodes.enough() && (f.claim.single || f.nodes.place(f.claim.gang).Shortage == nil)
+	near := len(f.claim.domains) > 0
+	switch {
+	case !f.nodes.enough():
+		return false
+	case near && f.claim.countable:
+		return f.inOneDomain()
+	case near && !f.inOneDomain():
+		return false
+	}
+	return f.claim.single || f.nodes.place(f.claim.gang).Shortage == nil
 }
 
 // possible reports whether the claimant would fit if all pods were lifted that may be evicted, and

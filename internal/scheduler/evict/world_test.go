@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"lockstep.dev/lockstep/internal/scheduler/network"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -40,6 +41,7 @@ type world struct {
 	rules   Rules
 	crowded bool // most gangs may be evicted by priority
 	shares  bool // most gangs may be evicted for the shares of queues
+	network *network.Tree
 }
 
 type testGang struct {
@@ -86,6 +88,7 @@ func (w *world) state(shuffle func(n int) []int) (*State, *place.Dims) {
 	dims := place.NewDims()
 	dims.Vector(list("example.com/gpu", "1"))
 	s := &State{Now: now, Nodes: place.NewSnapshot(dims), Rules: w.rules}
+	s.Place.Network = w.network
 	for i, allowed := range w.budgets {
 		name := types.NamespacedName{Name: fmt.Sprint("budget-", i)}
 		s.Budgets = append(s.Budgets, Budget{Name: name, Allowed: allowed})

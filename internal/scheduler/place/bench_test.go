@@ -3,6 +3,9 @@ package place
 import (
 	"fmt"
 	"testing"
+
+	hypernodev1alpha1 "lockstep.dev/lockstep/api/topology.volcano.sh/v1alpha1"
+	"lockstep.dev/lockstep/internal/scheduler/network"
 )
 
 // BenchmarkLargeGang places one gang of 10,000 equal pods on 1,000 nodes.
@@ -58,6 +61,61 @@ func BenchmarkManyGangs(b *testing.B) {
 					for i, g := range gangs {
 						p.Undo(g, decisions[i])
 					}
+					b.StartTimer()
+				}
+			})
+		}
+	}
+}
+
+// halls adds 10,000 nodes of 8 GPUs and their network of 4 tiers: 8 nodes at a switch, 5 switches in a
+// rack, 10 racks in a row, and 25 rows in a hall.
+func halls() (cluster, *network.Tree) {
+	c := newCluster()
+	hypers := []*hypernodev1alpha1.HyperNode{hyper("hall", 4)}
+	join := func(parent int, name string, tier int) int {
+		hypers = append(hypers, hyper(name, tier))
+		hypers[parent].Spec.Members = append(hypers[parent].Spec.Members, hyper("", 0, ":"+name).Spec.Members...)
+		return len(hypers) - 1
+	}
+	for r := range 25 {
+		row := join(0, fmt.Sprintf("row-%d", r), 3)
+		for k := range 10 {
+			rack := join(row, fmt.Sprintf("rack-%d-%d", r, k), 2)
+			for s := range 5 {
+				at := join(rack, fmt.Sprintf("switch-%d-%d-%d", r, k, s), 1)
+				for n := range 8 {
+					name := fmt.Sprintf("node-%d-%d-%d-%d", r, k, s, n)
+					c.node(name, "cpu", "96", "memory", "1Ti", "example.com/gpu", "8")
+					hypers[at].Spec.Members = append(hypers[at].Spec.Members, hyper("", 0, name).Spec.Members...)
+				}
+			}
+		}
+	}
+	return c, c.tree(hypers...)
+}
+
+// BenchmarkNear places a gang of 1,000 pods of one GPU near each other: 10,000 nodes, 4 tiers. The
+// tree is known, as it is between changes of nodes; with fresh, the placer is new.
+func BenchmarkNear(b *testing.B) {
+	c, tree := halls()
+	for _, mode := range []string{"hard", "soft"} {
+		for _, fresh := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/fresh=%v", mode, fresh), func(b *testing.B) {
+				g := c.gang(1000, pod("cpu", "8", "memory", "64Gi", "example.com/gpu", "1"))
+				g.Near = &Near{Hard: mode == "hard", HighestTier: 3}
+				p := NewPlacer(c.Snapshot, Options{Network: tree})
+				b.ReportAllocs()
+				for b.Loop() {
+					if fresh {
+						p = NewPlacer(c.Snapshot, Options{Network: tree})
+					}
+					d := p.Place(g)
+					if d.Shortage != nil {
+						b.Fatal(d.Shortage.Detail())
+					}
+					b.StopTimer()
+					p.Undo(g, d)
 					b.StartTimer()
 				}
 			})

@@ -80,10 +80,15 @@ func (x *index) rebuild() {
 		x.pos[node] = int32(len(x.heap))
 		x.heap = append(x.heap, entry{x.key(node), node})
 	}
+	x.order()
+	x.epoch, x.cursor = x.static.epoch, x.s.changeEnd()
+}
+
+// order makes a heap of the entries.
+func (x *index) order() {
 	for i := (len(x.heap)-2+arity)/arity - 1; i >= 0; i-- {
 		x.down(i)
 	}
-	x.epoch, x.cursor = x.static.epoch, x.s.changeEnd()
 }
 
 // update applies a change of one node.

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"lockstep.dev/lockstep/internal/scheduler/network"
 )
 
 // Strategy says which nodes are preferred, by their free resources.
@@ -50,6 +52,17 @@ type Options struct {
 	// Pin chooses CPUs for the classes that ask for CPUs. If it is nil, pods of these classes fit
 	// nowhere.
 	Pin Pinner
+	// Network is the tree of domains for gangs with Near. Nil means that there are no domains.
+	Network *network.Tree
+}
+
+var noNetwork = &network.Tree{}
+
+func (o *Options) network() *network.Tree {
+	if o.Network == nil {
+		return noNetwork
+	}
+	return o.Network
 }
 
 // RareFilter filters and scores nodes one pod at a time, by criteria that the fast path does not
@@ -90,6 +103,14 @@ type Placer struct {
 	refused []string
 	scores  []int64
 	open    []bool
+
+	// For gangs with Near.
+	domains *domains
+	target  target
+	used    []int32 // ranks in domains of the nodes with other pods of the gang
+	local   index   // of the nodes of one domain
+	// usedOutside means that other pods of the gang are on nodes in no domain.
+	usedOutside bool
 }
 
 // step is one pod placed.
@@ -121,10 +142,22 @@ func NewPlacer(s *Snapshot, o Options) *Placer {
 	return p
 }
 
+// SetNetwork replaces Options.Network.
+func (p *Placer) SetNetwork(t *network.Tree) { p.o.Network = t }
+
 // attempt is one way to fill a gang's minimum greedily.
 type attempt struct {
 	strategy Strategy
 	order    func(a, b *demand) int
+}
+
+func (p *Placer) attempts() [4]attempt {
+	return [...]attempt{
+		{p.o.Strategy, scarceFirst},
+		{MostAllocated, scarceFirst},
+		{MostAllocated, largeFirst},
+		{LeastAllocated, largeFirst},
+	}
 }
 
 // Place places the gang's minimum or nothing, and then as many of the remaining pods as fit. A
@@ -133,19 +166,16 @@ type attempt struct {
 // Greedy filling is exact for gangs of one class on the fast path. With several classes it may miss
 // a placement, so other orders are tried before giving up.
 func (p *Placer) Place(g Gang) Decision {
+	if g.Near != nil {
+		return p.placeNear(g)
+	}
 	// 1. Check that the minimum of each demand fits alone.
 	if short := p.prepare(g); short != nil {
 		return Decision{Shortage: short}
 	}
 	// 2. Place the minimum, in up to four orders.
 	var short *Shortage
-	attempts := [...]attempt{
-		{p.o.Strategy, scarceFirst},
-		{MostAllocated, scarceFirst},
-		{MostAllocated, largeFirst},
-		{LeastAllocated, largeFirst},
-	}
-	for i, a := range attempts {
+	for i, a := range p.attempts() {
 		if short = p.minimum(g, a); short == nil {
 			break
 		}
@@ -224,10 +254,17 @@ func (p *Placer) minimum(g Gang, a attempt) *Shortage {
 
 // fill places up to k pods of the demand.
 func (p *Placer) fill(d *demand, strategy Strategy, k int) {
-	if k <= 0 {
-		return
+	switch {
+	case k <= 0:
+	case p.target.active:
+		p.fillTarget(d, strategy, k)
+	default:
+		p.fillFrom(p.indexes.get(d.Class, strategy), d, k)
 	}
-	x := p.indexes.get(d.Class, strategy)
+}
+
+// fillFrom places up to k pods of the demand on the nodes of an index.
+func (p *Placer) fillFrom(x *index, d *demand, k int) {
 	for range k {
 		node := int32(-1)
 		d.refused, d.cpus = nil, nil

@@ -58,6 +58,9 @@ func (x *index) insufficient(dim int) string {
 // shortage explains why only fit of the wanted pods fit. more is the number of pods for which room
 // is missing in the snapshot as it stands: the pods that fit may already be placed in it or not.
 func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage {
+	if p.target.active {
+		return &Shortage{Demand: d.number, Wanted: wanted, Fit: fit} // notNear explains it
+	}
 	diag := x.diagnose()
 	s := &Shortage{Demand: d.number, Wanted: wanted, Fit: fit, Rejected: diag.refused}
 	if d.refused != nil {
@@ -116,6 +119,8 @@ func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage 
 // Stable describes the shortage without figures that change while the cause stays the same.
 func (s *Shortage) Stable() string {
 	switch {
+	case s.Domain != nil:
+		return s.Domain.stable(s.Wanted)
 	case s.Never:
 		return fmt.Sprintf("no node could ever give a pod %s", s.CPUs)
 	case s.CPUs != "":
@@ -131,8 +136,11 @@ func (s *Shortage) Stable() string {
 }
 
 // Counted describes the shortage like Stable, with the number of nodes for each cause if no node, or
-// too few, accept the pods.
+// too few, accept the pods, and with the best domain if none has room for them.
 func (s *Shortage) Counted() string {
+	if s.Domain != nil {
+		return s.Domain.counted(s.Fit, s.Wanted)
+	}
 	if s.Never || s.CPUs != "" || s.Resource != "" {
 		return s.Stable()
 	}
@@ -172,6 +180,9 @@ func pods(n int) string {
 
 // Detail describes the shortage in figures.
 func (s *Shortage) Detail() string {
+	if s.Domain != nil {
+		return s.Domain.detail(s.Fit, s.Wanted)
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d pods fit", s.Fit, s.Wanted)
 	if s.Resource != "" {

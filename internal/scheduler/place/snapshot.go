@@ -30,6 +30,8 @@ type Snapshot struct {
 	width   int
 	// allocatable is the sum over all nodes.
 	allocatable Vector
+	// members changes whenever a node is added or removed.
+	members int64
 	// ties orders nodes of equal score. It is a hash of the name, so that neither the order in
 	// which nodes were added nor the alphabetical order of their names decides where pods go.
 	ties []uint64
@@ -135,6 +137,7 @@ func (s *Snapshot) Remove(name string) {
 		return
 	}
 	delete(s.byName, name)
+	s.members++
 	n := &s.nodes[i]
 	for dim := range s.allocatable {
 		s.allocatable[dim] -= n.Allocatable[dim]
@@ -162,6 +165,7 @@ func (s *Snapshot) slot(name string) int32 {
 		s.grow(len(s.nodes))
 	}
 	s.byName[name] = i
+	s.members++
 	return i
 }
 

@@ -98,6 +98,8 @@ type Gang struct {
 	// Most bounds how many pods are placed, beside the minimum; 0 means that there is no bound.
 	Most    int
 	Demands []Demand
+	// Near, if set, keeps the pods near each other.
+	Near *Near
 }
 
 // Decision is the outcome for one gang. Exactly one of Placed and Shortage is set.
@@ -137,4 +139,6 @@ type Shortage struct {
 	// those CPUs. Never means that no node could provide them even if nothing ran on it.
 	CPUs  string
 	Never bool
+	// Domain is set if the gang would fit, but not into one domain of the network.
+	Domain *NoDomain
 }
