@@ -1,6 +1,7 @@
 // Command lockstep-exec-io runs in the pods of workflows. It loads, saves and deletes artifacts
 // (internal/workflow/artifacts), acts on objects of the cluster for resource templates
-// (internal/workflow/resource), and sends requests for http templates (internal/workflow/request).
+// (internal/workflow/resource), sends requests for http templates (internal/workflow/request), and
+// lists artifacts for data templates (internal/workflow/data).
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"syscall"
 
 	"lockstep.dev/lockstep/internal/workflow/artifacts"
+	"lockstep.dev/lockstep/internal/workflow/data"
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor"
 	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
@@ -26,7 +28,8 @@ const usage = `lockstep-exec-io runs inside the pods of workflows; people do not
   lockstep-exec-io gc     delete artifacts
   lockstep-exec-io resource
                           act on objects of the cluster, as ` + execapi.ResourcePlanEnv + ` says
-  lockstep-exec-io http   send a request, as ` + execapi.RequestPlanEnv + ` says`
+  lockstep-exec-io http   send a request, as ` + execapi.RequestPlanEnv + ` says
+  lockstep-exec-io data   list artifacts, as ` + execapi.DataPlanEnv + ` says`
 
 func main() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -37,7 +40,7 @@ func main() {
 
 // run does what args say, and returns the exit code. ctx ends at the kubelet's signal.
 func run(ctx context.Context, args []string) int {
-	if len(args) != 1 || !slices.Contains([]string{"init", "wait", "gc", "resource", "http"}, args[0]) {
+	if len(args) != 1 || !slices.Contains([]string{"init", "wait", "gc", "resource", "http", "data"}, args[0]) {
 		fmt.Fprintln(os.Stderr, usage)
 		return 2
 	}
@@ -46,6 +49,8 @@ func run(ctx context.Context, args []string) int {
 		return act(ctx)
 	case "http":
 		return send(ctx)
+	case "data":
+		return list(ctx)
 	}
 	plan, err := execapi.Decode[execapi.ArtifactPlan](execapi.ArtifactPlanEnv, os.Getenv(execapi.ArtifactPlanEnv))
 	if err != nil {
@@ -122,7 +127,20 @@ func send(ctx context.Context) int {
 	if err != nil {
 		return fail(nil, err)
 	}
-	message, code := request.Run(ctx, plan, nil)
+	return told(request.Run(ctx, plan, nil))
+}
+
+// list runs a data template.
+func list(ctx context.Context) int {
+	plan, err := execapi.Decode[execapi.DataPlan](execapi.DataPlanEnv, os.Getenv(execapi.DataPlanEnv))
+	if err != nil {
+		return fail(nil, err)
+	}
+	return told(data.Run(ctx, plan, nil))
+}
+
+// told writes a termination message, and what it says to the log. It returns the exit code.
+func told(message string, code int) int {
 	if report, ok := execapi.DecodeReport(message); ok && report.Message != "" {
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %s\n", report.Message)
 	}

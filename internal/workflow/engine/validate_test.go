@@ -87,7 +87,7 @@ func TestBadWorkflowsEndAtOnce(t *testing.T) {
 		"a gauge that divides":                      {one("metrics: {prometheus: [{name: m, help: h, gauge: {value: '1', operation: Div}}]}, suspend: {}"), "gauge.operation: 'Div'"},
 		"executor plugins":                          {"executorPlugins: [{name: x}]\n" + one("suspend: {}"), "executorPlugins: is not supported"},
 		"a plugin":                                  {one("plugin: {x: {}}"), "main.plugin: is not supported"},
-		"data":                                      {one("data: {source: {}, transformation: []}"), "main.data: is not supported"},
+		"data":                                      {one("data: {source: {}, transformation: []}"), "main.data.source.artifactPaths: is required"},
 		"a condition that no value cures":           {step("{name: a, template: leaf, when: '{{workflow.name}} =='}"), "steps[0].a.when: condition '{{workflow.name}} =='"},
 		"a count beside a format with a variable":   {step("{name: a, template: leaf, withSequence: {count: many, format: '{{workflow.name}}'}}"), "steps[0].a: withSequence.count: 'many'"},
 		"a start beside an end with a variable":     {step("{name: a, template: leaf, withSequence: {start: x, end: '{{workflow.name}}'}}"), "steps[0].a: withSequence.start: 'x'"},

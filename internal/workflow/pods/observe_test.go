@@ -132,7 +132,7 @@ func TestObserve(t *testing.T) {
 
 func TestFindRepository(t *testing.T) {
 	maps := map[string]*corev1.ConfigMap{
-		"ns/artifact-repositories":   {Data: map[string]string{"mine": "s3: {bucket: mine, keyFormat: f}\narchiveLogs: true", "bad": "s3: {}", "other": "hdfs: {}"}},
+		"ns/artifact-repositories":   {Data: map[string]string{"mine": "s3: {bucket: mine, keyFormat: f}\narchiveLogs: true", "bad": "s3: {}", "other": "plugin: {}", "azure": "azure: {container: c}", "hdfs": "hdfs: {pathFormat: f}", "gcs": "gcs: {bucket: b, keyFormat: f, serviceAccountKeySecret: {name: s, key: k}}"}},
 		"main/artifact-repositories": {Data: map[string]string{"std": "volume: {claimName: c}"}},
 		"main/own":                   {Data: map[string]string{"k": "artifactory: {repoURL: http://a/b}"}},
 	}
@@ -151,7 +151,10 @@ func TestFindRepository(t *testing.T) {
 		"a key that is missing":              {&wf.ArtifactRepositoryRef{Key: "nope"}, []string{"ns"}, nil, "artifactRepositoryRef: ConfigMap ns/artifact-repositories has no key 'nope'"},
 		"a ConfigMap that is missing":        {&wf.ArtifactRepositoryRef{ConfigMap: "nope"}, []string{"ns"}, nil, "artifactRepositoryRef: ConfigMap 'nope' not found in [ns]"},
 		"no bucket":                          {&wf.ArtifactRepositoryRef{Key: "bad"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'bad': s3.bucket: is required"},
-		"an unknown store":                   {&wf.ArtifactRepositoryRef{Key: "other"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'other': names no store that is supported: s3, artifactory, volume"},
+		"Azure without an endpoint":          {&wf.ArtifactRepositoryRef{Key: "azure"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'azure': azure: needs endpoint and container"},
+		"HDFS without a name node":           {&wf.ArtifactRepositoryRef{Key: "hdfs"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'hdfs': hdfs.addresses: is required"},
+		"a bucket of Google":                 {&wf.ArtifactRepositoryRef{Key: "gcs"}, []string{"ns"}, &Repository{Location: wf.ArtifactLocation{GCS: &wf.GCSArtifact{Bucket: "b", ServiceAccountKeySecret: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "k"}}}, KeyFormat: "f"}, ""},
+		"an unknown store":                   {&wf.ArtifactRepositoryRef{Key: "other"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'other': names no store that is supported: s3, gcs, azure, oss, hdfs, artifactory, volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, status, err := FindRepository(c.ref, c.where, get)

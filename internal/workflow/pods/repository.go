@@ -27,10 +27,22 @@ type repositoryConfig struct {
 		wf.VolumeArtifact `json:",inline"`
 		KeyFormat         string `json:"keyFormat,omitempty"`
 	} `json:"volume,omitempty"`
-	GCS   any `json:"gcs,omitempty"`
-	Azure any `json:"azure,omitempty"`
-	HDFS  any `json:"hdfs,omitempty"`
-	OSS   any `json:"oss,omitempty"`
+	GCS *struct {
+		wf.GCSArtifact `json:",inline"`
+		KeyFormat      string `json:"keyFormat,omitempty"`
+	} `json:"gcs,omitempty"`
+	Azure *struct {
+		wf.AzureArtifact `json:",inline"`
+		BlobNameFormat   string `json:"blobNameFormat,omitempty"`
+	} `json:"azure,omitempty"`
+	HDFS *struct {
+		wf.HDFSArtifact `json:",inline"`
+		PathFormat      string `json:"pathFormat,omitempty"`
+	} `json:"hdfs,omitempty"`
+	OSS *struct {
+		wf.OSSArtifact `json:",inline"`
+		KeyFormat      string `json:"keyFormat,omitempty"`
+	} `json:"oss,omitempty"`
 }
 
 // ParseRepository parses one key of a ConfigMap of repositories.
@@ -64,8 +76,28 @@ func ParseRepository(text string) (*Repository, error) {
 		if (v.ClaimName == "") == (v.HostPath == "") {
 			return nil, fmt.Errorf("volume: needs one of claimName and hostPath")
 		}
+	case c.GCS != nil:
+		r.KeyFormat, r.Location.GCS = c.GCS.KeyFormat, &c.GCS.GCSArtifact
+		if c.GCS.Bucket == "" {
+			return nil, fmt.Errorf("gcs.bucket: is required")
+		}
+	case c.Azure != nil:
+		r.KeyFormat, r.Location.Azure = c.Azure.BlobNameFormat, &c.Azure.AzureArtifact
+		if c.Azure.Container == "" || c.Azure.Endpoint == "" {
+			return nil, fmt.Errorf("azure: needs endpoint and container")
+		}
+	case c.OSS != nil:
+		r.KeyFormat, r.Location.OSS = c.OSS.KeyFormat, &c.OSS.OSSArtifact
+		if c.OSS.Bucket == "" || c.OSS.Endpoint == "" {
+			return nil, fmt.Errorf("oss: needs endpoint and bucket")
+		}
+	case c.HDFS != nil:
+		r.KeyFormat, r.Location.HDFS = c.HDFS.PathFormat, &c.HDFS.HDFSArtifact
+		if len(c.HDFS.Addresses) == 0 {
+			return nil, fmt.Errorf("hdfs.addresses: is required")
+		}
 	default:
-		return nil, fmt.Errorf("names no store that is supported: s3, artifactory, volume")
+		return nil, fmt.Errorf("names no store that is supported: s3, gcs, azure, oss, hdfs, artifactory, volume")
 	}
 	return r, nil
 }
