@@ -1,7 +1,8 @@
 // Command lockstep-exec-io runs in the pods of workflows. It loads, saves and deletes artifacts
 // (internal/workflow/artifacts), acts on objects of the cluster for resource templates
-// (internal/workflow/resource), sends requests for http templates (internal/workflow/request), and
-// lists artifacts for data templates (internal/workflow/data).
+// (internal/workflow/resource), sends requests for http templates (internal/workflow/request), lists
+// artifacts for data templates (internal/workflow/data), and calls executor plugins
+// (internal/workflow/plugin).
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor"
 	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
+	"lockstep.dev/lockstep/internal/workflow/plugin"
 	"lockstep.dev/lockstep/internal/workflow/request"
 	"lockstep.dev/lockstep/internal/workflow/resource"
 )
@@ -29,6 +31,8 @@ const usage = `lockstep-exec-io runs inside the pods of workflows; people do not
   lockstep-exec-io resource
                           act on objects of the cluster, as ` + execapi.ResourcePlanEnv + ` says
   lockstep-exec-io http   send a request, as ` + execapi.RequestPlanEnv + ` says
+  lockstep-exec-io tokens make tokens for plugins, before the container main
+  lockstep-exec-io plugin have a plugin run a template, as ` + execapi.PluginPlanEnv + ` says
   lockstep-exec-io data   list artifacts, as ` + execapi.DataPlanEnv + ` says`
 
 func main() {
@@ -40,7 +44,7 @@ func main() {
 
 // run does what args say, and returns the exit code. ctx ends at the kubelet's signal.
 func run(ctx context.Context, args []string) int {
-	if len(args) != 1 || !slices.Contains([]string{"init", "wait", "gc", "resource", "http", "data"}, args[0]) {
+	if len(args) != 1 || !slices.Contains([]string{"init", "wait", "gc", "resource", "http", "data", "tokens", "plugin"}, args[0]) {
 		fmt.Fprintln(os.Stderr, usage)
 		return 2
 	}
@@ -51,6 +55,8 @@ func run(ctx context.Context, args []string) int {
 		return send(ctx)
 	case "data":
 		return list(ctx)
+	case "tokens", "plugin":
+		return plug(ctx, args[0] == "tokens")
 	}
 	plan, err := execapi.Decode[execapi.ArtifactPlan](execapi.ArtifactPlanEnv, os.Getenv(execapi.ArtifactPlanEnv))
 	if err != nil {
@@ -137,6 +143,21 @@ func list(ctx context.Context) int {
 		return fail(nil, err)
 	}
 	return told(data.Run(ctx, plan, nil))
+}
+
+// plug makes the tokens of plugins, or runs a plugin template.
+func plug(ctx context.Context, tokens bool) int {
+	plan, err := execapi.Decode[execapi.PluginPlan](execapi.PluginPlanEnv, os.Getenv(execapi.PluginPlanEnv))
+	if err == nil && tokens {
+		err = plugin.Caller{}.Tokens(plan)
+	}
+	if err != nil {
+		return fail(nil, err)
+	}
+	if tokens {
+		return 0
+	}
+	return told(plugin.Caller{}.Run(ctx, plan))
 }
 
 // told writes a termination message, and what it says to the log. It returns the exit code.

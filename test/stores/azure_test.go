@@ -23,7 +23,7 @@ func azurite(t *testing.T, flags ...string) string {
 	server := filepath.Join(fetched(t, "azurite"), "node_modules/azurite/dist/src/blob/main.js")
 	port := ports(t, 1)[0]
 	start(t, port, program(t, "node"), append([]string{server, "--blobHost", "127.0.0.1", "--blobPort", fmt.Sprint(port),
-		"--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry", "--location", t.TempDir()}, flags...)...)
+		"--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"}, flags...)...)
 	return fmt.Sprintf("http://127.0.0.1:%d/%s", port, azureAccount)
 }
 

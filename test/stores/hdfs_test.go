@@ -122,9 +122,15 @@ func TestHDFS(t *testing.T) {
 	})
 }
 
-// TestHDFSWithKerberos uses a name node that only takes tickets, with a keytab. The data node wants
-// them, too.
+// TestHDFSWithKerberos uses name nodes that only take tickets, with a keytab, and data nodes that
+// want to know who asks, or encrypt all data.
 func TestHDFSWithKerberos(t *testing.T) {
+	for _, protection := range []string{"authentication", "privacy"} {
+		t.Run(protection, func(t *testing.T) { withKerberos(t, protection) })
+	}
+}
+
+func withKerberos(t *testing.T, protection string) {
 	jars, runtime := fetched(t, "hadoop"), program(t, "java")
 	dir, port := t.TempDir(), ports(t, 1)[0]
 	properties := file(t, fmt.Sprintf("org.name=EXAMPLE\norg.domain=COM\nkdc.bind.address=127.0.0.1\nkdc.port=%d\ndebug=false\ninstance=DefaultKrbServer\nmax.ticket.lifetime=86400000\nmax.renewable.lifetime=604800000\ntransport=TCP\n", port), dir, "kdc.properties")
@@ -143,11 +149,11 @@ func TestHDFSWithKerberos(t *testing.T) {
 		"hadoop.security.authentication": "kerberos", "hadoop.security.authorization": "true", "dfs.block.access.token.enable": "true",
 		"dfs.namenode.kerberos.principal": principal, "dfs.namenode.keytab.file": keys, "dfs.datanode.kerberos.principal": principal,
 		"dfs.datanode.keytab.file": keys, "dfs.web.authentication.kerberos.principal": "HTTP/localhost@EXAMPLE.COM",
-		"dfs.web.authentication.kerberos.keytab": keys, "dfs.data.transfer.protection": "integrity", "ignore.secure.ports.for.testing": "true",
-		"dfs.namenode.kerberos.principal.pattern": "*", "dfs.http.policy": "HTTP_ONLY",
+		"dfs.web.authentication.kerberos.keytab": keys, "dfs.data.transfer.protection": protection, "ignore.secure.ports.for.testing": "true",
+		"dfs.namenode.kerberos.principal.pattern": "*", "dfs.http.policy": "HTTP_ONLY", "dfs.encrypt.data.transfer.cipher.suites": "AES/CTR/NoPadding",
 	})
 	roundTrips(t, func(key string) execapi.Location {
-		return execapi.Location{HDFS: &execapi.HDFS{Addresses: []string{c.address}, Path: "/" + key, Protection: "integrity", Kerberos: &execapi.Kerberos{
+		return execapi.Location{HDFS: &execapi.HDFS{Addresses: []string{c.address}, Path: "/" + key, Protection: protection, Kerberos: &execapi.Kerberos{
 			Keytab: keys, Config: settings, User: "me", Realm: "EXAMPLE.COM", Service: "hdfs/localhost",
 		}}}
 	})

@@ -106,11 +106,7 @@ func (b *ossBucket) get(ctx context.Context, key, file string) error {
 	return b.told(err)
 }
 
-func (b *ossBucket) put(ctx context.Context, key string, f *os.File, size int64) error {
-	if size == 0 { // the uploader would send no length
-		_, err := b.client.PutObject(ctx, &oss.PutObjectRequest{Bucket: &b.at.Bucket, Key: &key})
-		return b.told(err)
-	}
+func (b *ossBucket) put(ctx context.Context, key string, f *os.File, _ int64) error {
 	_, err := b.client.NewUploader().UploadFrom(ctx, &oss.PutObjectRequest{Bucket: &b.at.Bucket, Key: &key}, f)
 	return b.told(err)
 }

@@ -191,7 +191,7 @@ func (c *Controller) logFailed(r *record, p *nodePod) {
 	if err != nil {
 		return
 	}
-	if pod, err := pods.Build(r.run.Workflow, *p.create, options); err == nil {
+	if pod, err := c.build(r, p.create, options); err == nil {
 		c.logSpec(r, p.name, &pod.Spec)
 	}
 }

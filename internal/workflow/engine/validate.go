@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -89,8 +90,10 @@ func join(findings []finding) error {
 // entrypoint.
 func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	top := place{}
-	if len(spec.ExecutorPlugins) > 0 {
-		c.add(top.at("executorPlugins"), "is not supported")
+	for i := range spec.ExecutorPlugins {
+		if spec.ExecutorPlugins[i].Name == "" {
+			c.add(top.index("executorPlugins", i).at("name"), "is required")
+		}
 	}
 	c.synchronization(spec.Synchronization, top.at("synchronization"))
 	c.metrics(spec.Metrics, top.at("metrics"))
@@ -166,9 +169,6 @@ func validateTemplate(t *wf.Template, run template.Run) error {
 }
 
 func (c *checker) template(t *wf.Template, p place) {
-	if t.Plugin != nil {
-		c.add(p.at("plugin"), "is not supported")
-	}
 	var kinds []string
 	for _, k := range []struct {
 		name string
@@ -188,7 +188,7 @@ func (c *checker) template(t *wf.Template, p place) {
 		if len(kinds) > 0 {
 			has = strings.Join(kinds, " and ")
 		}
-		c.add(p, "must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http, data; it has %s",
+		c.add(p, "must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http, data, plugin; it has %s",
 			has)
 	}
 	c.parameters(t.Inputs.Parameters, p.at("inputs"))
@@ -236,6 +236,11 @@ func (c *checker) template(t *wf.Template, p place) {
 			}
 		}
 		c.expression(p.at("http.successCondition"), t.HTTP.SuccessCondition)
+	case t.Plugin != nil:
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(t.Plugin.Raw, &fields); err != nil || len(fields) == 0 {
+			c.add(p.at("plugin"), "must be an object that names a plugin")
+		}
 	case t.Data != nil:
 		c.data(t.Data, p.at("data"))
 	case t.ContainerSet != nil:

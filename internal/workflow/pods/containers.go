@@ -46,8 +46,10 @@ func (b *builder) containers() error {
 		return b.request()
 	case t.Data != nil:
 		return b.data()
+	case t.Plugin != nil:
+		return b.plugin()
 	default:
-		return errors.New("the template has no container, script, containerSet, resource, http or data")
+		return errors.New("the template has no container, script, containerSet, resource, http, data or plugin")
 	}
 	for i := range b.mains {
 		c, err := withDefaults(b.options.MainContainer, &b.mains[i])
@@ -179,7 +181,9 @@ func (b *builder) data() error {
 }
 
 // ours reports whether main runs lockstep-exec-io instead of a user's command.
-func (b *builder) ours() bool { return b.t.Resource != nil || b.t.HTTP != nil || b.t.Data != nil }
+func (b *builder) ours() bool {
+	return b.t.Resource != nil || b.t.HTTP != nil || b.t.Data != nil || b.t.Plugin != nil
+}
 
 // manifestArtifact is the name of the artifact that holds the manifest of a resource template.
 const manifestArtifact = "manifest"

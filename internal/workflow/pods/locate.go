@@ -385,8 +385,12 @@ func (c *carrier) kerberos(h *wf.HDFSArtifact) (*execapi.Kerberos, error) {
 	if !path.IsAbs(h.Path) {
 		return nil, fmt.Errorf("path: '%s' is not absolute", h.Path)
 	}
-	if !slices.Contains([]string{"", "authentication", "integrity", "privacy"}, strings.ToLower(h.DataTransferProtection)) {
-		return nil, fmt.Errorf("dataTransferProtection: '%s' is not authentication, integrity or privacy", h.DataTransferProtection)
+	switch strings.ToLower(h.DataTransferProtection) {
+	case "", "authentication", "privacy":
+	case "integrity": // the library loses bytes where a message ends within a value
+		return nil, fmt.Errorf("dataTransferProtection: integrity is not supported, use authentication or privacy")
+	default:
+		return nil, fmt.Errorf("dataTransferProtection: '%s' is neither authentication nor privacy", h.DataTransferProtection)
 	}
 	cache, keytab := h.KrbCCacheSecret != nil, h.KrbKeytabSecret != nil
 	switch {
