@@ -138,7 +138,6 @@ var doublers = map[string]string{
 	"internal/workflow/controller":         "spaces out statuses of a workflow that change often, whether or not they fail",
 	"internal/workflow/executor/incluster": "runs in the pod of a step, whose program is to stay small, and waits in a loop",
 	"internal/workflow/artifacts":          "runs in the pod of a step, whose program is to stay small, and waits in a loop",
-	"internal/workflow/plugin":             "runs in the pod of a step, whose program is to stay small, and waits in a loop",
 }
 
 // TestOneBackoff checks that only the packages of doublers compute delays that double. It detects

@@ -13,7 +13,6 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/rawjson"
 	"lockstep.dev/lockstep/internal/workflow/engine"
-	"lockstep.dev/lockstep/internal/workflow/pods"
 	"lockstep.dev/lockstep/internal/workflow/settings"
 )
 

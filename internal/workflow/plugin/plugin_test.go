@@ -68,7 +68,7 @@ func TestRun(t *testing.T) {
 		"it is not done and names no time": {[]string{`{"node": {"phase": "Running"}}`, done}, []string{done}, `"message":"hello"`, 0, "2 0", "[10s]"},
 		"it forgets the template":          {[]string{`{"node": {"phase": "Running"}}`, `{}`}, []string{done}, "no longer knows", 64, "2 0", "[10s]"},
 		"it is busy":                       {[]string{"503", "503", done}, []string{done}, `"message":"hello"`, 0, "3 0", "[500ms 1s]"},
-		"it is never ready":                {[]string{"503"}, []string{done}, "503", 64, "24 0", ""},
+		"it is never ready":                {[]string{"503"}, []string{done}, "503", 64, "25 0", ""},
 		"it refuses":                       {[]string{"500"}, []string{done}, "the plugin says no", 64, "1 0", "[]"},
 		"it does not speak JSON":           {[]string{"hello"}, []string{done}, "as the protocol says", 64, "1 0", "[]"},
 		"a phase of another kind":          {[]string{`{"node": {"phase": "Skipped"}}`}, []string{done}, "phase 'Skipped'", 64, "1 0", "[]"},
