@@ -24,7 +24,7 @@ data:
     command: [sh, -c, "mkdir -p /tmp/api/v1 && echo '#!/bin/sh' > /tmp/serve && echo 'echo -e \"HTTP/1.0 200 OK\\r\\n\\r\\n{}\"' >> /tmp/serve && chmod +x /tmp/serve && while true; do nc -l -p 14355 -e /tmp/serve; done"]
     ports: [{containerPort: 14355}]
     resources: {requests: {cpu: 1m, memory: 8Mi}, limits: {cpu: 500m, memory: 64Mi}}
-    securityContext: {runAsUser: 65534}
+    securityContext: {runAsUser: 0}
 ---
 metadata: {name: hello-executor-plugin, labels: {workflows.argoproj.io/configmap-type: ExecutorPlugin}}
 data:
@@ -55,7 +55,7 @@ data:
       while true; do nc -l -p 14356 -e /tmp/serve; done
     ports: [{containerPort: 14356}]
     resources: {requests: {cpu: 1m, memory: 8Mi}, limits: {cpu: 500m, memory: 64Mi}}
-    securityContext: {runAsUser: 65534}
+    securityContext: {runAsUser: 0}
 `
 
 // TestPlugins runs a plugin template with real containers: the plugins are asked until one takes it,

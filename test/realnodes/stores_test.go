@@ -26,7 +26,7 @@ import (
 var blobKey = base64.StdEncoding.EncodeToString([]byte("a key of the emulator's account"))
 
 // storePods run servers of artifact stores with the machine's own programs and what hack/stores.sh
-// has fetched. DIR is a directory of the test.
+// has fetched, whose libraries are not in the image. DIR is a directory of the test.
 const storePods = `
 apiVersion: v1
 kind: Pod
@@ -49,7 +49,7 @@ spec:
   containers:
   - name: main
     image: localhost/busybox:1
-    command: [sh, -c, "ln -s usr/lib /lib; ln -s usr/lib64 /lib64; exec NODE /stores/azurite/node_modules/azurite/dist/src/blob/main.js --blobHost 0.0.0.0 --blobPort 10000 --location /data --silent --skipApiVersionCheck --disableTelemetry --disableProductStyleUrl"]
+    command: [/bin/busybox, sh, -c, "/bin/busybox ln -s usr/lib /lib; /bin/busybox ln -s usr/lib64 /lib64; exec NODE /stores/azurite/node_modules/azurite/dist/src/blob/main.js --blobHost 0.0.0.0 --blobPort 10000 --location /data --silent --skipApiVersionCheck --disableTelemetry --disableProductStyleUrl"]
     env: [{name: AZURITE_ACCOUNTS, value: "lockstep:KEY"}]
     readinessProbe: {tcpSocket: {port: 10000}, periodSeconds: 1}
     volumeMounts: [{name: stores, mountPath: /stores}, {name: usr, mountPath: /usr}, {name: data, mountPath: /data}]
