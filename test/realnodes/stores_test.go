@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
@@ -54,6 +55,39 @@ spec:
     readinessProbe: {tcpSocket: {port: 10000}, periodSeconds: 1}
     volumeMounts: [{name: stores, mountPath: /stores}, {name: usr, mountPath: /usr}, {name: data, mountPath: /data}]
   volumes: [{name: stores, hostPath: {path: STORES}}, {name: usr, hostPath: {path: /usr}}, {name: data, hostPath: {path: DIR}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: hadoop, labels: {store: hadoop}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: localhost/busybox:1
+    command:
+    - /bin/busybox
+    - sh
+    - -c
+    - |
+      busybox=/bin/busybox
+      $busybox ln -s usr/lib /lib; $busybox ln -s usr/lib64 /lib64; echo root:x:0:0:root:/:/bin/sh > /etc/passwd
+      $busybox mkdir -p /conf/webapps/hdfs /conf/webapps/datanode /conf/webapps/static
+      set_() { echo "<property><name>$1</name><value>$2</value></property>"; }
+      {
+        echo "<configuration>"
+        set_ fs.defaultFS hdfs://$POD_IP:8020; set_ hadoop.tmp.dir /data; set_ dfs.replication 1; set_ dfs.permissions.enabled false
+        set_ dfs.namenode.http-address $POD_IP:9870; set_ dfs.datanode.address $POD_IP:9866; set_ dfs.datanode.hostname $POD_IP
+        set_ dfs.namenode.datanode.registration.ip-hostname-check false
+        echo "</configuration>"
+      } > /conf/core-site.xml
+      $busybox cp /conf/core-site.xml /conf/hdfs-site.xml
+      run() { JAVA -Xmx200m --add-opens=java.base/java.lang=ALL-UNNAMED -cp "/conf:/stores/hadoop/*" org.apache.hadoop.hdfs.server.$1 $2 $3; }
+      [ $SERVER = datanode.DataNode ] || run $SERVER -format -nonInteractive
+      run $SERVER
+    env: [{name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}, {name: SERVER, value: namenode.NameNode}]
+    readinessProbe: {tcpSocket: {port: 8020}, periodSeconds: 1}
+    volumeMounts: [{name: stores, mountPath: /stores}, {name: usr, mountPath: /usr}, {name: java, mountPath: JAVACONF}]
+  volumes: [{name: stores, hostPath: {path: STORES}}, {name: usr, hostPath: {path: /usr}}, {name: java, hostPath: {path: JAVACONF}}]
 `
 
 // storeWorkflow stores, lists, loads and deletes artifacts, and keeps logs.
@@ -68,6 +102,7 @@ templates:
   - - {name: list, template: list}
   - - {name: use, template: use, arguments: {artifacts: [{name: in, from: "{{steps.make.outputs.artifacts.tree}}"}, {name: again, s3: {key: "in/{{workflow.name}}/file"}}]}}
 - name: make
+  retryStrategy: {limit: 20, retryPolicy: Always, backoff: {duration: 2s}} # HDFS has no data node at first
   podSpecPatch: 'PATCH'
   outputs:
     artifacts:
@@ -78,14 +113,14 @@ templates:
   podSpecPatch: 'LISTPATCH'
   data:
     source: {artifactPaths: {name: made, s3: {key: "in/{{workflow.name}}"}}}
-    transformation: [{expression: 'map(data, {split(#, "/")[2]})'}]
+    transformation: [{expression: 'map(data, {last(split(#, "/"))})'}]
 - name: use
   podSpecPatch: 'USEPATCH'
   inputs: {artifacts: [{name: in, path: /tmp/in}, {name: again, path: /tmp/again}]}
   container: {image: "localhost/busybox:1", command: [sh, -c, "cat /tmp/in/a /tmp/in/deep/b /tmp/again"]}
 `
 
-// TestArtifactStores runs workflows whose artifacts are in Google Cloud Storage and in Azure, by
+// TestArtifactStores runs workflows whose artifacts are in Google Cloud Storage, Azure and HDFS, by
 // servers in pods: stored, listed by a data template, loaded, with logs, and deleted.
 func TestArtifactStores(t *testing.T) {
 	stores, err := filepath.Abs("../../bin/stores")
@@ -96,7 +131,15 @@ func TestArtifactStores(t *testing.T) {
 	if err != nil {
 		t.Skip("node is not installed")
 	}
-	for _, name := range []string{"fake-gcs-server", "azurite"} {
+	java, err := exec.LookPath("java")
+	if err == nil {
+		java, err = filepath.EvalSymlinks(java)
+	}
+	settings, _ := filepath.Glob("/etc/java-*") // where the files of Debian's Java lead to
+	if err != nil || len(settings) == 0 {
+		t.Skip("java is not installed")
+	}
+	for _, name := range []string{"fake-gcs-server", "azurite", "hadoop"} {
 		if _, err := os.Stat(filepath.Join(stores, name)); err != nil {
 			t.Skipf("%s is not there: run hack/stores.sh", name)
 		}
@@ -108,11 +151,17 @@ func TestArtifactStores(t *testing.T) {
 		t.Fatal(err)
 	}
 	createBlobContainer(t, filepath.Join(stores, "azurite/node_modules/azurite/dist/src/blob/main.js"), node, dir)
-	text := strings.NewReplacer("NAMESPACE", namespace, "STORES", stores, "DIR", dir, "NODE", node, "KEY", blobKey).Replace(storePods)
+	text := strings.NewReplacer("NAMESPACE", namespace, "STORES", stores, "DIR", dir, "NODE", node, "KEY", blobKey,
+		"JAVACONF", settings[0], "JAVA", java).Replace(storePods)
 	for _, one := range strings.Split(text, "\n---\n") {
 		pod := &corev1.Pod{}
 		if err := yaml.UnmarshalStrict([]byte(one), pod); err != nil {
 			t.Fatal(err)
+		}
+		if pod.Name == "hadoop" { // the data node is alike
+			data := *pod.Spec.Containers[0].DeepCopy()
+			data.Name, data.Env[1].Value, data.ReadinessProbe.TCPSocket.Port = "data", "datanode.DataNode", intstr.FromInt32(9866)
+			pod.Spec.Containers = append(pod.Spec.Containers, data)
 		}
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: pod.Labels}}
 		_, err := e.client.CoreV1().Services(namespace).Create(t.Context(), service, metav1.CreateOptions{})
@@ -131,12 +180,13 @@ func TestArtifactStores(t *testing.T) {
 		_, err = e.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "stores"}, Data: map[string]string{
 			"google": "archiveLogs: true\ngcs: {bucket: bucket, keyFormat: \"{{workflow.name}}\"}",
 			"azure":  "archiveLogs: true\nazure: {endpoint: \"http://azure" + suffix + ":10000/lockstep\", container: box, blobNameFormat: \"{{workflow.name}}\", accountKeySecret: {name: azure, key: key}}",
+			"hadoop": "archiveLogs: true\nhdfs: {addresses: [\"hadoop" + suffix + ":8020\"], hdfsUser: root, pathFormat: \"/{{workflow.name}}\", force: true}",
 		}}, metav1.CreateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, store := range []string{"google", "azure"} {
+	for _, store := range []string{"google", "azure", "hadoop"} {
 		eventually(t, "the server "+store, func(ctx context.Context) (bool, error) {
 			pod, err := e.client.CoreV1().Pods(namespace).Get(ctx, store, metav1.GetOptions{})
 			if err != nil {
@@ -156,7 +206,7 @@ func TestArtifactStores(t *testing.T) {
 		"'LISTPATCH'", `'{"containers": [{"name": "main", `+env+`}]}'`,
 		"'USEPATCH'", `'{"initContainers": [{"name": "init", `+env+`}, {"name": "wait", `+env+`}]}'`,
 		"'PATCH'", `'{"initContainers": [{"name": "wait", `+env+`}]}'`)
-	for _, store := range []string{"google", "azure"} {
+	for _, store := range []string{"google", "azure", "hadoop"} {
 		t.Run(store, func(t *testing.T) {
 			w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: store}}
 			w.SetGroupVersionKind(wf.GroupVersion.WithKind("Workflow"))
@@ -175,7 +225,6 @@ func TestArtifactStores(t *testing.T) {
 				err := client.Get().Namespace(namespace).Resource("workflows").Name(store).Do(ctx).Into(&now)
 				return now.Status.Phase.Completed(), err
 			})
-			key := map[string]string{"google": "gcs", "azure": "azure"}[store]
 			e.check(t, &workflowCase{nodes: map[string][]string{
 				"make": {"Succeeded", "artifact=tree", "artifact=file", "artifact=main-logs"},
 				"list": {"Succeeded", `result="[\"file\"]"`},
@@ -186,7 +235,7 @@ func TestArtifactStores(t *testing.T) {
 					continue
 				}
 				for _, a := range n.Outputs.Artifacts {
-					if (a.GCS != nil) != (key == "gcs") || (a.Azure != nil) != (key == "azure") {
+					if (a.GCS != nil) != (store == "google") || (a.Azure != nil) != (store == "azure") || (a.HDFS != nil) != (store == "hadoop") {
 						t.Errorf("artifact %s of %s is elsewhere: %+v", a.Name, n.DisplayName, a.ArtifactLocation)
 					}
 				}

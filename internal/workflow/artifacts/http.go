@@ -87,7 +87,10 @@ func (s *httpStore) authenticate() error {
 	source := config.TokenSource(context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{
 		Transport: s.client.Transport, Timeout: tokenTimeout,
 	}))
-	s.client.Transport = &tokenTransport{at: s.at.URL, other: cmp.Or(s.client.Transport, http.DefaultTransport), own: &oauth2.Transport{Base: s.client.Transport, Source: source}}
+	s.client.Transport = &tokenTransport{
+		at: s.at.URL, other: cmp.Or(s.client.Transport, http.DefaultTransport),
+		own: &oauth2.Transport{Base: s.client.Transport, Source: source},
+	}
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/engine"
@@ -169,5 +170,42 @@ func TestFindRepository(t *testing.T) {
 				t.Errorf("status %v", status)
 			}
 		})
+	}
+}
+
+// TestLogs checks the addresses of logs in every kind of store, whole or by the repository.
+func TestLogs(t *testing.T) {
+	const repository = "{s3: {bucket: r}}"
+	for want, c := range map[string]struct{ artifact, repository string }{
+		"s3://b/k":                      {"{s3: {bucket: b, key: k}}", repository},
+		"s3://r/deep/k":                 {"{s3: {key: deep/k}}", repository},
+		"gs://b/k":                      {"{gcs: {key: k}}", "{gcs: {bucket: b}}"},
+		"https://a.example/acct/c/k":    {"{azure: {blob: k}}", "{azure: {endpoint: 'https://a.example/acct/', container: c}}"},
+		"oss://b/k":                     {"{oss: {key: k}}", "{oss: {endpoint: e, bucket: b}}"},
+		"hdfs://a:1,b:1/k":              {"{hdfs: {path: /k}}", "{hdfs: {addresses: ['a:1', 'b:1']}}"},
+		"claim c, deep/k":               {"{volume: {key: ../deep/k}}", "{volume: {claimName: c}}"},
+		"/data/k of a node":             {"{volume: {key: k}}", "{volume: {hostPath: /data}}"},
+		"https://me:xxxxx@h.example/k":  {"{http: {url: 'https://me:s3cret@h.example/k?signature=s3cret'}}", repository},
+		"https://artifacts.example/r/k": {"{artifactory: {url: 'https://artifacts.example/r/k'}}", "{}"},
+		"k":                             {"{s3: {key: k}}", ""},
+	} {
+		var a, r wf.ArtifactLocation
+		if err := yaml.UnmarshalStrict([]byte(c.artifact), &a); err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict([]byte(c.repository), &r); err != nil {
+			t.Fatal(err)
+		}
+		w := &wf.Workflow{}
+		if c.repository != "" {
+			w.Status.ArtifactRepositoryRef = &wf.ArtifactRepositoryRefStatus{ArtifactRepository: &r}
+		}
+		kept := []wf.Artifact{{Name: "main-logs", ArtifactLocation: a}, {Name: "out", ArtifactLocation: a}, {Name: "side-logs", ArtifactLocation: a, Deleted: true}}
+		got := Logs(w, wf.Nodes{
+			"1": {Name: "w.a", Type: wf.NodePod, Outputs: &wf.Outputs{Artifacts: kept}}, "2": {Name: "w", Type: wf.NodeDAG, Outputs: &wf.Outputs{Artifacts: kept}}, "3": {Name: "w.b", Type: wf.NodePod},
+		})
+		if diff := cmp.Diff([]string{"w.a: " + want}, got); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
