@@ -1,7 +1,6 @@
 package artifacts
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +21,14 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
-// hdfsTimeout bounds the connection to a name node or data node.
-const hdfsTimeout = 30 * time.Second
+const (
+	// hdfsTimeout bounds the connection to a name node or data node.
+	hdfsTimeout = 30 * time.Second
+	// hdfsReplicates bounds the time until the last block of a file has its replicas; hdfsPause is
+	// the delay between two looks.
+	hdfsReplicates = 2 * time.Minute
+	hdfsPause      = 100 * time.Millisecond
+)
 
 // hdfsStore keeps an artifact as a file or directory of HDFS.
 type hdfsStore struct{ at *execapi.HDFS }
@@ -144,13 +149,12 @@ func hdfsPut(c *hdfs.Client, name string, f *os.File) error {
 		return err
 	}
 	_, err = io.Copy(to, f)
-	for { // the last block may still be on its way to its replicas
-		closing := to.Close()
-		if !hdfs.IsErrReplicating(closing) {
-			return cmp.Or(err, closing)
-		}
-		time.Sleep(100 * time.Millisecond)
+	closing := to.Close()
+	for waited := time.Duration(0); hdfs.IsErrReplicating(closing) && waited < hdfsReplicates; waited += hdfsPause {
+		time.Sleep(hdfsPause)
+		closing = to.Close()
 	}
+	return errors.Join(err, closing)
 }
 
 func (s hdfsStore) remove(ctx context.Context) error {
