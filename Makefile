@@ -94,6 +94,11 @@ test-kernels: ## Run the agent's tests on kernels of Debian in virtual machines 
 	hack/kernels.sh
 	go test ./test/kernels -v -timeout 20m -count 1
 
+.PHONY: test-stores
+test-stores: ## Run the tests of artifact stores on real servers, which are fetched (needs npm, java and mvn; three minutes)
+	hack/stores.sh
+	go test ./test/stores -v -timeout 20m -count 1
+
 .PHONY: test-mutations
 test-mutations: build ## Make some fifty mistakes in the code, each of which a test must find
 	LOCKSTEP_MUTATIONS=1 go test ./test/mutations -v -timeout 60m -count 1

@@ -1,6 +1,8 @@
 // Command lockstep-exec-io runs in the pods of workflows. It loads, saves and deletes artifacts
 // (internal/workflow/artifacts), acts on objects of the cluster for resource templates
-// (internal/workflow/resource), and sends requests for http templates (internal/workflow/request).
+// (internal/workflow/resource), sends requests for http templates (internal/workflow/request), lists
+// artifacts for data templates (internal/workflow/data), and calls executor plugins
+// (internal/workflow/plugin).
 package main
 
 import (
@@ -12,9 +14,11 @@ import (
 	"syscall"
 
 	"lockstep.dev/lockstep/internal/workflow/artifacts"
+	"lockstep.dev/lockstep/internal/workflow/data"
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor"
 	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
+	"lockstep.dev/lockstep/internal/workflow/plugin"
 	"lockstep.dev/lockstep/internal/workflow/request"
 	"lockstep.dev/lockstep/internal/workflow/resource"
 )
@@ -26,7 +30,10 @@ const usage = `lockstep-exec-io runs inside the pods of workflows; people do not
   lockstep-exec-io gc     delete artifacts
   lockstep-exec-io resource
                           act on objects of the cluster, as ` + execapi.ResourcePlanEnv + ` says
-  lockstep-exec-io http   send a request, as ` + execapi.RequestPlanEnv + ` says`
+  lockstep-exec-io http   send a request, as ` + execapi.RequestPlanEnv + ` says
+  lockstep-exec-io tokens make tokens for plugins, before the container main
+  lockstep-exec-io plugin have a plugin run a template, as ` + execapi.PluginPlanEnv + ` says
+  lockstep-exec-io data   list artifacts, as ` + execapi.DataPlanEnv + ` says`
 
 func main() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -37,7 +44,7 @@ func main() {
 
 // run does what args say, and returns the exit code. ctx ends at the kubelet's signal.
 func run(ctx context.Context, args []string) int {
-	if len(args) != 1 || !slices.Contains([]string{"init", "wait", "gc", "resource", "http"}, args[0]) {
+	if len(args) != 1 || !slices.Contains([]string{"init", "wait", "gc", "resource", "http", "data", "tokens", "plugin"}, args[0]) {
 		fmt.Fprintln(os.Stderr, usage)
 		return 2
 	}
@@ -46,6 +53,10 @@ func run(ctx context.Context, args []string) int {
 		return act(ctx)
 	case "http":
 		return send(ctx)
+	case "data":
+		return list(ctx)
+	case "tokens", "plugin":
+		return plug(ctx, args[0] == "tokens")
 	}
 	plan, err := execapi.Decode[execapi.ArtifactPlan](execapi.ArtifactPlanEnv, os.Getenv(execapi.ArtifactPlanEnv))
 	if err != nil {
@@ -122,7 +133,35 @@ func send(ctx context.Context) int {
 	if err != nil {
 		return fail(nil, err)
 	}
-	message, code := request.Run(ctx, plan, nil)
+	return told(request.Run(ctx, plan, nil))
+}
+
+// list runs a data template.
+func list(ctx context.Context) int {
+	plan, err := execapi.Decode[execapi.DataPlan](execapi.DataPlanEnv, os.Getenv(execapi.DataPlanEnv))
+	if err != nil {
+		return fail(nil, err)
+	}
+	return told(data.Run(ctx, plan, nil))
+}
+
+// plug makes the tokens of plugins, or runs a plugin template.
+func plug(ctx context.Context, tokens bool) int {
+	plan, err := execapi.Decode[execapi.PluginPlan](execapi.PluginPlanEnv, os.Getenv(execapi.PluginPlanEnv))
+	if err == nil && tokens {
+		err = plugin.Caller{}.Tokens(plan)
+	}
+	if err != nil {
+		return fail(nil, err)
+	}
+	if tokens {
+		return 0
+	}
+	return told(plugin.Caller{}.Run(ctx, plan))
+}
+
+// told writes a termination message, and what it says to the log. It returns the exit code.
+func told(message string, code int) int {
 	if report, ok := execapi.DecodeReport(message); ok && report.Message != "" {
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %s\n", report.Message)
 	}

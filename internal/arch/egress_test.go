@@ -20,6 +20,7 @@ var dialers = map[string]string{
 	"internal/workflow/entrypoint":         "gives the guard's own client to the library that asks registries",
 	"internal/workflow/request":            "runs in the pod of the step, where the rules of the namespace's network apply",
 	"internal/workflow/artifacts":          "runs in the pod of the step, where the rules of the namespace's network apply",
+	"internal/workflow/plugin":             "runs in the pod of the step, and connects to other containers of the pod",
 	"internal/workflow/executor/incluster": "runs in the pod of the step, and connects to the API server",
 }
 
@@ -41,6 +42,8 @@ var connecting = map[string][]string{
 var connectingLibraries = []string{
 	"helm.sh/helm/v4/pkg/registry", "helm.sh/helm/v4/pkg/getter", "helm.sh/helm/v4/pkg/downloader", "helm.sh/helm/v4/pkg/repo",
 	"helm.sh/helm/v4/pkg/pusher", "oras.land/oras-go", "github.com/google/go-containerregistry",
+	"github.com/Azure/azure-sdk-for-go/sdk", "github.com/aliyun/alibabacloud-oss-go-sdk-v2", "github.com/aliyun/credentials-go",
+	"github.com/colinmarc/hdfs/v2", "github.com/jcmturner/gokrb5/v8", "golang.org/x/oauth2/google",
 }
 
 // TestOnlyTheGuardConnectsForUsers checks that only the packages of dialers open connections. It

@@ -14,6 +14,7 @@ import (
 var inProcess = map[string]string{
 	"internal/cli":              "runs on the user's own machine",
 	"internal/workflow/request": "runs in the pod of the step",
+	"internal/workflow/data":    "runs in the pod of the step",
 }
 
 // evaluatorPackages are the packages with an InProcess variant of their evaluators.

@@ -47,6 +47,8 @@ const (
 	CommandsByTarget = "target"
 	// ResultsByWorkflow indexes WorkflowTaskResults by "namespace/name" of their workflow.
 	ResultsByWorkflow = "workflow"
+	// PluginsByNamespace indexes the ConfigMaps of executor plugins by namespace.
+	PluginsByNamespace = "plugin"
 )
 
 // Set watches every type that the scheduler and the controllers read. Each cache streams its
@@ -73,7 +75,8 @@ type Set struct {
 	WorkflowTemplates        *Informer[*argov1alpha1.WorkflowTemplate]
 	ClusterWorkflowTemplates *Informer[*argov1alpha1.ClusterWorkflowTemplate]
 	TaskResults              *Informer[*argov1alpha1.WorkflowTaskResult]
-	// ConfigMaps holds the ConfigMaps of workflows (parameters and caches), selected by label.
+	// ConfigMaps holds the ConfigMaps of workflows (parameters, caches, executor plugins), selected
+	// by label.
 	ConfigMaps *Informer[*corev1.ConfigMap]
 	// Namespaces holds the namespaces whose label limits the number of their workflows.
 	Namespaces *Informer[*corev1.Namespace]
@@ -155,7 +158,8 @@ func (s *Set) addWorkflows(core, argo rest.Interface) {
 	s.ClusterWorkflowTemplates = New(argo, "clusterworkflowtemplates", Options[*argov1alpha1.ClusterWorkflowTemplate]{})
 	s.TaskResults = New(argo, "workflowtaskresults", Options[*argov1alpha1.WorkflowTaskResult]{
 		Indexes: map[string]func(*argov1alpha1.WorkflowTaskResult) []string{ResultsByWorkflow: workflowOf}})
-	s.ConfigMaps = New(core, "configmaps", Options[*corev1.ConfigMap]{Labels: argov1alpha1.LabelConfigMapType})
+	s.ConfigMaps = New(core, "configmaps", Options[*corev1.ConfigMap]{Labels: argov1alpha1.LabelConfigMapType,
+		Indexes: map[string]func(*corev1.ConfigMap) []string{PluginsByNamespace: pluginIn}})
 	s.Namespaces = New(core, "namespaces", Options[*corev1.Namespace]{Labels: argov1alpha1.LabelParallelismLimit})
 	s.Repositories = New(core, "configmaps", Options[*corev1.ConfigMap]{Fields: "metadata.name=" + argov1alpha1.RepositoriesConfigMap})
 }
@@ -288,4 +292,12 @@ func workflowOf(r *argov1alpha1.WorkflowTaskResult) []string {
 		return []string{r.Namespace + "/" + name}
 	}
 	return nil
+}
+
+// pluginIn returns the namespace of a ConfigMap that is an executor plugin.
+func pluginIn(m *corev1.ConfigMap) []string {
+	if m.Labels[argov1alpha1.LabelConfigMapType] != argov1alpha1.ConfigMapTypePlugin {
+		return nil
+	}
+	return []string{m.Namespace}
 }

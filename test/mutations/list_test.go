@@ -42,11 +42,39 @@ const (
 	engine      = "internal/workflow/engine"
 	locks       = "internal/workflow/locks"
 	resource    = "internal/workflow/resource"
+	artifacts   = "internal/workflow/artifacts"
+	podsP       = "internal/workflow/pods"
+	plugins     = "internal/workflow/plugin"
 	faults      = "test/faults"
 	hostile     = "test/hostile"
 )
 
 var mutations = []mutation{
+	// Artifacts and executor plugins.
+	{"a token follows a redirect to another server", artifacts + "/http.go",
+		"if at, err := url.Parse(t.at); err != nil || !sameServer(request.URL, at) {", "if t.at == \"\" {",
+		artifacts, "TestRedirects/WebHDFS with token", nil, nil},
+	{"headers follow a redirect to another server", artifacts + "/http.go",
+		"if !sameServer(next.URL, before[0].URL) {", "if false {", artifacts, "TestRedirects/HTTP with headers", nil, nil},
+	{"content follows no redirect", artifacts + "/http.go",
+		"request.GetBody = func() (io.ReadCloser, error) {\n\t\t\tagain", "_ = func() (io.ReadCloser, error) {\n\t\t\tagain",
+		artifacts, "TestRedirects/HTTP with password", nil, nil},
+	{"a role is not assumed", artifacts + "/s3.go", "if at.RoleARN == \"\" {", "if at.RoleARN == \"\" || at.FromMachine {",
+		artifacts, "TestRolesOfS3", nil, nil},
+	{"an upload that was cut off goes on where it should not", artifacts + "/gcs.go", "return n + 1, false, false, nil", "return n, false, false, nil",
+		artifacts, "TestGCSUploadsContinue", nil, nil},
+	{"a missing bucket is a missing object", artifacts + "/gcs.go",
+		"&& !strings.Contains(answer.Error.Message, \"bucket does not exist\")", "", artifacts, "TestGCSErrors", nil, nil},
+	{"a listed key leads out of its directory", artifacts + "/objects.go", "if !filepath.IsLocal(rel) {", "if false {",
+		artifacts, "TestKeysStayInTheirDirectory", nil, nil},
+	{"plugins see the token of the pod", podsP + "/plugins.go", "b.pod.Spec.AutomountServiceAccountToken = ptr.To(false)", "",
+		podsP, "TestBuild/plugin", nil, nil},
+	{"a plugin sees the tokens of others", podsP + "/plugins.go", "SubPath: execapi.PluginDir(p.Name), ReadOnly: true", "ReadOnly: true",
+		podsP, "TestBuild/plugin", nil, nil},
+	{"a plugin of another namespace is used", informerP + "/set.go", "	return []string{m.Namespace}\n", "	return []string{m.Namespace, \"lockstep-system\"}\n",
+		workflows, "TestPluginsOfTheNamespace", nil, nil},
+	{"a plugin that is busy ends the node", plugins + "/plugin.go", "return nil, code == http.StatusServiceUnavailable,", "return nil, false,",
+		plugins, "TestRun/it is busy", nil, nil},
 	// PodGroups whose pods come later.
 	{"a driver starts although its executors will find no room", scheduler + "/promises.go",
 		"if amount > 0 && amount > free.At(dim)", "if amount > 0 && amount > 2*free.At(dim)", scheduler,

@@ -23,8 +23,10 @@ const (
 	LabelParallelismLimit       = prefix + "parallelism-limit"
 	LabelReportOutputsCompleted = prefix + "report-outputs-completed"
 	LabelConfigMapType          = prefix + "configmap-type"
-	LabelArchivingStatus        = prefix + "workflow-archiving-status"
-	LabelPreviousWorkflow       = prefix + "resubmitted-from-workflow"
+	// ConfigMapTypePlugin is the value of this label for executor plugins.
+	ConfigMapTypePlugin   = "ExecutorPlugin"
+	LabelArchivingStatus  = prefix + "workflow-archiving-status"
+	LabelPreviousWorkflow = prefix + "resubmitted-from-workflow"
 
 	// LabelComponent is a label of pods that belong to a workflow but to none of its nodes.
 	LabelComponent      = prefix + "component"

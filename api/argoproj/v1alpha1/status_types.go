@@ -219,3 +219,6 @@ func ResourceUnit(name corev1.ResourceName) resource.Quantity {
 	}
 	return resource.MustParse("1")
 }
+
+// HasPod reports whether nodes of the type have pods of their own.
+func (t NodeType) HasPod() bool { return t == NodePod || t == NodeHTTP || t == NodePlugin }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
 // LogOptions select what to print.
@@ -56,6 +57,8 @@ const (
 	// cannot exhaust memory.
 	maxLineBytes = 1 << 20
 	retryLog     = 500 * time.Millisecond
+	// logsShown is the number of logs kept as artifacts that a message names.
+	logsShown = 20
 )
 
 // Filter returns print for the lines that match Grep. It calls print in one goroutine at a time.
@@ -93,6 +96,13 @@ func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOpti
 			if w, err := c.Get(ctx, namespace, workflow); err != nil {
 				return err
 			} else if w.Status.Phase.Completed() {
+				if logs := pods.Logs(w, w.Status.Nodes); len(logs) > 0 {
+					more := ""
+					if n := len(logs) - logsShown; n > 0 {
+						logs, more = logs[:logsShown], fmt.Sprintf("\n  and %d more", n)
+					}
+					return fmt.Errorf("workflow %s has no pods any more; its logs are kept as artifacts:\n  %s%s", workflow, strings.Join(logs, "\n  "), more)
+				}
 				return fmt.Errorf("workflow %s has no pods any more: keep them with spec.podGC, or their logs with spec.archiveLogs", workflow)
 			}
 			return nil

@@ -1,15 +1,15 @@
 package artifacts
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"os"
-	"path"
-	"path/filepath"
 	"strings"
 
 	"github.com/minio/minio-go/v7"
@@ -20,15 +20,15 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
-// s3Store keeps an artifact as one object, or as all objects below a key.
-type s3Store struct {
+// s3Bucket is a bucket of S3, or of a server that has its API.
+type s3Bucket struct {
 	at     *execapi.S3
 	client *minio.Client
 	// secret is the key that requests bring, with which the store encrypts objects; "": none.
 	secret string
 }
 
-func openS3(at *execapi.S3) (*s3Store, error) {
+func openS3(at *execapi.S3) (*s3Bucket, error) {
 	creds, err := s3Credentials(at)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func openS3(at *execapi.S3) (*s3Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("s3: %w", err)
 	}
-	s := &s3Store{at: at, client: client}
+	s := &s3Bucket{at: at, client: client}
 	if e := at.Encryption; e != nil && e.CustomerKey != "" {
 		key, err := secrets(e.CustomerKey)
 		if err != nil {
@@ -72,7 +72,7 @@ func openS3(at *execapi.S3) (*s3Store, error) {
 }
 
 // sealed returns the encryption with which an object is stored; nil: none.
-func (s *s3Store) sealed(key string) (encrypt.ServerSide, error) {
+func (s *s3Bucket) sealed(key string) (encrypt.ServerSide, error) {
 	e := s.at.Encryption
 	switch {
 	case e == nil:
@@ -91,15 +91,15 @@ func (s *s3Store) sealed(key string) (encrypt.ServerSide, error) {
 
 // opened returns the encryption that requests for a stored object have to name: only a key that
 // requests bring. The object's key is derived from it, as Argo does.
-func (s *s3Store) opened(key string) encrypt.ServerSide {
+func (s *s3Bucket) opened(key string) encrypt.ServerSide {
 	if s.secret == "" {
 		return nil
 	}
 	return encrypt.DefaultPBKDF([]byte(s.secret), []byte(s.at.Bucket+key))
 }
 
-// ensureBucket creates the bucket if it does not exist and the location says so.
-func (s *s3Store) ensureBucket(ctx context.Context) error {
+// ready creates the bucket if it does not exist and the location says so.
+func (s *s3Bucket) ready(ctx context.Context) error {
 	if !s.at.CreateBucket {
 		return nil
 	}
@@ -127,102 +127,102 @@ func s3Credentials(at *execapi.S3) (*credentials.Credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	access, key, token := keys[0], keys[1], keys[2]
+	own := credentials.NewStaticV4(keys[0], keys[1], keys[2])
+	if keys[0] == "" && (at.FromMachine || at.RoleARN != "") {
+		own = machineCredentials(at.Region)
+	}
+	if at.RoleARN == "" {
+		return own, nil // no credentials at all: a public bucket
+	}
+	endpoint, region := stsEndpoint(at.Region), cmp.Or(at.Region, "us-east-1")
+	return credentials.New(&s3Role{credentials.STSAssumeRole{STSEndpoint: endpoint, Options: credentials.STSAssumeRoleOptions{
+		Location: region, RoleARN: at.RoleARN, RoleSessionName: cmp.Or(os.Getenv("AWS_ROLE_SESSION_NAME"), "lockstep"),
+	}}, own}), nil
+}
+
+// stsEndpointEnv is the environment variable with the address of the service that hands out roles.
+const stsEndpointEnv = "AWS_ENDPOINT_URL_STS"
+
+func stsEndpoint(region string) string {
 	switch {
-	case at.RoleARN != "" && access != "":
-		return credentials.NewSTSAssumeRole("https://sts.amazonaws.com", credentials.STSAssumeRoleOptions{
-			AccessKey: access, SecretKey: key, SessionToken: token, Location: at.Region, RoleARN: at.RoleARN, RoleSessionName: "lockstep",
-		})
-	case access != "":
-		return credentials.NewStaticV4(access, key, token), nil
-	case at.FromMachine || at.RoleARN != "":
-		// First the environment, then the cloud's credentials for the service account or machine.
-		return credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.IAM{}}), nil
+	case os.Getenv(stsEndpointEnv) != "":
+		return os.Getenv(stsEndpointEnv)
+	case region == "":
+		return credentials.DefaultSTSRoleEndpoint
+	case strings.HasPrefix(region, "cn-"):
+		return "https://sts." + region + ".amazonaws.com.cn"
 	}
-	return credentials.NewStaticV4("", "", ""), nil // a public bucket
+	return "https://sts." + region + ".amazonaws.com"
 }
 
-// wrap adds the name of the object to an error.
-func (s *s3Store) wrap(err error) error {
-	if err == nil {
-		return nil
+// machineCredentials returns the credentials of the environment or, if it has none, of the pod's
+// service account (a web identity token), of the container or of the machine.
+func machineCredentials(region string) *credentials.Credentials {
+	if os.Getenv("AWS_ACCESS_KEY_ID") != "" || os.Getenv("AWS_ACCESS_KEY") != "" {
+		return credentials.NewEnvAWS()
 	}
+	machine := &credentials.IAM{Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), region)}
+	if os.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE") != "" {
+		machine.Endpoint = stsEndpoint(machine.Region)
+	}
+	return credentials.New(machine)
+}
+
+// s3Role gets the credentials of a role with those of who may assume it.
+type s3Role struct {
+	credentials.STSAssumeRole
+	own *credentials.Credentials
+}
+
+func (r *s3Role) RetrieveWithCredContext(c *credentials.CredContext) (credentials.Value, error) {
+	own, err := r.own.GetWithContext(c)
+	if err != nil {
+		return own, err
+	}
+	r.Options.AccessKey, r.Options.SecretKey, r.Options.SessionToken = own.AccessKeyID, own.SecretAccessKey, own.SessionToken
+	role, err := r.STSAssumeRole.RetrieveWithCredContext(c)
+	if err != nil {
+		return role, fmt.Errorf("s3.roleARN: %w", err)
+	}
+	return role, nil
+}
+
+func (r *s3Role) Retrieve() (credentials.Value, error) { return r.RetrieveWithCredContext(nil) }
+
+func (s *s3Bucket) shown(key string) string {
+	return fmt.Sprintf("s3://%s/%s at %s", s.at.Bucket, key, s.at.Endpoint)
+}
+
+// told returns an error of the server. It wraps os.ErrNotExist if the object is missing.
+func (s *s3Bucket) told(err error) error {
 	if r := minio.ToErrorResponse(err); r.Code == "NoSuchKey" || r.StatusCode == http.StatusNotFound && r.Code != "NoSuchBucket" {
-		err = fmt.Errorf("%w: %w", os.ErrNotExist, err)
+		return fmt.Errorf("%w: %w", os.ErrNotExist, err)
 	}
-	return fmt.Errorf("s3://%s/%s at %s: %w", s.at.Bucket, s.at.Key, s.at.Endpoint, err)
+	return err
 }
 
-func (s *s3Store) load(ctx context.Context, to string) error {
-	options := minio.GetObjectOptions{ServerSideEncryption: s.opened(s.at.Key)}
-	_, err := s.client.StatObject(ctx, s.at.Bucket, s.at.Key, options)
+func (s *s3Bucket) get(ctx context.Context, key, file string) error {
+	return s.told(s.client.FGetObject(ctx, s.at.Bucket, key, file, minio.GetObjectOptions{ServerSideEncryption: s.opened(key)}))
+}
+
+func (s *s3Bucket) put(ctx context.Context, key string, f *os.File, size int64) error {
+	seal, err := s.sealed(key)
 	if err == nil {
-		return s.wrap(s.client.FGetObject(ctx, s.at.Bucket, s.at.Key, to, options))
+		_, err = s.client.PutObject(ctx, s.at.Bucket, key, f, size, minio.PutObjectOptions{ServerSideEncryption: seal})
 	}
-	if wrapped := s.wrap(err); !errors.Is(wrapped, os.ErrNotExist) {
-		return wrapped
-	}
-	prefix, found := s.prefix(), false
-	for object := range s.client.ListObjects(ctx, s.at.Bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
-		if object.Err != nil {
-			return s.wrap(object.Err)
-		}
-		rel := strings.TrimPrefix(object.Key, prefix)
-		if rel == "" || strings.HasSuffix(rel, "/") { // a marker of an empty directory
-			found = true
-			if err := os.MkdirAll(to, 0o777); err != nil {
-				return err
+	return err
+}
+
+func (s *s3Bucket) list(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for object := range s.client.ListObjectsIter(ctx, s.at.Bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
+			if !yield(object.Key, object.Err) || object.Err != nil {
+				return
 			}
-			continue
-		}
-		if !filepath.IsLocal(rel) {
-			return s.wrap(fmt.Errorf("key '%s' leads out of the directory", object.Key))
-		}
-		found = true
-		options := minio.GetObjectOptions{ServerSideEncryption: s.opened(object.Key)}
-		if err := s.client.FGetObject(ctx, s.at.Bucket, object.Key, filepath.Join(to, rel), options); err != nil {
-			return s.wrap(err)
 		}
 	}
-	if !found {
-		return s.wrap(err)
-	}
-	return nil
 }
 
-// prefix returns the key prefix of the objects of a directory.
-func (s *s3Store) prefix() string { return strings.TrimSuffix(s.at.Key, "/") + "/" }
-
-func (s *s3Store) save(ctx context.Context, from source) error {
-	if err := s.ensureBucket(ctx); err != nil {
-		return s.wrap(err)
-	}
-	return s.wrap(from.files(func(rel string, f *os.File, size int64) error {
-		key := s.at.Key
-		if rel != "" {
-			key = path.Join(key, rel)
-		}
-		seal, err := s.sealed(key)
-		if err == nil {
-			_, err = s.client.PutObject(ctx, s.at.Bucket, key, f, size, minio.PutObjectOptions{ServerSideEncryption: seal})
-		}
-		return err
-	}))
-}
-
-func (s *s3Store) remove(ctx context.Context) error {
-	if err := s.client.RemoveObject(ctx, s.at.Bucket, s.at.Key, minio.RemoveObjectOptions{}); err != nil {
-		if wrapped := s.wrap(err); !errors.Is(wrapped, os.ErrNotExist) {
-			return wrapped
-		}
-	}
-	for object := range s.client.ListObjects(ctx, s.at.Bucket, minio.ListObjectsOptions{Prefix: s.prefix(), Recursive: true}) {
-		if object.Err != nil {
-			return s.wrap(object.Err)
-		}
-		if err := s.client.RemoveObject(ctx, s.at.Bucket, object.Key, minio.RemoveObjectOptions{}); err != nil {
-			return s.wrap(err)
-		}
-	}
-	return nil
+func (s *s3Bucket) drop(ctx context.Context, key string) error {
+	return s.told(s.client.RemoveObject(ctx, s.at.Bucket, key, minio.RemoveObjectOptions{}))
 }

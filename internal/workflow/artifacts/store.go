@@ -27,7 +27,19 @@ type store interface {
 func open(l execapi.Location) (store, error) {
 	switch {
 	case l.S3 != nil:
-		return openS3(l.S3)
+		b, err := openS3(l.S3)
+		return objectStore{b, l.S3.Key}, err
+	case l.GCS != nil:
+		b, err := openGCS(l.GCS)
+		return objectStore{b, l.GCS.Key}, err
+	case l.Azure != nil:
+		b, err := openAzure(l.Azure)
+		return objectStore{b, l.Azure.Blob}, err
+	case l.OSS != nil:
+		b, err := openOSS(l.OSS)
+		return objectStore{b, l.OSS.Key}, err
+	case l.HDFS != nil:
+		return hdfsStore{l.HDFS}, nil
 	case l.HTTP != nil:
 		return openHTTP(l.HTTP)
 	case l.Git != nil:
@@ -38,6 +50,28 @@ func open(l execapi.Location) (store, error) {
 		return rawStore{l.Raw}, nil
 	}
 	return nil, errors.New("no location")
+}
+
+// lister is a store that can list what is below its place.
+type lister interface {
+	// paths returns the keys of objects, or the paths of files.
+	paths(ctx context.Context) ([]string, error)
+}
+
+// pathsMax bounds the objects that are listed.
+const pathsMax = 100_000
+
+// Paths lists the artifacts below a location.
+func Paths(ctx context.Context, l execapi.Location) ([]string, error) {
+	at, err := open(l)
+	if err != nil {
+		return nil, err
+	}
+	from, can := at.(lister)
+	if !can {
+		return nil, errors.New("the store cannot list artifacts")
+	}
+	return from.paths(ctx)
 }
 
 // secrets reads secret files. An empty path means no secret.
@@ -154,4 +188,24 @@ func (s volumeStore) remove(context.Context) error {
 		}
 	}
 	return nil
+}
+
+// paths returns the files below the key, as keys.
+func (s volumeStore) paths(context.Context) ([]string, error) {
+	root, err := os.OpenRoot(s.file.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	var found []string
+	err = fs.WalkDir(root.FS(), path.Clean(s.file.Path), func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			found = append(found, name)
+		}
+		if len(found) > pathsMax {
+			return fmt.Errorf("more than %d files", pathsMax)
+		}
+		return err
+	})
+	return found, err
 }

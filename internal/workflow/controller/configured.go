@@ -13,7 +13,6 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/rawjson"
 	"lockstep.dev/lockstep/internal/workflow/engine"
-	"lockstep.dev/lockstep/internal/workflow/pods"
 	"lockstep.dev/lockstep/internal/workflow/settings"
 )
 
@@ -191,7 +190,7 @@ func (c *Controller) logFailed(r *record, p *nodePod) {
 	if err != nil {
 		return
 	}
-	if pod, err := pods.Build(r.run.Workflow, *p.create, options); err == nil {
+	if pod, err := c.build(r, p.create, options); err == nil {
 		c.logSpec(r, p.name, &pod.Spec)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/podset/plan"
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -113,7 +114,7 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	var pod *corev1.Pod
 	options, err := c.podOptions(r)
 	if err == nil {
-		pod, err = pods.Build(r.run.Workflow, *create, options)
+		pod, err = c.build(r, create, options)
 	}
 	if unknown := (*pods.NoCommandError)(nil); errors.As(err, &unknown) && c.lookUpImage(r, create, unknown) {
 		return
@@ -137,6 +138,21 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if !p.BindLater {
 		p.Plan = c.plans.Share(plan.Of(pod, plan.Ranges(c.Informers.LimitRanges.List(), r.key.Namespace), wf.LabelWorkflow))
 	}
+}
+
+// build builds the pod of a node.
+func (c *Controller) build(r *record, create *engine.CreatePod, options pods.Options) (*corev1.Pod, error) {
+	if create.Template.Plugin != nil {
+		var found []*corev1.ConfigMap
+		for _, namespace := range []string{r.key.Namespace, c.SystemNamespace} {
+			found = append(found, c.Informers.ConfigMaps.ByIndex(informer.PluginsByNamespace, namespace)...)
+		}
+		var err error
+		if options.Plugins, err = pods.FindPlugins(r.spec.ExecutorPlugins, found); err != nil {
+			return nil, err
+		}
+	}
+	return pods.Build(r.run.Workflow, *create, options)
 }
 
 // startDelayed moves the create that waited for this pod name from delayed to waiting.

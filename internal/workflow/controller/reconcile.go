@@ -300,7 +300,7 @@ func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared boo
 	}
 	// A pod that ran and is missing from the cache was deleted unobserved, or the watch is behind.
 	for id, n := range w.Status.Nodes {
-		if (n.Type == wf.NodePod || n.Type == wf.NodeHTTP) && n.Phase == wf.PhaseRunning && !found[id] && !retried && !prepared {
+		if n.Type.HasPod() && n.Phase == wf.PhaseRunning && !found[id] && !retried && !prepared {
 			c.lookUpPod(r, id, n.PodName(w.Name))
 		}
 	}

@@ -152,6 +152,8 @@ func kindOf(t *wf.Template) wf.NodeType {
 		return wf.NodeSuspend
 	case t.HTTP != nil:
 		return wf.NodeHTTP
+	case t.Plugin != nil:
+		return wf.NodePlugin
 	}
 	return wf.NodePod
 }

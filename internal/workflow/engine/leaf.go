@@ -316,7 +316,11 @@ func (l *leaf) pod(e PodState) {
 			return
 		}
 		l.settleMembers(wf.PhaseSucceeded)
-		l.end(wf.PhaseSucceeded, "")
+		message := ""
+		if l.kind == wf.NodePlugin {
+			message = e.Message // what the plugin says
+		}
+		l.end(wf.PhaseSucceeded, message)
 	case e.Phase == corev1.PodRunning:
 		n.set(wf.PhaseRunning, e.Message)
 		if l.daemon() && e.Ready && !n.Daemon() {

@@ -128,12 +128,12 @@ warning Workflow/w spec.templates[3].script.source | spec.templates.other.script
 Workflow/w spec.templates[3].script.source | spec.templates.other.script.source: failed to resolve {{outputs.parameters.z.path}}
 Workflow/w spec.onExit | spec.onExit: template name 'gone' undefined
 Workflow/w spec.hooks.h.arguments | spec.hooks.h.arguments: inputs.parameters.p was not supplied, which template leaf needs
-WorkflowTemplate/lib spec.templates[1] | spec.templates.bad: must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http; it has none
+WorkflowTemplate/lib spec.templates[1] | spec.templates.bad: must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http, data, plugin; it has none
 CronWorkflow/c spec.schedules | spec.schedules: schedules: "* * * *": expected exactly 5 fields, found 4: [* * * *]
 CronWorkflow/c spec.concurrencyPolicy | spec.concurrencyPolicy: 'Maybe' is none of Allow, Forbid, Replace
 CronWorkflow/c spec.stopStrategy.expression | spec.stopStrategy.expression: unexpected token EOF (1:3)
 CronWorkflow/c spec.workflowSpec.entrypoint | spec.workflowSpec.entrypoint: is required
-CronWorkflow/c spec.workflowSpec.workflowTemplateRef | spec.workflowSpec.templates.bad: must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http; it has none
+CronWorkflow/c spec.workflowSpec.workflowTemplateRef | spec.workflowSpec.templates.bad: must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http, data, plugin; it has none
 CronWorkflow/c spec.workflowSpec.arguments.parameters[0] | spec.workflowSpec.arguments.parameters.p: has no value
 CronWorkflow/c spec.workflowSpec.workflowTemplateRef | spec.workflowSpec.templates.t.container.args[0]: failed to resolve {{workflow.parameters.any}}
 `

@@ -102,7 +102,7 @@ func (n *node) link(child *node) {
 func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 	id := wf.NodeID(r.Workflow.Name, c.name)
 	if r.nodes[id] == n && n.run == r && !n.known { // begun before, to wait
-		if n.Type = kind; kind != wf.NodePod && kind != wf.NodeHTTP {
+		if n.Type = kind; !kind.HasPod() {
 			n.set(wf.PhaseRunning, "")
 		}
 		return false

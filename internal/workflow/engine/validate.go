@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -89,8 +90,10 @@ func join(findings []finding) error {
 // entrypoint.
 func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	top := place{}
-	if len(spec.ExecutorPlugins) > 0 {
-		c.add(top.at("executorPlugins"), "is not supported")
+	for i := range spec.ExecutorPlugins {
+		if spec.ExecutorPlugins[i].Name == "" {
+			c.add(top.index("executorPlugins", i).at("name"), "is required")
+		}
 	}
 	c.synchronization(spec.Synchronization, top.at("synchronization"))
 	c.metrics(spec.Metrics, top.at("metrics"))
@@ -113,6 +116,10 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 			wf.PodGCOnWorkflowCompletion, wf.PodGCOnWorkflowSuccess)
 	}
 	c.parameters(spec.Arguments.Parameters, top.at("arguments"))
+	for i := range spec.Arguments.Artifacts {
+		a := &spec.Arguments.Artifacts[i]
+		c.location(&a.ArtifactLocation, top.at("arguments").named("artifacts", i, a.Name))
+	}
 	c.hooks(spec.Hooks, top)
 	c.retryStrategy(spec.RetryStrategy, top.at("retryStrategy"))
 	unused(spec, func(p place) {
@@ -162,12 +169,6 @@ func validateTemplate(t *wf.Template, run template.Run) error {
 }
 
 func (c *checker) template(t *wf.Template, p place) {
-	if t.Plugin != nil {
-		c.add(p.at("plugin"), "is not supported")
-	}
-	if t.Data != nil {
-		c.add(p.at("data"), "is not supported")
-	}
 	var kinds []string
 	for _, k := range []struct {
 		name string
@@ -187,12 +188,15 @@ func (c *checker) template(t *wf.Template, p place) {
 		if len(kinds) > 0 {
 			has = strings.Join(kinds, " and ")
 		}
-		c.add(p, "must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http; it has %s",
+		c.add(p, "must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http, data, plugin; it has %s",
 			has)
 	}
 	c.parameters(t.Inputs.Parameters, p.at("inputs"))
 	c.parameters(t.Outputs.Parameters, p.at("outputs"))
 	c.artifacts(t, p)
+	if t.ArchiveLocation != nil {
+		c.location(t.ArchiveLocation, p.at("archiveLocation"))
+	}
 	c.synchronization(t.Synchronization, p.at("synchronization"))
 	c.metrics(t.Metrics, p.at("metrics"))
 	c.retryStrategy(t.RetryStrategy, p.at("retryStrategy"))
@@ -232,6 +236,13 @@ func (c *checker) template(t *wf.Template, p place) {
 			}
 		}
 		c.expression(p.at("http.successCondition"), t.HTTP.SuccessCondition)
+	case t.Plugin != nil:
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(t.Plugin.Raw, &fields); err != nil || len(fields) == 0 {
+			c.add(p.at("plugin"), "must be an object that names a plugin")
+		}
+	case t.Data != nil:
+		c.data(t.Data, p.at("data"))
 	case t.ContainerSet != nil:
 		c.containerSet(t, p.at("containerSet"))
 	}
@@ -326,10 +337,44 @@ func (c *checker) artifacts(t *wf.Template, p place) {
 			}
 			paths[a.Path] = a.Name
 			c.expression(at.at("fromExpression"), a.FromExpression)
+			c.location(&a.ArtifactLocation, at)
 			if a.ArtifactGC != nil {
 				c.collected(at.at("artifactGC.strategy"), a.ArtifactGC.Strategy)
 			}
 		}
+	}
+}
+
+// data checks a data template.
+func (c *checker) data(d *wf.Data, p place) {
+	source := d.Source.ArtifactPaths
+	if source == nil {
+		c.add(p.at("source.artifactPaths"), "is required")
+		return
+	}
+	at := p.at("source.artifactPaths")
+	c.location(&source.ArtifactLocation, at)
+	for kind, set := range map[string]bool{"git": source.Git != nil, "http": source.HTTP != nil, "raw": source.Raw != nil, "artifactory": source.Artifactory != nil} {
+		if set {
+			c.add(at.at(kind), "artifacts cannot be listed there")
+		}
+	}
+	for i := range d.Transformation {
+		step := p.index("transformation", i).at("expression")
+		if d.Transformation[i].Expression == "" {
+			c.add(step, "is required")
+		}
+		c.expression(step, d.Transformation[i].Expression)
+	}
+}
+
+// location refuses what no store does.
+func (c *checker) location(l *wf.ArtifactLocation, p place) {
+	if l.Plugin != nil {
+		c.add(p.at("plugin"), "is not supported: artifacts of plugins are stored by drivers of Argo's controller; name the store itself")
+	}
+	if l.OSS != nil && l.OSS.LifecycleRule != nil && *l.OSS.LifecycleRule != (wf.OSSLifecycleRule{}) {
+		c.add(p.at("oss.lifecycleRule"), "is not supported: rules belong to the bucket, set them there")
 	}
 }
 

@@ -52,11 +52,15 @@ type Delete struct {
 // Location is the location of an artifact; exactly one field is set. It has the paths of files with
 // secrets, not the secrets.
 type Location struct {
-	S3     *S3   `json:"s3,omitempty"`
-	HTTP   *HTTP `json:"http,omitempty"`
-	Git    *Git  `json:"git,omitempty"`
-	Raw    *Raw  `json:"raw,omitempty"`
-	Volume *File `json:"volume,omitempty"`
+	S3     *S3    `json:"s3,omitempty"`
+	GCS    *GCS   `json:"gcs,omitempty"`
+	Azure  *Azure `json:"azure,omitempty"`
+	OSS    *OSS   `json:"oss,omitempty"`
+	HDFS   *HDFS  `json:"hdfs,omitempty"`
+	HTTP   *HTTP  `json:"http,omitempty"`
+	Git    *Git   `json:"git,omitempty"`
+	Raw    *Raw   `json:"raw,omitempty"`
+	Volume *File  `json:"volume,omitempty"`
 }
 
 // S3 is an object, or a directory if the key ends in "/" or has objects below it.
@@ -144,4 +148,54 @@ type Raw struct {
 type File struct {
 	Root string `json:"root"`
 	Path string `json:"path"` // relative to Root
+}
+
+// GCS is an object in Google Cloud Storage, or a directory of objects.
+type GCS struct {
+	Bucket string `json:"bucket"`
+	Key    string `json:"key"`
+	// Account is the path of a file with the key of a service account, or with other credentials of
+	// Google; "": those of the pod or machine.
+	Account string `json:"account,omitempty"`
+}
+
+// Azure is a blob in Azure Blob Storage, or a directory of blobs.
+type Azure struct {
+	Endpoint    string `json:"endpoint"`
+	Container   string `json:"container"`
+	Blob        string `json:"blob"`
+	AccountKey  string `json:"accountKey,omitempty"`  // path of a file with a key or a shared access signature
+	FromMachine bool   `json:"fromMachine,omitempty"` // use credentials of machine or service account
+}
+
+// OSS is an object in Alibaba Cloud's Object Storage Service, or a directory of objects.
+type OSS struct {
+	Endpoint      string `json:"endpoint"`
+	Bucket        string `json:"bucket"`
+	Key           string `json:"key"`
+	AccessKey     string `json:"accessKey,omitempty"` // paths of files
+	SecretKey     string `json:"secretKey,omitempty"`
+	SecurityToken string `json:"securityToken,omitempty"`
+	FromMachine   bool   `json:"fromMachine,omitempty"`  // use credentials of machine or service account
+	CreateBucket  bool   `json:"createBucket,omitempty"` // before an object is stored
+}
+
+// HDFS is a file or directory of HDFS.
+type HDFS struct {
+	Addresses  []string  `json:"addresses"` // of the name nodes
+	User       string    `json:"user,omitempty"`
+	Path       string    `json:"path"`
+	Force      bool      `json:"force,omitempty"` // overwrite a file
+	Protection string    `json:"protection,omitempty"`
+	Kerberos   *Kerberos `json:"kerberos,omitempty"`
+}
+
+// Kerberos says how a client proves who it is, by a cache of tickets or by a user's keytab.
+type Kerberos struct {
+	Cache   string `json:"cache,omitempty"` // this and the next two are paths of files
+	Keytab  string `json:"keytab,omitempty"`
+	Config  string `json:"config"`
+	User    string `json:"user,omitempty"`
+	Realm   string `json:"realm,omitempty"`
+	Service string `json:"service"` // the principal of the name node
 }

@@ -35,6 +35,8 @@ const (
 	RepositoryDir = "/argo/repository"
 	// SecretDir is where secrets for artifacts are mounted, each in a directory with its name.
 	SecretDir = "/argo/secret"
+	// ConfigDir is where ConfigMaps for artifacts are mounted.
+	ConfigDir = "/argo/config"
 	// Staged is where main leaves artifacts for the wait container to upload.
 	Staged = Dir + "/outputs"
 	// ProgressFile is the file that a program may write its progress to, as N/M.

@@ -37,6 +37,9 @@ type moves struct {
 // output artifacts come from the container named main.
 func (b *builder) artifacts() error {
 	b.moves = moves{in: newCarrier(), out: newCarrier(), saves: map[string][]execapi.Save{}, logs: map[string]string{}}
+	if b.t.Plugin != nil {
+		return nil // the plugin gets their locations, and gives those of its outputs
+	}
 	if in := b.create.Inputs; in != nil {
 		for i := range in.Artifacts {
 			if err := b.loadArtifact(&in.Artifacts[i]); err != nil {

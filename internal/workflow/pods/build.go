@@ -34,6 +34,8 @@ type builder struct {
 	mains    []corev1.Container
 	inits    []corev1.Container
 	sidecars []corev1.Container
+	// plugins are sidecars, too, that start before the others.
+	plugins []corev1.Container
 	// files are the files that the kubelet makes from annotations, in the order of their use.
 	files []corev1.DownwardAPIVolumeFile
 	moves moves
@@ -188,6 +190,7 @@ func avoiding(affinity *corev1.Affinity, hosts []string) *corev1.Affinity {
 func (b *builder) assemble() error {
 	p := &b.pod.Spec
 	p.InitContainers = append(p.InitContainers, b.inits...)
+	p.InitContainers = append(p.InitContainers, b.plugins...)
 	p.InitContainers = append(p.InitContainers, b.sidecars...)
 	p.Containers = b.mains
 	return nil

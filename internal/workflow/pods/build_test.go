@@ -63,7 +63,14 @@ func pods(t *testing.T, input string) string {
 	if err := yaml.UnmarshalStrict([]byte(w.Annotations["options"]), &options); err != nil {
 		t.Fatal(err)
 	}
+	if text := w.Annotations["repository"]; text != "" {
+		var err error
+		if options.Repository, err = ParseRepository(text); err != nil {
+			t.Fatal(err)
+		}
+	}
 	delete(w.Annotations, "options")
+	delete(w.Annotations, "repository")
 	result := engine.New(w, engine.Config{Evaluate: template.InProcess()}).Step(w.CreationTimestamp.Time)
 	if len(result.Create) == 0 {
 		t.Fatalf("no pods: %s %s", w.Status.Phase, w.Status.Message)

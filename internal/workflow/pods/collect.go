@@ -73,7 +73,7 @@ func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) 
 	groups := map[string]*collector{}
 	for _, id := range slices.Sorted(maps.Keys(nodes)) {
 		n := nodes[id]
-		if n.Outputs == nil || n.Type != wf.NodePod {
+		if n.Outputs == nil || !n.Type.HasPod() {
 			continue // other nodes only pass on the artifacts of pods
 		}
 		for i := range n.Outputs.Artifacts {

@@ -44,8 +44,12 @@ func (b *builder) containers() error {
 		return b.resource()
 	case t.HTTP != nil:
 		return b.request()
+	case t.Data != nil:
+		return b.data()
+	case t.Plugin != nil:
+		return b.plugin()
 	default:
-		return errors.New("the template has no container, script, containerSet, resource or http")
+		return errors.New("the template has no container, script, containerSet, resource, http, data or plugin")
 	}
 	for i := range b.mains {
 		c, err := withDefaults(b.options.MainContainer, &b.mains[i])
@@ -103,7 +107,7 @@ func (b *builder) resource() error {
 	if err != nil {
 		return fmt.Errorf("resource.manifest: %w", err)
 	}
-	c.Env = []corev1.EnvVar{{Name: execapi.ResourcePlanEnv, Value: text}}
+	c.Env = append(c.Env, corev1.EnvVar{Name: execapi.ResourcePlanEnv, Value: text})
 	b.mains = append(b.mains, c)
 	return nil
 }
@@ -127,7 +131,7 @@ func (b *builder) request() error {
 		return fmt.Errorf("http: %w", err)
 	}
 	c := b.own(corev1.Container{Name: MainContainer, Command: []string{execapi.OwnIO, "http"}, VolumeMounts: secrets.mounts})
-	c.Env = []corev1.EnvVar{{Name: execapi.RequestPlanEnv, Value: text}}
+	c.Env = append(c.Env, corev1.EnvVar{Name: execapi.RequestPlanEnv, Value: text})
 	for _, v := range secrets.volumes {
 		b.addVolume(v)
 	}
@@ -135,8 +139,51 @@ func (b *builder) request() error {
 	return nil
 }
 
+// data adds a main container from our image that lists artifacts.
+func (b *builder) data() error {
+	source := b.t.Data.Source.ArtifactPaths
+	if source == nil {
+		return errors.New("data.source.artifactPaths: is required")
+	}
+	location := source.ArtifactLocation
+	if key, whole := keyed(&location); !whole {
+		r, err := b.repository()
+		if err == nil {
+			location, _, err = withKey(&r.Location, key)
+		}
+		if err != nil {
+			return fmt.Errorf("data.source.artifactPaths: %w", err)
+		}
+	}
+	stores := newCarrier()
+	plan := execapi.DataPlan{Result: b.create.IncludeResult, MaxMessage: b.maxMessage(1), Task: b.task()}
+	for _, step := range b.t.Data.Transformation {
+		plan.Expressions = append(plan.Expressions, step.Expression)
+	}
+	var err error
+	if plan.From, err = stores.location(&location); err != nil {
+		return fmt.Errorf("data.source.artifactPaths: %w", err)
+	}
+	if from := plan.From; from.HTTP != nil || from.Git != nil || from.Raw != nil {
+		return fmt.Errorf("data.source.artifactPaths: %s: artifacts cannot be listed there", kinds(&location))
+	}
+	text, err := execapi.Encode(plan)
+	if err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+	c := b.own(corev1.Container{Name: MainContainer, Command: []string{execapi.OwnIO, "data"}, VolumeMounts: stores.mounts})
+	c.Env = append(c.Env, corev1.EnvVar{Name: execapi.DataPlanEnv, Value: text})
+	for _, v := range stores.volumes {
+		b.addVolume(v)
+	}
+	b.mains = append(b.mains, c)
+	return nil
+}
+
 // ours reports whether main runs lockstep-exec-io instead of a user's command.
-func (b *builder) ours() bool { return b.t.Resource != nil || b.t.HTTP != nil }
+func (b *builder) ours() bool {
+	return b.t.Resource != nil || b.t.HTTP != nil || b.t.Data != nil || b.t.Plugin != nil
+}
 
 // manifestArtifact is the name of the artifact that holds the manifest of a resource template.
 const manifestArtifact = "manifest"

@@ -31,7 +31,9 @@ func keyed(l *wf.ArtifactLocation) (key string, whole bool) {
 		return l.OSS.Key, l.OSS.Bucket != ""
 	case l.Volume != nil:
 		return l.Volume.Key, l.Volume.ClaimName != "" || l.Volume.HostPath != ""
-	case l.HTTP != nil, l.Git != nil, l.Raw != nil, l.Artifactory != nil, l.HDFS != nil, l.Plugin != nil:
+	case l.HDFS != nil:
+		return l.HDFS.Path, len(l.HDFS.Addresses) > 0
+	case l.HTTP != nil, l.Git != nil, l.Raw != nil, l.Artifactory != nil, l.Plugin != nil:
 		return "", true
 	}
 	return "", false
@@ -45,6 +47,15 @@ func withKey(repository *wf.ArtifactLocation, key string) (whole, short wf.Artif
 	switch {
 	case whole.S3 != nil:
 		whole.S3.Key, short.S3 = key, &wf.S3Artifact{Key: key}
+	case whole.GCS != nil:
+		whole.GCS.Key, short.GCS = key, &wf.GCSArtifact{Key: key}
+	case whole.Azure != nil:
+		whole.Azure.Blob, short.Azure = key, &wf.AzureArtifact{Blob: key}
+	case whole.OSS != nil:
+		whole.OSS.Key, short.OSS = key, &wf.OSSArtifact{Key: key}
+	case whole.HDFS != nil:
+		whole.HDFS.Path = path.Join("/", key)
+		short.HDFS = &wf.HDFSArtifact{Path: whole.HDFS.Path}
 	case whole.Volume != nil:
 		whole.Volume.Key, short.Volume = key, &wf.VolumeArtifact{Key: key}
 	case whole.HTTP != nil:
@@ -145,13 +156,13 @@ func (b *builder) input(a *wf.Artifact) (wf.ArtifactLocation, error) {
 		}
 	}
 	if a.SubPath != "" {
-		switch {
-		case location.S3 != nil:
-			location.S3.Key = path.Join(location.S3.Key, a.SubPath)
-		case location.Volume != nil:
-			location.Volume.Key = path.Join(location.Volume.Key, a.SubPath)
-		default:
+		key, _ := keyed(&location)
+		if key == "" {
 			return location, fmt.Errorf("subPath: is not supported for %s", kinds(&location))
+		}
+		var err error
+		if location, _, err = withKey(&location, path.Join(key, a.SubPath)); err != nil {
+			return location, err
 		}
 	}
 	return location, nil
@@ -221,6 +232,19 @@ func (c *carrier) secret(s *corev1.SecretKeySelector) string {
 		*items = append(*items, corev1.KeyToPath{Key: s.Key, Path: s.Key})
 	}
 	return path.Join(execapi.SecretDir, s.Name, s.Key)
+}
+
+// configMap mounts one key of a ConfigMap and returns the path of its file.
+func (c *carrier) configMap(s *corev1.ConfigMapKeySelector) string {
+	volume := "lockstep-config-" + wf.Hash(s.Name+"/"+s.Key)
+	dir := path.Join(execapi.ConfigDir, wf.Hash(s.Name+"/"+s.Key))
+	if !slices.ContainsFunc(c.volumes, func(v corev1.Volume) bool { return v.Name == volume }) {
+		c.volumes = append(c.volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: s.LocalObjectReference, Optional: s.Optional, Items: []corev1.KeyToPath{{Key: s.Key, Path: s.Key}}},
+		}})
+		c.mounts = append(c.mounts, corev1.VolumeMount{Name: volume, MountPath: dir, ReadOnly: true})
+	}
+	return path.Join(dir, s.Key)
 }
 
 // headers returns the headers of an HTTP request. It replaces secret values by the paths of their
@@ -313,6 +337,39 @@ func (c *carrier) location(l *wf.ArtifactLocation) (execapi.Location, error) {
 		if g.Depth != nil {
 			out.Git.Depth = int(*g.Depth)
 		}
+	case l.GCS != nil:
+		out.GCS = &execapi.GCS{Bucket: l.GCS.Bucket, Key: l.GCS.Key, Account: c.secret(l.GCS.ServiceAccountKeySecret)}
+	case l.Azure != nil:
+		a := l.Azure
+		if a.Endpoint == "" {
+			return out, fmt.Errorf("azure.endpoint: is required")
+		}
+		out.Azure = &execapi.Azure{Endpoint: a.Endpoint, Container: a.Container, Blob: a.Blob, FromMachine: a.UseSDKCreds}
+		if !a.UseSDKCreds {
+			out.Azure.AccountKey = c.secret(a.AccountKeySecret)
+		}
+	case l.OSS != nil:
+		o := l.OSS
+		switch {
+		case o.Endpoint == "":
+			return out, fmt.Errorf("oss.endpoint: is required")
+		case o.LifecycleRule != nil && *o.LifecycleRule != (wf.OSSLifecycleRule{}):
+			return out, fmt.Errorf("oss.lifecycleRule: is not supported: rules belong to the bucket, set them there")
+		}
+		out.OSS = &execapi.OSS{
+			Endpoint: o.Endpoint, Bucket: o.Bucket, Key: o.Key, SecurityToken: o.SecurityToken, FromMachine: o.UseSDKCreds,
+			CreateBucket: o.CreateBucketIfNotPresent,
+		}
+		if !o.UseSDKCreds {
+			out.OSS.AccessKey, out.OSS.SecretKey = c.secret(o.AccessKeySecret), c.secret(o.SecretKeySecret)
+		}
+	case l.HDFS != nil:
+		h := l.HDFS
+		out.HDFS = &execapi.HDFS{Addresses: h.Addresses, User: h.HDFSUser, Path: h.Path, Force: h.Force, Protection: strings.ToLower(h.DataTransferProtection)}
+		var err error
+		if out.HDFS.Kerberos, err = c.kerberos(h); err != nil {
+			return out, fmt.Errorf("hdfs.%w", err)
+		}
 	case l.Raw != nil:
 		out.Raw = &execapi.Raw{Data: l.Raw.Data}
 	case l.Volume != nil:
@@ -321,6 +378,39 @@ func (c *carrier) location(l *wf.ArtifactLocation) (execapi.Location, error) {
 		return out, fmt.Errorf("a location of kind %s is not supported", kinds(l))
 	}
 	return out, nil
+}
+
+// kerberos converts the credentials for HDFS; nil: the user's name is all that the name node asks.
+func (c *carrier) kerberos(h *wf.HDFSArtifact) (*execapi.Kerberos, error) {
+	if !path.IsAbs(h.Path) {
+		return nil, fmt.Errorf("path: '%s' is not absolute", h.Path)
+	}
+	switch strings.ToLower(h.DataTransferProtection) {
+	case "", "authentication", "privacy":
+	case "integrity": // the library loses bytes where a message ends within a value
+		return nil, fmt.Errorf("dataTransferProtection: integrity is not supported, use authentication or privacy")
+	default:
+		return nil, fmt.Errorf("dataTransferProtection: '%s' is neither authentication nor privacy", h.DataTransferProtection)
+	}
+	cache, keytab := h.KrbCCacheSecret != nil, h.KrbKeytabSecret != nil
+	switch {
+	case cache && keytab:
+		return nil, fmt.Errorf("krbKeytabSecret: cannot be used together with krbCCacheSecret")
+	case !cache && !keytab && h.HDFSUser == "":
+		return nil, fmt.Errorf("hdfsUser: is required without krbCCacheSecret and krbKeytabSecret")
+	case !cache && !keytab:
+		return nil, nil
+	case h.KrbConfigConfigMap == nil:
+		return nil, fmt.Errorf("krbConfigConfigMap: is required with Kerberos")
+	case h.KrbServicePrincipalName == "":
+		return nil, fmt.Errorf("krbServicePrincipalName: is required with Kerberos")
+	case keytab && (h.KrbUsername == "" || h.KrbRealm == ""):
+		return nil, fmt.Errorf("krbUsername: is required with krbKeytabSecret, as krbRealm is")
+	}
+	return &execapi.Kerberos{
+		Cache: c.secret(h.KrbCCacheSecret), Keytab: c.secret(h.KrbKeytabSecret), Config: c.configMap(h.KrbConfigConfigMap),
+		User: h.KrbUsername, Realm: h.KrbRealm, Service: h.KrbServicePrincipalName,
+	}, nil
 }
 
 // encryption converts the encryption options of S3; nil: objects are not encrypted.

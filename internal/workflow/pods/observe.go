@@ -86,7 +86,7 @@ func read(s *engine.PodState, out *wf.Outputs, container string, r *execapi.Repo
 		if _, found := s.Containers[container]; found {
 			s.Containers[container] = engine.ContainerState{Phase: wf.PhaseError, Message: r.Message}
 		}
-	case r.Plain && s.Phase == corev1.PodFailed:
+	case r.Plain && s.Phase != corev1.PodRunning:
 		s.Message = r.Message
 	case r.Message != "" && s.Phase == corev1.PodFailed && container == MainContainer:
 		s.Message = cmp.Or(s.Message, "Error") + ": " + r.Message

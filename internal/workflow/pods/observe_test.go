@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/engine"
@@ -132,7 +133,7 @@ func TestObserve(t *testing.T) {
 
 func TestFindRepository(t *testing.T) {
 	maps := map[string]*corev1.ConfigMap{
-		"ns/artifact-repositories":   {Data: map[string]string{"mine": "s3: {bucket: mine, keyFormat: f}\narchiveLogs: true", "bad": "s3: {}", "other": "hdfs: {}"}},
+		"ns/artifact-repositories":   {Data: map[string]string{"mine": "s3: {bucket: mine, keyFormat: f}\narchiveLogs: true", "bad": "s3: {}", "other": "plugin: {}", "azure": "azure: {container: c}", "hdfs": "hdfs: {pathFormat: f}", "gcs": "gcs: {bucket: b, keyFormat: f, serviceAccountKeySecret: {name: s, key: k}}"}},
 		"main/artifact-repositories": {Data: map[string]string{"std": "volume: {claimName: c}"}},
 		"main/own":                   {Data: map[string]string{"k": "artifactory: {repoURL: http://a/b}"}},
 	}
@@ -151,7 +152,10 @@ func TestFindRepository(t *testing.T) {
 		"a key that is missing":              {&wf.ArtifactRepositoryRef{Key: "nope"}, []string{"ns"}, nil, "artifactRepositoryRef: ConfigMap ns/artifact-repositories has no key 'nope'"},
 		"a ConfigMap that is missing":        {&wf.ArtifactRepositoryRef{ConfigMap: "nope"}, []string{"ns"}, nil, "artifactRepositoryRef: ConfigMap 'nope' not found in [ns]"},
 		"no bucket":                          {&wf.ArtifactRepositoryRef{Key: "bad"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'bad': s3.bucket: is required"},
-		"an unknown store":                   {&wf.ArtifactRepositoryRef{Key: "other"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'other': names no store that is supported: s3, artifactory, volume"},
+		"Azure without an endpoint":          {&wf.ArtifactRepositoryRef{Key: "azure"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'azure': azure: needs endpoint and container"},
+		"HDFS without a name node":           {&wf.ArtifactRepositoryRef{Key: "hdfs"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'hdfs': hdfs.addresses: is required"},
+		"a bucket of Google":                 {&wf.ArtifactRepositoryRef{Key: "gcs"}, []string{"ns"}, &Repository{Location: wf.ArtifactLocation{GCS: &wf.GCSArtifact{Bucket: "b", ServiceAccountKeySecret: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "k"}}}, KeyFormat: "f"}, ""},
+		"an unknown store":                   {&wf.ArtifactRepositoryRef{Key: "other"}, []string{"ns"}, nil, "artifact repository ns/artifact-repositories, key 'other': names no store that is supported: s3, gcs, azure, oss, hdfs, artifactory, volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, status, err := FindRepository(c.ref, c.where, get)
@@ -166,5 +170,42 @@ func TestFindRepository(t *testing.T) {
 				t.Errorf("status %v", status)
 			}
 		})
+	}
+}
+
+// TestLogs checks the addresses of logs in every kind of store, whole or by the repository.
+func TestLogs(t *testing.T) {
+	const repository = "{s3: {bucket: r}}"
+	for want, c := range map[string]struct{ artifact, repository string }{
+		"s3://b/k":                      {"{s3: {bucket: b, key: k}}", repository},
+		"s3://r/deep/k":                 {"{s3: {key: deep/k}}", repository},
+		"gs://b/k":                      {"{gcs: {key: k}}", "{gcs: {bucket: b}}"},
+		"https://a.example/acct/c/k":    {"{azure: {blob: k}}", "{azure: {endpoint: 'https://a.example/acct/', container: c}}"},
+		"oss://b/k":                     {"{oss: {key: k}}", "{oss: {endpoint: e, bucket: b}}"},
+		"hdfs://a:1,b:1/k":              {"{hdfs: {path: /k}}", "{hdfs: {addresses: ['a:1', 'b:1']}}"},
+		"claim c, deep/k":               {"{volume: {key: ../deep/k}}", "{volume: {claimName: c}}"},
+		"/data/k of a node":             {"{volume: {key: k}}", "{volume: {hostPath: /data}}"},
+		"https://me:xxxxx@h.example/k":  {"{http: {url: 'https://me:s3cret@h.example/k?signature=s3cret'}}", repository},
+		"https://artifacts.example/r/k": {"{artifactory: {url: 'https://artifacts.example/r/k'}}", "{}"},
+		"k":                             {"{s3: {key: k}}", ""},
+	} {
+		var a, r wf.ArtifactLocation
+		if err := yaml.UnmarshalStrict([]byte(c.artifact), &a); err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict([]byte(c.repository), &r); err != nil {
+			t.Fatal(err)
+		}
+		w := &wf.Workflow{}
+		if c.repository != "" {
+			w.Status.ArtifactRepositoryRef = &wf.ArtifactRepositoryRefStatus{ArtifactRepository: &r}
+		}
+		kept := []wf.Artifact{{Name: "main-logs", ArtifactLocation: a}, {Name: "out", ArtifactLocation: a}, {Name: "side-logs", ArtifactLocation: a, Deleted: true}}
+		got := Logs(w, wf.Nodes{
+			"1": {Name: "w.a", Type: wf.NodePod, Outputs: &wf.Outputs{Artifacts: kept}}, "2": {Name: "w", Type: wf.NodeDAG, Outputs: &wf.Outputs{Artifacts: kept}}, "3": {Name: "w.b", Type: wf.NodePod},
+		})
+		if diff := cmp.Diff([]string{"w.a: " + want}, got); diff != "" {
+			t.Error(diff)
+		}
 	}
 }

@@ -40,6 +40,8 @@ type Options struct {
 	// MainContainer has the defaults of main containers, Executor those of the containers that are
 	// added for Lockstep. Both may be nil.
 	MainContainer, Executor *corev1.Container
+	// Plugins are the executor plugins of the workflow. They are needed only for plugin templates.
+	Plugins []Plugin
 	// InstanceID is a label of all pods; "" means none.
 	InstanceID string
 }

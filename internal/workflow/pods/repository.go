@@ -3,6 +3,10 @@ package pods
 import (
 	"cmp"
 	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,10 +31,22 @@ type repositoryConfig struct {
 		wf.VolumeArtifact `json:",inline"`
 		KeyFormat         string `json:"keyFormat,omitempty"`
 	} `json:"volume,omitempty"`
-	GCS   any `json:"gcs,omitempty"`
-	Azure any `json:"azure,omitempty"`
-	HDFS  any `json:"hdfs,omitempty"`
-	OSS   any `json:"oss,omitempty"`
+	GCS *struct {
+		wf.GCSArtifact `json:",inline"`
+		KeyFormat      string `json:"keyFormat,omitempty"`
+	} `json:"gcs,omitempty"`
+	Azure *struct {
+		wf.AzureArtifact `json:",inline"`
+		BlobNameFormat   string `json:"blobNameFormat,omitempty"`
+	} `json:"azure,omitempty"`
+	HDFS *struct {
+		wf.HDFSArtifact `json:",inline"`
+		PathFormat      string `json:"pathFormat,omitempty"`
+	} `json:"hdfs,omitempty"`
+	OSS *struct {
+		wf.OSSArtifact `json:",inline"`
+		KeyFormat      string `json:"keyFormat,omitempty"`
+	} `json:"oss,omitempty"`
 }
 
 // ParseRepository parses one key of a ConfigMap of repositories.
@@ -64,8 +80,28 @@ func ParseRepository(text string) (*Repository, error) {
 		if (v.ClaimName == "") == (v.HostPath == "") {
 			return nil, fmt.Errorf("volume: needs one of claimName and hostPath")
 		}
+	case c.GCS != nil:
+		r.KeyFormat, r.Location.GCS = c.GCS.KeyFormat, &c.GCS.GCSArtifact
+		if c.GCS.Bucket == "" {
+			return nil, fmt.Errorf("gcs.bucket: is required")
+		}
+	case c.Azure != nil:
+		r.KeyFormat, r.Location.Azure = c.Azure.BlobNameFormat, &c.Azure.AzureArtifact
+		if c.Azure.Container == "" || c.Azure.Endpoint == "" {
+			return nil, fmt.Errorf("azure: needs endpoint and container")
+		}
+	case c.OSS != nil:
+		r.KeyFormat, r.Location.OSS = c.OSS.KeyFormat, &c.OSS.OSSArtifact
+		if c.OSS.Bucket == "" || c.OSS.Endpoint == "" {
+			return nil, fmt.Errorf("oss: needs endpoint and bucket")
+		}
+	case c.HDFS != nil:
+		r.KeyFormat, r.Location.HDFS = c.HDFS.PathFormat, &c.HDFS.HDFSArtifact
+		if len(c.HDFS.Addresses) == 0 {
+			return nil, fmt.Errorf("hdfs.addresses: is required")
+		}
 	default:
-		return nil, fmt.Errorf("names no store that is supported: s3, artifactory, volume")
+		return nil, fmt.Errorf("names no store that is supported: s3, gcs, azure, oss, hdfs, artifactory, volume")
 	}
 	return r, nil
 }
@@ -108,4 +144,73 @@ func FindRepository(ref *wf.ArtifactRepositoryRef, namespaces []string, get func
 		return nil, nil, fmt.Errorf("artifactRepositoryRef: ConfigMap '%s' not found in %v", name, namespaces)
 	}
 	return nil, nil, nil
+}
+
+// Address returns where an artifact is, for people. A location that only has a key is in the
+// repository, which may be nil.
+func Address(l *wf.ArtifactLocation, repository *wf.ArtifactLocation) string {
+	key, whole := keyed(l)
+	if !whole {
+		if repository == nil {
+			return key
+		}
+		complete, _, err := withKey(repository, key)
+		if err != nil {
+			return key
+		}
+		l = &complete
+	}
+	switch {
+	case l.S3 != nil:
+		return fmt.Sprintf("s3://%s/%s", l.S3.Bucket, l.S3.Key)
+	case l.GCS != nil:
+		return fmt.Sprintf("gs://%s/%s", l.GCS.Bucket, l.GCS.Key)
+	case l.Azure != nil:
+		return fmt.Sprintf("%s/%s/%s", strings.TrimSuffix(l.Azure.Endpoint, "/"), l.Azure.Container, l.Azure.Blob)
+	case l.OSS != nil:
+		return fmt.Sprintf("oss://%s/%s", l.OSS.Bucket, l.OSS.Key)
+	case l.HDFS != nil:
+		return fmt.Sprintf("hdfs://%s%s", strings.Join(l.HDFS.Addresses, ","), l.HDFS.Path)
+	case l.Volume != nil && l.Volume.ClaimName != "":
+		return fmt.Sprintf("claim %s, %s", l.Volume.ClaimName, volumeKey(l.Volume))
+	case l.Volume != nil:
+		return path.Join(l.Volume.HostPath, volumeKey(l.Volume)) + " of a node"
+	case l.HTTP != nil:
+		return withoutQuery(l.HTTP.URL)
+	case l.Artifactory != nil:
+		return withoutQuery(l.Artifactory.URL)
+	}
+	return kinds(l)
+}
+
+// withoutQuery returns a URL without its query and password, which may be secret.
+func withoutQuery(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "a URL"
+	}
+	u.RawQuery, u.Fragment = "", ""
+	return u.Redacted()
+}
+
+// Logs returns the nodes of a workflow whose logs are kept as artifacts, with their addresses, in
+// the order of the nodes' names.
+func Logs(w *wf.Workflow, nodes wf.Nodes) []string {
+	var repository *wf.ArtifactLocation
+	if ref := w.Status.ArtifactRepositoryRef; ref != nil {
+		repository = ref.ArtifactRepository
+	}
+	var found []string
+	for _, n := range nodes {
+		if n.Outputs == nil || !n.Type.HasPod() {
+			continue
+		}
+		for i := range n.Outputs.Artifacts {
+			if a := &n.Outputs.Artifacts[i]; strings.HasSuffix(a.Name, logsSuffix) && !a.Deleted {
+				found = append(found, n.Name+": "+Address(&a.ArtifactLocation, repository))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
 }

@@ -250,7 +250,7 @@ var notActedOn = map[string]string{
 	"synchronization":         "locks in a database are not supported",
 	"artifactDrivers":         "artifact plugins are not supported",
 	"failedPodRestart":        "pods that their node refused are always created again; others as retryStrategy says",
-	"disableAgentPodCreation": "there are no agent pods: requests have pods of their own",
+	"disableAgentPodCreation": "there are no agent pods: requests and plugins have pods of their own",
 	"initlessPod":             "pods have only the containers that their template needs",
 }
 
