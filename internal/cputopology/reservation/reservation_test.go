@@ -147,7 +147,7 @@ func TestAllocatedIsReplayed(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			written, err := live.Result(a).Annotations(request.Lockstep, l.Topology())
+			written, err := live.Result(a).Annotations(request.Lockstep, l.Topology(), nil)
 			if err != nil {
 				r.Fatal(err)
 			}
