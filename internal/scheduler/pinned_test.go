@@ -142,8 +142,8 @@ func TestWhyPinnedPodsWait(t *testing.T) {
 			&topologyv1alpha1.NodeTopology{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, NotEnoughResources, "1 pods need nodes with a NodeTopology"},
 		"never": {asks("6", own+"{span: single-l3}"), topology("a", eight), Unschedulable,
 			"no node could ever give a pod 6 free CPUs within one L3 domain"},
-		"half a CPU": {asks("1500m", ack), topology("a", eight), Unschedulable,
-			"pod template: cpuset-scheduler: spec.containers[main].resources.limits.cpu: 1500m is not a whole number of CPUs"},
+		"half a CPU": {asks("1500m", own+"true"), topology("a", eight), Unschedulable,
+			"pod template: cpu.lockstep.dev/request: spec.containers[main].resources.limits.cpu: 1500m is not a whole number of CPUs"},
 		"an unknown policy": {asks("1", ack, "cpu-policy=bursty"), topology("a", eight), Unschedulable,
 			`pod template: cpu-policy: "bursty" is unknown; it is "static-burst" or absent`},
 	} {
@@ -355,10 +355,10 @@ func TestNodesOfKoordinatorGiveCPUsByTheirLabels(t *testing.T) {
 		{"least-2", "least:4,12", lsr("2", "least")},
 		{"most-1", "most:0,8", lsr("2", "most")},
 		{"most-2", "most:1,9", lsr("2", "most")},
-		// Of nodes with different policies the best is taken: whole cores of a used domain.
-		{"wherever", "full:1,9", lsr("2", "", spec+`={"requiredCPUBindPolicy":"FullPCPUs"}`)},
+		// All nodes give whole cores at the same cost; those without a policy come first.
+		{"wherever", "most:2,10", lsr("2", "", spec+`={"requiredCPUBindPolicy":"FullPCPUs"}`)},
 		// The labels are Koordinator's, and other pods do not follow them.
-		{"own", "full:2-3,11", func() *corev1.Pod {
+		{"own", "full:1-2,9", func() *corev1.Pod {
 			p := asks("3", own+"{bind: threads}")
 			p.Spec.NodeSelector = map[string]string{"node": "full"}
 			return p
@@ -394,7 +394,7 @@ func TestNodesOfKoordinatorGiveCPUsByTheirLabels(t *testing.T) {
 	w.wantGiven("single-large", "single:0-4,8-12")
 }
 
-// TestSharedPodsArePackedByWhatTheyRequest is the case of 100 pods that request 1 CPU and may use 4: the
+// TestSharedPodsArePackedByWhatTheyRequest is the case of 60 pods that request 1 CPU and may use 4: the
 // rest of the node stays free for pods with CPUs of their own.
 func TestSharedPodsArePackedByWhatTheyRequest(t *testing.T) {
 	w := newWorld(t)
@@ -406,7 +406,7 @@ func TestSharedPodsArePackedByWhatTheyRequest(t *testing.T) {
 	}
 	pod := asks("4", ack)
 	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1")
-	w.Submit(w.gangOf("shared", 100, pod))
+	w.Submit(w.gangOf("shared", 60, pod))
 	w.run()
 	topo := machines.AMD256NPS4.MustTopology()
 	used := map[string]bool{}
@@ -419,16 +419,16 @@ func TestSharedPodsArePackedByWhatTheyRequest(t *testing.T) {
 			used[fmt.Sprint(a.Node, topo.CPUs[id].L3)] = true
 		}
 	}
-	if len(w.on["shared"]) != 100 || len(used) != 13 {
-		t.Errorf("%d pods use %d L3 domains, want 100 pods on 13", len(w.on["shared"]), len(used))
+	if len(w.on["shared"]) != 60 || len(used) != 8 {
+		t.Errorf("%d pods use %d L3 domains, want 60 pods on 8", len(w.on["shared"]), len(used))
 	}
 	if err := w.Scheduler.pinner.AssertConsistent(); err != nil {
 		t.Error(err)
 	}
 	whole := asks("8", own+"{span: single-l3, bind: l3}")
-	w.Submit(w.gangOf("own", 2*32-13, whole))
+	w.Submit(w.gangOf("own", 2*32-8, whole))
 	w.run()
-	if got := len(w.on["own"]); got != 2*32-13 {
+	if got := len(w.on["own"]); got != 2*32-8 {
 		t.Errorf("%d pods of a whole L3 domain were placed: %v", got, w.heard())
 	}
 	w.Submit(w.gangOf("more", 1, whole))

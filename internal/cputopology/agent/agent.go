@@ -441,6 +441,13 @@ func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
 	if err != nil {
 		return enforce.Input{}, err
 	}
+	changedKubelet, err := a.kubelet.refresh(a.cfg.KubeletDir)
+	if err != nil {
+		return enforce.Input{}, err
+	}
+	if changedKubelet {
+		a.generation++
+	}
 	reserve, err := a.reserve(view)
 	if err != nil {
 		return enforce.Input{}, err
@@ -453,12 +460,6 @@ func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
 		a.generation++
 		a.log.Info("the machine", "cpus", a.machine.topology.Online().String(), "cores", len(a.machine.topology.Cores),
 			"l3", len(a.machine.topology.L3), "numa", len(a.machine.topology.NUMA), "reserved", a.machine.reserved.String())
-	}
-	if changed, err = a.kubelet.refresh(a.cfg.KubeletDir); err != nil {
-		return enforce.Input{}, err
-	}
-	if changed {
-		a.generation++
 	}
 	if t := view.topology(); t != nil && t.Status.Moved > a.moved {
 		// A previous agent has completed this move.

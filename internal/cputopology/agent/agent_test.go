@@ -358,6 +358,8 @@ func TestCPUsForTheSystemAreKeptFree(t *testing.T) {
 	if n.Status.Reserved != "0-1,128-129" || !ready(n) {
 		t.Errorf("with a wrong annotation: %+v", n.Status)
 	}
+	annotate("")
+	h.await("no problem", func(n *topologyv1alpha1.NodeTopology) bool { return len(n.Status.Problems) == 0 })
 	h.end()
 	h.cfg.ReservedPercent = 3
 	h.run()
@@ -413,6 +415,7 @@ func TestBesideTheKubeletsOwnPins(t *testing.T) {
 
 	// Taken over, unless the kubelet may refuse pods.
 	h.cfg.TakeOver = true
+	h.file("cpu_manager_state", `{"policyName":"static","defaultCpuSet":"0-4","entries":{"`+string(pod.UID)+`":{"c":"5"},"other":{"c":"6-7"}},"checksum":1}`)
 	h.file("config.yaml", "cpuManagerPolicy: static\ntopologyManagerPolicy: single-numa-node\n")
 	h.run()
 	n = h.await("the refusal", func(n *topologyv1alpha1.NodeTopology) bool {

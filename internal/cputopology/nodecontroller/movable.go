@@ -31,7 +31,10 @@ func (c *Controller) movable(m *cluster.Machine, policy request.NodePolicy, pod 
 	if pod.Object != nil && pod.Object.Annotations[topologyv1alpha1.MoveAnnotation] == "false" {
 		return nil
 	}
-	return c.resizable(m, policy, pod)
+	if movable, err := c.resizable(m, policy, pod); err == nil {
+		return movable
+	}
+	return nil
 }
 
 // requests returns the function by which the planner looks up the requests of pods.

@@ -30,7 +30,11 @@ func (c *Controller) resize(n *node, t *topologyv1alpha1.NodeTopology, on cluste
 	var state reservation.State
 	var moves []pin.Move
 	for _, name := range slices.Sorted(maps.Keys(on.Pods)) {
-		m := c.resizable(on.Machine, on.Policy, on.Pods[name])
+		m, err := c.resizable(on.Machine, on.Policy, on.Pods[name])
+		if err != nil {
+			c.notResized(n, on.Pods[name].Object, name, err)
+			continue
+		}
 		if m == nil || !m.resized() || n.stuck[m.pod.Object.UID] {
 			delete(n.unresized, name)
 			continue
@@ -156,23 +160,24 @@ func (m *movable) plan(n *allocate.Node, key string, requested func(string) int6
 	return al.Plan(after, key, m.request)
 }
 
-// resizable returns the pod's request if its CPUs may follow it, else nil.
-func (c *Controller) resizable(m *cluster.Machine, policy request.NodePolicy, pod cluster.PodCPUs) *movable {
+// resizable returns the pod's request if its CPUs may follow it, else nil. The error says why a request
+// is wrong, as it may be after a resize.
+func (c *Controller) resizable(m *cluster.Machine, policy request.NodePolicy, pod cluster.PodCPUs) (*movable, error) {
 	o := pod.Object
 	if o == nil || o.DeletionTimestamp != nil || !c.cfg.Ours(o) || pod.Result.Node != o.Spec.NodeName ||
 		pod.Result.Topology != m.Layout.Topology().Hash() {
-		return nil
+		return nil, nil
 	}
 	asked, err := request.Parse(o)
 	if err != nil || asked == nil {
-		return nil
+		return nil, err
 	}
 	if asked, _ = asked.On(policy); asked == nil {
-		return nil // the node's labels have changed since
+		return nil, nil // the node's labels have changed since
 	}
 	r, err := allocate.NewRequest(asked)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return &movable{pod: pod, asked: asked, request: r, language: asked.Language}
+	return &movable{pod: pod, asked: asked, request: r, language: asked.Language}, nil
 }

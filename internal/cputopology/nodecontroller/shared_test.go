@@ -106,11 +106,15 @@ func TestSharedPodsMakeRoomForAWaitingPod(t *testing.T) {
 	e.atRest()
 }
 
-// resizePod changes what a pod requests, in place.
+// resizePod changes what a pod requests, in place. A kubelet that can resize reports the resources of
+// containers.
 func (e *env) resizePod(name string, cpus int) {
 	e.Helper()
+	status := `{"status":{"phase":"Running","containerStatuses":[{"name":"c","image":"none","imageID":"","ready":true,"restartCount":0,"resources":{"requests":{"cpu":"1"}}}]}}`
+	_, err := e.core.CoreV1().Pods("default").Patch(e.Context(), name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status")
+	e.check(err)
 	patch := fmt.Sprintf(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"%d"},"limits":{"cpu":"%d"}}}]}}`, cpus, cpus)
-	_, err := e.core.CoreV1().Pods("default").Patch(e.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "resize")
+	_, err = e.core.CoreV1().Pods("default").Patch(e.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "resize")
 	e.check(err)
 }
 
@@ -152,12 +156,14 @@ func TestCPUsFollowAResize(t *testing.T) {
 	e.resizePod(shared, 4)
 	becomes(shared, 4)
 
-	// More than the node has: the pod keeps what it has, and is told once.
+	// More than others leave: the pod keeps what it has, and is told once.
+	e.create(e.node+"-large", 200, nil)
+	e.has(e.node + "-large")
 	before := cpus(own)
-	e.resizePod(own, 300)
+	e.resizePod(own, 100)
 	e.eventually("the event", func() error {
 		list, err := e.core.CoreV1().Events("default").List(e.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + own + ",reason=CPUsNotResized"})
-		if err == nil && (len(list.Items) != 1 || !strings.Contains(list.Items[0].Message, "300 free CPUs")) {
+		if err == nil && (len(list.Items) != 1 || !strings.Contains(list.Items[0].Message, "100 free CPUs")) {
 			err = fmt.Errorf("the events are %+v", list.Items)
 		}
 		return err

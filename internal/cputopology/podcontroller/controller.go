@@ -122,7 +122,7 @@ func (c *Controller) notChosen(pod *corev1.Pod) string {
 	}
 	asks := strings.Join(request.Marks(pod), ", ")
 	switch {
-	case pod.Spec.SchedulerName == corev1.DefaultSchedulerName || pod.Spec.SchedulerName == "":
+	case !c.ours(pod) && pod.Spec.SchedulerName == corev1.DefaultSchedulerName:
 		return fmt.Sprintf("the pod requests CPUs (%s) and names no scheduler: CPUs are chosen for pods with schedulerName %s, and for "+
 			"pods of namespaces with the label %s=lockstep", asks, c.cfg.SchedulerNames[0], topologyv1alpha1.SchedulerLabel)
 	case c.ours(pod) && pod.Spec.NodeName != "":

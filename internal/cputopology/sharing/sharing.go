@@ -11,11 +11,15 @@ import (
 // State is the use of a node's L3 domains by pods that share CPUs. It does not change with the node.
 type State struct {
 	domains []domain
+	// sharedAt are the indices of the shared domains, and idle is the number of idle ones.
+	sharedAt []int
+	idle     int
 }
 
 // domain is one L3 domain.
 type domain struct {
 	set    cpuset.Set // CPUs that may be shared: neither exclusive nor reserved
+	cpus   int        // in set
 	numa   int
 	load   int64 // thousandths of a CPU that pods which share its CPUs request
 	shared bool
@@ -23,7 +27,7 @@ type domain struct {
 }
 
 // room returns the thousandths of a CPU that pods may still request of the domain.
-func (d *domain) room() int64 { return 1000*int64(d.set.Len()) - d.load }
+func (d *domain) room() int64 { return 1000*int64(d.cpus) - d.load }
 
 // NewState computes the state of a node. requested returns what a pod requests for the containers that
 // share CPUs, in thousandths of a CPU.
@@ -35,7 +39,10 @@ func NewState(n *allocate.Node, requested func(key string) int64) *State {
 	s := &State{domains: make([]domain, len(sets))}
 	for i, set := range sets {
 		open := set.Minus(taken)
-		s.domains[i] = domain{set: open, numa: numas[i], idle: !open.IsEmpty() && set.SubsetOf(idle)}
+		s.domains[i] = domain{set: open, cpus: open.Len(), numa: numas[i], idle: !open.IsEmpty() && set.SubsetOf(idle)}
+		if s.domains[i].idle {
+			s.idle++
+		}
 	}
 	perL3 := make([]int, len(sets))
 	for _, a := range n.Pods() {
@@ -43,6 +50,7 @@ func NewState(n *allocate.Node, requested func(key string) int64) *State {
 		if cpus.IsEmpty() {
 			continue
 		}
+		clear(perL3)
 		l.PerL3(cpus, perL3)
 		milli, all := requested(a.Key), int64(cpus.Len())
 		for i, here := range perL3 {
@@ -50,6 +58,11 @@ func NewState(n *allocate.Node, requested func(key string) int64) *State {
 				s.domains[i].shared = true
 				s.domains[i].load += milli * int64(here) / all
 			}
+		}
+	}
+	for i := range s.domains {
+		if s.domains[i].shared {
+			s.sharedAt = append(s.sharedAt, i)
 		}
 	}
 	return s
@@ -73,19 +86,14 @@ func (r Rank) Compare(o Rank) int {
 // Rank returns the rank of the node for a pod that requests this much for this number of CPUs.
 func (s *State) Rank(milli int64, cpus int) Rank {
 	best := Rank{Grows: 2}
-	idle := int64(0)
-	for i := range s.domains {
-		d := &s.domains[i]
-		switch {
-		case d.idle:
-			idle++
-		case !d.shared || d.set.Len() < cpus || d.room() < milli:
-		case best.Grows > 0 || d.room()-milli < best.Room:
-			best = Rank{0, d.room() - milli}
-		}
+	if s.idle > 0 {
+		best = Rank{1, int64(s.idle)}
 	}
-	if best.Grows == 2 && idle > 0 {
-		best = Rank{1, idle}
+	for _, i := range s.sharedAt {
+		d := &s.domains[i]
+		if left := d.room() - milli; d.cpus >= cpus && left >= 0 && (best.Grows > 0 || left < best.Room) {
+			best = Rank{0, left}
+		}
 	}
 	return best
 }
@@ -118,7 +126,7 @@ func (s *State) Overloaded(domain int) bool { return s.domains[domain].room() < 
 func (s *State) Rooms(milli int64, cpus int) []cpuset.Set {
 	var fits []*domain
 	for i := range s.domains {
-		if d := &s.domains[i]; d.shared && d.set.Len() >= cpus && d.room() >= milli {
+		if d := &s.domains[i]; d.shared && d.cpus >= cpus && d.room() >= milli {
 			fits = append(fits, d)
 		}
 	}
@@ -201,7 +209,7 @@ func grow(domains []*domain, milli int64, cpus int) (growth, bool) {
 		if d.idle {
 			g.idle++
 		}
-		cpus -= d.set.Len()
+		cpus -= d.cpus
 		milli -= d.room()
 	}
 	return g, cpus <= 0 && milli <= 0
