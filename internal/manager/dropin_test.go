@@ -111,7 +111,7 @@ func TestPodsOfOtherSystemsAreDroppedIn(t *testing.T) {
 	labelled.says(podResource, "koordinator", `"phase":"Running"`)
 	for _, p := range labelled.pods() {
 		answer := map[string]string{"ack": topology.ACKResultAnnotation, "koordinator": topology.KoordinatorResultAnnotation}[p.Name]
-		if p.Spec.SchedulerName != "lockstep" || p.Annotations[answer] == "" || strings.Contains(p.Annotations[topology.ResultAnnotation], "log") {
+		if p.Spec.SchedulerName != "lockstep" || p.Annotations[answer] == "" || strings.Contains(p.Annotations[topology.ResultAnnotation], `"log"`) {
 			t.Errorf("pod %s: scheduler %s, annotations %v", p.Name, p.Spec.SchedulerName, p.Annotations)
 		}
 	}
@@ -134,7 +134,7 @@ func TestPodsOfOtherSystemsAreDroppedIn(t *testing.T) {
 
 	plain.apply(dropIn("unscheduled", ackMarks, ""))
 	plain.eventOf("unscheduled", "cpuset-scheduler", "schedulerName lockstep", topology.SchedulerLabel)
-	labelled.apply(dropIn("placed", ackMarks, "nodeName: kwok-node-0, schedulerName: lockstep, "))
+	labelled.apply(dropIn("placed", ackMarks, "nodeName: "+localcluster.NodeName(0)+", schedulerName: lockstep, "))
 	labelled.eventOf("placed", "cpuset-scheduler", "spec.nodeName")
 	plain.apply(dropIn("other", ackMarks, "schedulerName: somebody, "))
 
@@ -168,7 +168,7 @@ func TestPodsOfOtherSystemsAreDroppedIn(t *testing.T) {
 // whatever scheduler a pod names, and that other schedulers can on pods of theirs.
 func TestNobodyAnswersInTheFormsOfOthers(t *testing.T) {
 	t.Parallel()
-	c := localtest.Start(t, localtest.WithInstall())
+	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall())
 	e := newEnv(t, c)
 	mallory := e.tenant("mallory", "edit")
 	answer := map[string]string{"cpuset": `"{}"`, "scheduling.koordinator.sh/resource-status": `"{}"`}

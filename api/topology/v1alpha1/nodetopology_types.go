@@ -48,6 +48,7 @@ const ReasonObserving = "Observing"
 // +kubebuilder:printcolumn:name="READY",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="ALIVE",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="AgentAlive")].status`
 // +kubebuilder:printcolumn:name="REPACK",type=string,priority=1,JSONPath=`.status.repack.phase`
+// +kubebuilder:printcolumn:name="KUBELET",type=string,priority=1,JSONPath=`.status.kubelet.cpuManagerPolicy`
 // +kubebuilder:printcolumn:name="RESERVED",type=string,priority=1,JSONPath=`.status.reserved`
 // +kubebuilder:printcolumn:name="AGENT",type=string,priority=1,JSONPath=`.status.agentVersion`
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
