@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/controlloop", "internal/serve", "internal/shard"},
 	{"internal/scheduler", "internal/application/clusters", "internal/malformed/report", "internal/cron"},
 	{"internal/podset"},
-	{"internal/batch", "internal/podgroup", "internal/hypernode", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/nodecontroller", "internal/localcluster", "internal/submit"},
+	{"internal/batch", "internal/podgroup", "internal/hypernode", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/nodecontroller", "internal/cputopology/podcontroller", "internal/localcluster", "internal/submit"},
 	{"internal/manager", "internal/lab", "internal/web", "internal/migrate"},
 	{"internal/cli"},
 	{"cmd", "test", "hack", "internal/arch"},
