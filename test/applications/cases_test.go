@@ -187,7 +187,7 @@ var kinds = map[string]string{
 	"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1", "ConfigMap": "v1",
 	"Secret": "v1", "Service": "v1", "Pod": "v1", "Ingress": "networking.k8s.io/v1", "Application": "core.oam.dev/v1beta1", "Policy": "core.oam.dev/v1alpha1",
 	"ComponentDefinition": "core.oam.dev/v1beta1", "TraitDefinition": "core.oam.dev/v1beta1", "PersistentVolumeClaim": "v1",
-	"ApplicationRevision": "core.oam.dev/v1beta1", "DefinitionRevision": "core.oam.dev/v1beta1",
+	"ApplicationRevision": "core.oam.dev/v1beta1", "DefinitionRevision": "core.oam.dev/v1beta1", "Configuration": "terraform.core.oam.dev/v1beta2",
 }
 
 // object returns an object with the kind and name in Kind/name.
@@ -226,7 +226,7 @@ func (r *run) put(u *unstructured.Unstructured) (*unstructured.Unstructured, err
 
 // namespaced reports whether an object that a case applies is namespaced.
 func namespaced(u *unstructured.Unstructured) bool {
-	return !slices.Contains([]string{"Namespace", "ClusterRole", "ClusterRoleBinding"}, u.GetKind())
+	return !slices.Contains([]string{"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}, u.GetKind())
 }
 
 func (r *run) apply(o map[string]any) {
@@ -242,6 +242,21 @@ func (r *run) apply(o map[string]any) {
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		r.Fatalf("%s%s %s: %v", r.at, u.GetKind(), u.GetName(), err)
+	}
+	if u.GetKind() == "CustomResourceDefinition" {
+		eventually(r, r.at+u.GetName()+" is served", func() error {
+			live, err := r.get(u)
+			if err != nil {
+				return err
+			}
+			conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+			if !slices.ContainsFunc(conditions, func(c any) bool {
+				return c.(map[string]any)["type"] == "Established" && c.(map[string]any)["status"] == "True"
+			}) {
+				return errors.New("it is not established")
+			}
+			return nil
+		})
 	}
 }
 
