@@ -117,10 +117,24 @@ func (l *linter) application(app *oam.Application) {
 			l.add(app, "spec."+field, false, "%s", err)
 		}
 	}
-	spec := l.rendered(app, unknown)
-	if spec == nil {
-		return
+	policies := slices.DeleteFunc(slices.Clone(app.Spec.Policies), func(p oam.AppPolicy) bool {
+		return p.Type == plan.TypeTopology || p.Type == plan.TypeReplication || unknown[string(render.Policy)+" "+p.Type]
+	})
+	l.plan(app, &oam.ApplicationSpec{Policies: policies})
+	components := l.rendered(app, unknown)
+	good := true
+	for i := range components {
+		alone := components[i]
+		alone.DependsOn = nil
+		good = l.plan(app, &oam.ApplicationSpec{Components: []oam.Component{alone}}) && good
 	}
+	if good { // what is wrong with all of them together
+		l.plan(app, &oam.ApplicationSpec{Components: components})
+	}
+}
+
+// plan plans a part of an application, and reports whether that works.
+func (l *linter) plan(app *oam.Application, spec *oam.ApplicationSpec) bool {
 	p, err := plan.Make(&plan.Input{
 		Namespace: app.Namespace, Name: app.Name, Revision: app.Name + "-v1", RevisionNum: 1, Labels: app.Labels, Annotations: app.Annotations,
 		Spec: spec, Whole: &app.Spec, Clusters: offline(), Now: time.Now(), Run: inProcess(),
@@ -133,11 +147,14 @@ func (l *linter) application(app *oam.Application) {
 		}
 		failed = []*plan.Error{e}
 	}
+	good := true
 	for _, e := range failed {
 		if !errors.Is(e, plan.ErrNotYet) {
+			good = false
 			l.add(app, place(app, e), false, "%s", e)
 		}
 	}
+	return good
 }
 
 // types reports types without a definition, and returns them as "kind name". A cluster may have what is
@@ -181,39 +198,35 @@ func (l *linter) types(app *oam.Application) map[string]bool {
 	return unknown
 }
 
-// rendered returns the part of the spec that can be rendered without a cluster, or nil: without
-// components whose definitions are unknown, which take inputs, or which are made of charts and of
-// existing objects, and without the policies that steps name. With override policies components may
-// lack properties.
-func (l *linter) rendered(app *oam.Application, unknown map[string]bool) *oam.ApplicationSpec {
-	spec := app.Spec.DeepCopy()
-	if slices.ContainsFunc(spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeOverride }) {
+// rendered returns the components that can be rendered without a cluster: those whose definitions are
+// known, which take no inputs, and which are not made of charts or of existing objects. With override
+// policies there are none, because components may lack properties.
+func (l *linter) rendered(app *oam.Application, unknown map[string]bool) []oam.Component {
+	if slices.ContainsFunc(app.Spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeOverride }) {
 		return nil
 	}
-	spec.Policies = slices.DeleteFunc(spec.Policies, func(p oam.AppPolicy) bool {
-		return p.Type == plan.TypeTopology || p.Type == plan.TypeReplication || unknown[string(render.Policy)+" "+p.Type]
-	})
 	gone := map[string]bool{}
-	spec.Components = slices.DeleteFunc(spec.Components, func(c oam.Component) bool {
+	var out []oam.Component
+	for _, c := range app.Spec.DeepCopy().Components {
 		def := l.defs[string(render.Component)+" "+c.Type]
-		leave := def == nil || def.Chart || def.Refers || len(c.Inputs) > 0 ||
-			slices.ContainsFunc(c.Traits, func(t oam.Trait) bool { return unknown[string(render.Trait)+" "+t.Type] })
-		gone[c.Name] = gone[c.Name] || leave
-		return leave
-	})
-	for i := range spec.Components {
-		c := &spec.Components[i]
+		if def == nil || def.Chart || def.Refers || len(c.Inputs) > 0 ||
+			slices.ContainsFunc(c.Traits, func(t oam.Trait) bool { return unknown[string(render.Trait)+" "+t.Type] }) {
+			gone[c.Name] = true
+			continue
+		}
+		out = append(out, c)
+	}
+	for i := range out {
+		c := &out[i]
 		c.DependsOn = slices.DeleteFunc(c.DependsOn, func(name string) bool { return gone[name] })
 	}
-	return spec
+	return out
 }
 
 // place returns the path of the field that an error is about, as exactly as the error says.
 func place(app *oam.Application, e *plan.Error) string {
-	for i := range app.Spec.Policies {
-		if strings.HasPrefix(e.Error(), "policy "+app.Spec.Policies[i].Name+":") {
-			return fmt.Sprintf("spec.policies[%d]", i)
-		}
+	if field, _, _ := strings.Cut(e.Error(), " "); strings.HasPrefix(field, "spec.") {
+		return strings.TrimSuffix(field, ":")
 	}
 	i := slices.IndexFunc(app.Spec.Components, func(c oam.Component) bool { return c.Name == e.Component })
 	if i < 0 {
