@@ -226,7 +226,7 @@ func (r *run) put(u *unstructured.Unstructured) (*unstructured.Unstructured, err
 
 // namespaced reports whether an object that a case applies is namespaced.
 func namespaced(u *unstructured.Unstructured) bool {
-	return !slices.Contains([]string{"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}, u.GetKind())
+	return !slices.Contains([]string{"Namespace", "ClusterRole", "ClusterRoleBinding"}, u.GetKind())
 }
 
 func (r *run) apply(o map[string]any) {
@@ -242,21 +242,6 @@ func (r *run) apply(o map[string]any) {
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		r.Fatalf("%s%s %s: %v", r.at, u.GetKind(), u.GetName(), err)
-	}
-	if u.GetKind() == "CustomResourceDefinition" {
-		eventually(r, r.at+u.GetName()+" is served", func() error {
-			live, err := r.get(u)
-			if err != nil {
-				return err
-			}
-			conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
-			if !slices.ContainsFunc(conditions, func(c any) bool {
-				return c.(map[string]any)["type"] == "Established" && c.(map[string]any)["status"] == "True"
-			}) {
-				return errors.New("it is not established")
-			}
-			return nil
-		})
 	}
 }
 
