@@ -4,6 +4,7 @@
 //	jobs           get and submit, of jobs and any other kind
 //	workflows      workflows, templates, crons and the archive
 //	applications   applications and definitions
+//	lint           manifests of workflows and applications
 //	clusters       managed clusters
 //	local          control planes on this machine
 //	install        installation in a cluster
@@ -38,6 +39,7 @@ import (
 	"lockstep.dev/lockstep/internal/cli/daemon"
 	"lockstep.dev/lockstep/internal/cli/install"
 	"lockstep.dev/lockstep/internal/cli/jobs"
+	"lockstep.dev/lockstep/internal/cli/lint"
 	"lockstep.dev/lockstep/internal/cli/local"
 	"lockstep.dev/lockstep/internal/cli/migrate"
 	"lockstep.dev/lockstep/internal/cli/objects"
@@ -118,7 +120,7 @@ Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran 
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usage(err) })
 	root.AddCommand(
-		jobs.NewSubmit(s),
+		jobs.NewSubmit(s), lint.New(s),
 		applications.New(s), applications.NewDefinitions(s), clusters.New(s), topology.New(s),
 		local.NewUp(s), local.NewDown(s), local.NewStatus(s), local.NewImage(s), local.NewSupervisor(),
 		install.New(s), install.NewUninstall(s), migrate.New(s), daemon.NewManager(s), daemon.NewAgent(s, Version),

@@ -11,9 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -81,6 +85,9 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := serveKinds(c); err != nil {
+		return nil, err
+	}
 	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, Requests: requests, Evaluators: evaluators})
 	if err != nil {
 		return nil, err
@@ -111,6 +118,31 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 	return &world{
 		c: c, dyn: dynamic.NewForConfigOrDie(cfg), core: kubernetes.NewForConfigOrDie(cfg), mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)), echo: echo.URL, charts: serveCharts(),
 	}, nil
+}
+
+// terraformKind is the kind of Terraform's controller, as far as cases need it.
+const terraformKind = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "configurations.terraform.core.oam.dev"},
+	"spec": {"group": "terraform.core.oam.dev", "scope": "Namespaced", "names": {"kind": "Configuration", "plural": "configurations", "singular": "configuration"},
+	"versions": [{"name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
+	"schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}`
+
+// serveKinds creates the kinds that cases use, and waits until they are served: the controller looks
+// for kinds that it has missed only now and then.
+func serveKinds(c *localcluster.Cluster) error {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON([]byte(terraformKind)); err != nil {
+		return err
+	}
+	dyn := dynamic.NewForConfigOrDie(c.RESTConfig())
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	if _, err := dyn.Resource(crds).Create(context.Background(), u, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	kind := schema.GroupVersionResource{Group: "terraform.core.oam.dev", Version: "v1beta2", Resource: "configurations"}
+	return wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := dyn.Resource(kind).List(ctx, metav1.ListOptions{})
+		return err == nil, nil
+	})
 }
 
 // resource returns the client for an object's resource.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,19 +32,15 @@ func TestMigration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var list []struct {
-			Name      string           `json:"name"`
-			Component map[string]any   `json:"component"`
-			Phase     string           `json:"phase"`
-			Objects   []map[string]any `json:"objects"`
-		}
+		var list []map[string]any
 		if err := yaml.UnmarshalStrict(data, &list); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		for _, c := range list {
-			t.Run(c.Name, func(t *testing.T) {
+		for _, text := range list {
+			t.Run(fmt.Sprint(text["name"]), func(t *testing.T) {
 				t.Parallel()
 				r := &run{T: t, w: w, ns: localtest.Namespace(t, w.core)}
+				c := r.handedOver(text)
 				var before []*unstructured.Unstructured
 				for _, o := range c.Objects {
 					before = append(before, r.made(&unstructured.Unstructured{Object: o}, fmt.Sprint(c.Component["type"])))
@@ -75,6 +72,36 @@ func TestMigration(t *testing.T) {
 			})
 		}
 	}
+}
+
+// handOver is a case of TestMigration.
+type handOver struct {
+	Name      string         `json:"name"`
+	Component map[string]any `json:"component"`
+	// Phase is the phase that the application reaches; running by default.
+	Phase string `json:"phase"`
+	// Others are objects that KubeVela's controller did not make.
+	Others []map[string]any `json:"others"`
+	// Objects are those that it made.
+	Objects []map[string]any `json:"objects"`
+}
+
+// handedOver reads a case, in which ${ns} is the namespace and ${charts} the address of charts.
+func (r *run) handedOver(text map[string]any) *handOver {
+	r.Helper()
+	data, err := json.Marshal(text)
+	if err != nil {
+		r.Fatal(err)
+	}
+	c := &handOver{}
+	data = []byte(strings.NewReplacer("${ns}", r.ns, "${charts}", r.w.charts).Replace(string(data)))
+	if err := yaml.UnmarshalStrict(data, c); err != nil {
+		r.Fatal(err)
+	}
+	for _, o := range c.Others {
+		r.apply(o)
+	}
+	return c
 }
 
 // made creates an object with the labels and annotations that KubeVela's controller puts on it, and

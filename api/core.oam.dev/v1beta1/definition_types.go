@@ -10,7 +10,8 @@ type Schematic struct {
 	// CUE is a template in CUE.
 	// +optional
 	CUE *CUE `json:"cue,omitempty"`
-	// Terraform is accepted, but such definitions are reported as not supported.
+	// Terraform is a configuration of Terraform, of which components are made. It is for definitions of
+	// components only.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

@@ -26,6 +26,9 @@ type DeployUnit struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Unwatched is set if the step does not wait for the components' health.
 	Unwatched bool `json:"unwatched,omitempty"`
+	// LeavesTerraform is set if the step leaves out components that are made of configurations of
+	// Terraform.
+	LeavesTerraform bool `json:"leavesTerraform,omitempty"`
 }
 
 // Spec returns the part of the Application's spec that the unit deploys: its components as changed

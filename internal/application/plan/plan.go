@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -96,6 +97,8 @@ type Plan struct {
 	Definitions map[string]string
 	// Warnings tell about properties without effect.
 	Warnings []string
+	// Left has the names of components that were left out (Input.LeavesTerraform).
+	Left []string
 
 	bytes int // size of the resources
 }
@@ -150,6 +153,8 @@ type Input struct {
 	// At overrides Spec's components for single placements, where inputs have other values or are
 	// missing.
 	At map[Placement][]oam.Component
+	// LeavesTerraform leaves out components that are made of configurations of Terraform.
+	LeavesTerraform bool
 	// Memo caches earlier results. If nil, everything is rendered.
 	Memo *Memo
 	// Charts may be nil if charts are not available. External may be nil if other systems must not
@@ -233,6 +238,7 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 			}
 		}
 	}
+	p.forgetLeft()
 	if broken != nil && !slices.ContainsFunc(p.Components, func(c Component) bool { return c.Err == nil && !c.Policy }) {
 		return nil, broken
 	}
@@ -240,6 +246,17 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 		return nil, &Error{Parse, cycle, fmt.Errorf("it depends on itself")}
 	}
 	return p, nil
+}
+
+// forgetLeft drops dependencies on components that were left out.
+func (p *Plan) forgetLeft() {
+	if len(p.Left) == 0 {
+		return
+	}
+	for i := range p.Components {
+		c := &p.Components[i]
+		c.DependsOn = slices.DeleteFunc(slices.Clone(c.DependsOn), func(d string) bool { return slices.Contains(p.Left, d) })
+	}
 }
 
 // Broken returns the errors of the components without objects. p may be nil.
@@ -262,6 +279,12 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 	template, err := defs.Component(in.Namespace, c.Type)
 	if err != nil {
 		return fail(Parse, err)
+	}
+	if in.LeavesTerraform && template.Definition.Terraform {
+		if !slices.Contains(p.Left, c.Name) {
+			p.Left = append(p.Left, c.Name)
+		}
+		return nil
 	}
 	p.use(template)
 	target, err := in.Clusters.Target(at.Cluster)
@@ -387,36 +410,70 @@ func (p *Plan) shares(r *Resource, comp *Component) bool {
 
 // warn adds warnings about properties that a template does not know.
 func (p *Plan) warn(where string, t *render.Template, properties []byte) {
-	for _, text := range warningsOf(where, t, properties) {
-		p.warning(text)
+	for _, w := range warningsOf(where, "", t, properties) {
+		p.warning(w.Text)
 	}
 }
 
-// warningsOf returns warnings about properties that a template does not know.
-func warningsOf(where string, t *render.Template, properties []byte) []string {
-	var out []string
+// Warning is about one property that the definition does not know.
+type Warning struct {
+	// Field is the path of the property in the spec: components[0].properties.ports[0].expos.
+	Field string
+	Text  string
+}
+
+// warningsOf returns warnings about properties that a template does not know. where says whose they
+// are, and at is the path of their owner in the spec.
+func warningsOf(where, at string, t *render.Template, properties []byte) []Warning {
+	var out []Warning
 	for _, name := range t.Unused(properties) {
-		out = append(out, fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name, t.Definition))
+		out = append(out, Warning{at + ".properties." + name,
+			fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name, t.Definition)})
 	}
 	for _, path := range t.Undeclared(properties) {
-		out = append(out, fmt.Sprintf("%s: properties.%s is not declared by %s", where, path, t.Definition))
+		field, _, _ := strings.Cut(path, " (") // a name that is meant follows
+		out = append(out, Warning{at + ".properties." + field, fmt.Sprintf("%s: properties.%s is not declared by %s", where, path, t.Definition)})
 	}
 	return out
 }
 
 // Warnings returns warnings about properties of components and traits that their definitions do not
 // know. It leaves out what has no definition in defs.
-func Warnings(namespace string, spec *oam.ApplicationSpec, defs Definitions) []string {
-	var out []string
+func Warnings(namespace string, spec *oam.ApplicationSpec, defs Definitions) []Warning {
+	var out []Warning
 	for i := range spec.Components {
 		c := &spec.Components[i]
+		at := fmt.Sprintf("components[%d]", i)
 		if t, err := defs.Component(namespace, c.Type); err == nil {
-			out = append(out, warningsOf("component "+c.Name, t, RawOf(c.Properties))...)
+			out = append(out, warningsOf("component "+c.Name, at, t, RawOf(c.Properties))...)
 		}
 		for j, trait := range c.Traits {
 			if t, err := defs.Trait(namespace, trait.Type); err == nil {
-				out = append(out, warningsOf(fmt.Sprintf("component %s: traits[%d]", c.Name, j), t, RawOf(trait.Properties))...)
+				in := fmt.Sprintf("traits[%d]", j)
+				out = append(out, warningsOf("component "+c.Name+": "+in, at+"."+in, t, RawOf(trait.Properties))...)
 			}
+		}
+	}
+	return out
+}
+
+// StepWarnings returns warnings about properties of workflow steps that their definitions do not know.
+// definition returns the compiled definition with a name, or an error; steps without one are left out.
+func StepWarnings(spec *oam.ApplicationSpec, definition func(name string) (*render.Template, error)) []Warning {
+	var out []Warning
+	step := func(at string, s *oam.WorkflowStepBase) {
+		if t, err := definition(s.Type); err == nil {
+			out = append(out, warningsOf("step "+cmp.Or(s.Name, at), at, t, RawOf(s.Properties))...)
+		}
+	}
+	if spec.Workflow == nil {
+		return nil
+	}
+	for i := range spec.Workflow.Steps {
+		at, s := fmt.Sprintf("workflow.steps[%d]", i), &spec.Workflow.Steps[i]
+		step(at, &s.WorkflowStepBase)
+		for j := range s.SubSteps {
+			step(fmt.Sprintf("%s.subSteps[%d]", at, j), &s.SubSteps[j])
 		}
 	}
 	return out

@@ -125,6 +125,22 @@ func TestBuiltinSteps(t *testing.T) {
 			asked:   `apply:apply cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c] stringData:map[.dockerconfigjson:{"auths":{"s":{"username":"u","password":"p","auth":"dTpw"}}}] type:kubernetes.io/dockerconfigjson]`,
 			outcome: render.StepDone,
 		},
+		"apply-terraform-config": {
+			step: "apply-terraform-config", properties: `{"source": {"hcl": "a"}, "variable": {"size": 1}, "region": "eu"}`,
+			world: map[string]render.Answer{"apply": value(map[string]any{"status": map[string]any{"apply": map[string]any{"state": "Available", "outputs": map[string]any{"DB": map[string]any{"value": "d"}}}}})},
+			asked: `apply:apply cluster: value:map[apiVersion:terraform.core.oam.dev/v1beta2 kind:Configuration metadata:map[name:shop-one namespace:default] ` +
+				`spec:map[customRegion:eu deleteResource:true forceDelete:false hcl:a variable:map[size:1]]]`,
+			outcome: render.StepDone, outputs: []oam.StepOutput{{Name: "db", ValueFrom: "output.status.apply.outputs.DB.value"}}, given: map[string]string{"db": `"d"`},
+		},
+		"generate-jdbc-connection": {
+			step: "generate-jdbc-connection", properties: `{"name": "db"}`,
+			world: map[string]render.Answer{"read": {Returns: map[string]any{"value": map[string]any{"data": map[string]any{
+				"DB_HOST": "aG9zdA==", "DB_PORT": "MzMwNg==", "DB_NAME": "c2hvcA==", "DB_USER": "bWU=", "DB_PASSWORD": "cHc=",
+			}}}}},
+			asked:   `read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:db namespace:default]]`,
+			outcome: render.StepDone, outputs: []oam.StepOutput{{Name: "env", ValueFrom: "env"}},
+			given: map[string]string{"env": `[{"name":"url","value":"jdbc://host:3306/shop?characterEncoding=utf8\u0026useSSL=false"},{"name":"username","value":"me"},{"name":"password","value":"pw"}]`},
+		},
 		"create-config": {
 			step: "create-config", properties: `{"name": "c", "config": {"a": "b"}}`, world: map[string]render.Answer{"create.apply": {}},
 			asked: `create.apply:apply cluster: value:map[apiVersion:v1 kind:Secret metadata:map[labels:map[config.oam.dev/catalog:velacore-config] name:c namespace:default] ` +

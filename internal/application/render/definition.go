@@ -40,6 +40,10 @@ type Definition struct {
 	Health   oam.DefinitionHealth
 	// Workload is the type of the main object, if the definition states it.
 	Workload oam.WorkloadGVK
+	// Fault says why there is no template, if it is not merely missing.
+	Fault string
+	// Terraform is set for a component that is made of a configuration of Terraform.
+	Terraform bool
 	// Chart is set if the output describes a Helm chart and is not an object.
 	Chart bool
 	// Refers is set if the properties refer to objects that must be looked up before the template
@@ -67,6 +71,9 @@ func OfComponent(o *oam.ComponentDefinition) *Definition {
 		Template: templateOf(o.Spec.Schematic)}
 	if o.Spec.Status != nil {
 		d.Health = *o.Spec.Status
+	}
+	if s := o.Spec.Schematic; s != nil && s.CUE == nil && s.Terraform != nil {
+		d.ofTerraform(s.Terraform.Raw)
 	}
 	d.Chart, d.Refers = o.Spec.Workload.Type == ChartWorkload, o.Spec.Workload.Type == ReferenceWorkload
 	if o.Spec.Workload.Definition != nil {

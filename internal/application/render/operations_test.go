@@ -17,7 +17,7 @@ func TestNamesThatPackagesDoNotHaveAreRefused(t *testing.T) {
 		"import \"vela/none\"\nx: none.#Apply":                                            "line 1: package vela/none is not supported: there is no such package",
 		"import \"vela/metrics\"\nx: metrics.#PromCheck & {$params: query: \"a\"}":        "line 1: package vela/metrics is not supported: metrics are not queried",
 		"import \"vela/helm\"\nx: helm.#Render & {}":                                      "line 1: package vela/helm is not supported: charts are deployed by components",
-		"import \"vela/terraform\"\nx: terraform.#X & {}":                                 "line 1: package vela/terraform is not supported: Terraform is not part",
+		"import \"vela/terraform\"\nx: terraform.#X & {}":                                 "line 1: package vela/terraform is not supported: components are made of",
 		"import \"vela/config\"\nx: config.#MakeConfig & {}":                              "line 2: vela/config has no #MakeConfig",
 		"import \"vela/op\"\nx: op.#Apply & {value: {}}":                                  "",
 		"import k \"vela/kube\"\nx: k.#Apply & {$params: value: {}}":                      "",

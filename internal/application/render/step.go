@@ -99,8 +99,7 @@ func (t *Template) Step(req *StepRequest) (*StepState, error) {
 // step evaluates a step's template.
 func (t *evaluable) step(req *StepRequest) (*StepState, error) {
 	if t.main == nil {
-		return nil, &Error{Definition: t.def.String(), Section: "schematic",
-			Problems: []Problem{{Message: "it has no CUE template"}}}
+		return nil, t.def.withoutTemplate()
 	}
 	out := &StepState{}
 	err := t.run(req.Properties, req.Context.Values(), nil, nil, func(i *instance, v cue.Value) error {

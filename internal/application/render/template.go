@@ -195,8 +195,7 @@ func renderComponent(use evaluated, values map[string]any) (*Rendered, error) {
 	out := &Rendered{}
 	t := use.template
 	if t.main == nil {
-		return nil, &Error{Definition: t.def.String(), Section: "schematic",
-			Problems: []Problem{{Message: "it has no CUE template"}}}
+		return nil, t.def.withoutTemplate()
 	}
 	err := t.run(use.properties, values, nil, nil, func(_ *instance, v cue.Value) error {
 		if output := v.LookupPath(cue.ParsePath("output")); output.Exists() {
@@ -230,7 +229,7 @@ func renderTrait(out *Rendered, index int, use evaluated, values, live map[strin
 	t := use.template
 	d := t.def
 	if t.main == nil {
-		return &Error{Definition: d.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
+		return d.withoutTemplate()
 	}
 	outputs := map[string]any{}
 	for _, o := range out.Auxiliaries {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	noTerraform = "Terraform is not part of Lockstep; its controller's objects can be applied by apply-object, or as k8s-objects"
+	noTerraform = "components are made of configurations of Terraform by definitions with schematic.terraform"
 	noEnvs      = "env-bindings are not supported; topology and override policies and the step deploy take their place"
 	noMetrics   = "metrics are not queried; the step request can ask the metrics' server"
 )
@@ -27,14 +27,12 @@ var unsupported = map[string]string{
 	"WorkflowStepDefinition deploy2env":               noEnvs,
 	"WorkflowStepDefinition vela-cli":                 "it runs KubeVela's command line with the rights of its controller; apply-object with a Job runs commands with the rights of its service account",
 	"WorkflowStepDefinition check-metrics":            noMetrics,
-	"WorkflowStepDefinition apply-terraform-config":   noTerraform,
-	"WorkflowStepDefinition apply-terraform-provider": noTerraform,
-	"WorkflowStepDefinition deploy-cloud-resource":    noTerraform,
-	"WorkflowStepDefinition share-cloud-resource":     noTerraform,
-	"WorkflowStepDefinition generate-jdbc-connection": noTerraform,
-	"vela/metrics":   noMetrics,
-	"vela/terraform": noTerraform,
-	"vela/helm":      "charts are deployed by components of the type helmchart",
+	"WorkflowStepDefinition apply-terraform-provider": "the credentials would be in the application; a Secret and a Provider of terraform.core.oam.dev are applied by themselves, or as k8s-objects",
+	"WorkflowStepDefinition deploy-cloud-resource":    noEnvs,
+	"WorkflowStepDefinition share-cloud-resource":     noEnvs,
+	"vela/metrics":                                    noMetrics,
+	"vela/terraform":                                  noTerraform + "; the outputs of components and the step deploy take the place of its operations",
+	"vela/helm":                                       "charts are deployed by components of the type helmchart",
 }
 
 // Unsupported returns an error with the reason why Lockstep has no definition of that kind and name, or

@@ -93,7 +93,8 @@ func (c *Runner) nativeUnit(w *Run, s *flow.Step, properties []byte) (plan.Deplo
 	if in.Auto != nil && !*in.Auto {
 		pause = &flow.Pause{Message: "it deploys when it is resumed"}
 	}
-	return plan.DeployUnit{Policies: policies}, pause, nil
+	leaves := in.IgnoreTerraformComponent == nil || *in.IgnoreTerraformComponent
+	return plan.DeployUnit{Policies: policies, LeavesTerraform: leaves}, pause, nil
 }
 
 // chosen returns the policies with these names: the Application's own, or shared Policies.
@@ -185,7 +186,11 @@ func (c *Runner) unitResult(a *deploy.State, w *Run, p *deploy.Progress, key str
 	if waits != "" {
 		return flow.Result{Outcome: flow.Running, Message: waits}, part
 	}
-	return flow.Result{Outcome: flow.Succeeded}, part
+	message := ""
+	if len(part.plan.Left) > 0 {
+		message = "it leaves out " + strings.Join(part.plan.Left, ", ") + ": ignoreTerraformComponent is true; the step apply-component deploys them"
+	}
+	return flow.Result{Outcome: flow.Succeeded, Message: message}, part
 }
 
 // give records what a component has given at a place. For everything that has no place itself, the

@@ -57,6 +57,8 @@ func (x *action) deploy() (render.Answer, bool, error) {
 	var in struct {
 		Policies       []string        `json:"policies"`
 		InlinePolicies []oam.AppPolicy `json:"inlinePolicies"`
+		// IgnoreTerraformComponent is true by default.
+		IgnoreTerraformComponent *bool `json:"ignoreTerraformComponent"`
 	}
 	data, err := json.Marshal(map[string]any(x.Params))
 	if err == nil {
@@ -69,7 +71,8 @@ func (x *action) deploy() (render.Answer, bool, error) {
 	if err != nil {
 		return render.Answer{}, false, err
 	}
-	_, ready, err := x.unit(plan.DeployUnit{Policies: append(policies, in.InlinePolicies...)})
+	_, ready, err := x.unit(plan.DeployUnit{Policies: append(policies, in.InlinePolicies...),
+		LeavesTerraform: in.IgnoreTerraformComponent == nil || *in.IgnoreTerraformComponent})
 	return render.Answer{}, ready, err
 }
 

@@ -63,7 +63,7 @@ func (c *Runner) replanPart(a *deploy.State, w *Run, p *deployedUnit) {
 	if changed || p.plan == nil && p.err == nil || retried(p.err) || slices.ContainsFunc(p.plan.Broken(), temporary) {
 		p.inputs = plan.Hash(data)
 		in := w.input
-		in.Spec, in.At = spec, at
+		in.Spec, in.At, in.LeavesTerraform = spec, at, p.unit.LeavesTerraform
 		made, err := c.Make(a, &in)
 		p.err = err
 		if err == nil && (changed || !plan.Same(made, p.plan)) {

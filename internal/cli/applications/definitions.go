@@ -92,10 +92,18 @@ func (d definitionSet) Policy(_, name string) (*render.Template, error) {
 	return d.compile(render.Policy, name)
 }
 
+// Step returns the compiled definition of a workflow step.
+func (d definitionSet) Step(name string) (*render.Template, error) {
+	return d.compile(render.WorkflowStep, name)
+}
+
+// errNoDefinition is the error for a name that no definition has.
+var errNoDefinition = errors.New("there is no")
+
 func (d definitionSet) compile(kind render.Kind, name string) (*render.Template, error) {
 	def, ok := d[string(kind)+" "+name]
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("there is no %s %s", kind, name), render.Unsupported(kind, name))
+		return nil, errors.Join(fmt.Errorf("%w %s %s", errNoDefinition, kind, name), render.Unsupported(kind, name))
 	}
 	return render.Compile(def, inProcess())
 }

@@ -78,15 +78,17 @@ func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs def
 	p, err := plan.Make(&plan.Input{
 		Namespace: app.Namespace, Name: app.Name, Revision: app.Name + "-v1", RevisionNum: 1, Labels: app.Labels,
 		Annotations: app.Annotations, Spec: &app.Spec,
-		Clusters: plan.Local{Kinds: anyKind{},
-			Version: render.ClusterVersion{Major: "1", Minor: 36, GitVersion: "v1.36.0"}},
-		Charts: charts, Now: time.Now(), Run: inProcess(),
+		Clusters: offline(),
+		Charts:   charts, Now: time.Now(), Run: inProcess(),
 	}, defs)
 	if err != nil {
 		return fmt.Errorf("application %s: %w", app.Name, err)
 	}
 	for _, w := range p.Warnings {
 		fmt.Fprintf(errOut, "warning: application %s: %s\n", app.Name, w)
+	}
+	for _, w := range plan.StepWarnings(&app.Spec, defs.Step) {
+		fmt.Fprintf(errOut, "warning: application %s: %s\n", app.Name, w.Text)
 	}
 	for i := range p.Components {
 		comp := &p.Components[i]
@@ -121,6 +123,11 @@ func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs def
 		broken = append(broken, fmt.Errorf("application %s: %w", app.Name, err))
 	}
 	return errors.Join(broken...)
+}
+
+// offline returns a cluster of which nothing is known but a recent version.
+func offline() plan.Local {
+	return plan.Local{Kinds: anyKind{}, Version: render.ClusterVersion{Major: "1", Minor: 36, GitVersion: "v1.36.0"}}
 }
 
 // anyKind tells without a cluster which kinds are namespaced: all except some well-known ones.

@@ -3,6 +3,7 @@ package applications
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -90,8 +91,8 @@ func warn(ctx context.Context, s command.Streams, client *applications.Client, o
 			}
 			known[app.Namespace] = defs
 		}
-		for _, w := range plan.Warnings(app.Namespace, &app.Spec, defs) {
-			fmt.Fprintf(s.Err, "warning: application %s: %s\n", app.Name, w)
+		for _, w := range slices.Concat(plan.Warnings(app.Namespace, &app.Spec, defs), plan.StepWarnings(&app.Spec, defs.Step)) {
+			fmt.Fprintf(s.Err, "warning: application %s: %s\n", app.Name, w.Text)
 		}
 	}
 }

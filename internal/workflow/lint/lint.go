@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/spelling"
@@ -72,32 +73,74 @@ type Problem struct {
 	Warning bool
 }
 
+// Type is a kind that can be checked.
+type Type struct {
+	schema.GroupVersionKind
+	// New returns an empty object of the kind.
+	New func() runtime.Object
+}
+
+// TypeOf returns the Type of a kind whose Go type is T.
+func TypeOf[T any, P interface {
+	*T
+	runtime.Object
+}](gv schema.GroupVersion, kind string) Type {
+	return Type{gv.WithKind(kind), func() runtime.Object { return P(new(T)) }}
+}
+
 // Options configures the checks.
 type Options struct {
-	// Kinds are the kinds to check; empty means all supported kinds. Objects of other kinds are
+	// Types are the kinds that are known; Workflows() if it is empty. Objects of other groups are
 	// skipped.
+	Types []Type
+	// Kinds are the kinds to check; empty means all of Types.
 	Kinds []string
 	// Check returns the semantic errors of the objects whose fields are valid, checked together. If
 	// it is nil, there is no such check.
 	Check func([]runtime.Object) []Problem
 }
 
-// kinds are the kinds that can be checked.
-var kinds = map[string]func() runtime.Object{
-	"Workflow":                func() runtime.Object { return &wf.Workflow{} },
-	"WorkflowTemplate":        func() runtime.Object { return &wf.WorkflowTemplate{} },
-	"ClusterWorkflowTemplate": func() runtime.Object { return &wf.ClusterWorkflowTemplate{} },
-	"CronWorkflow":            func() runtime.Object { return &wf.CronWorkflow{} },
+// Workflows returns the kinds of workflows.
+func Workflows() []Type {
+	return []Type{
+		TypeOf[wf.Workflow](wf.GroupVersion, "Workflow"), TypeOf[wf.WorkflowTemplate](wf.GroupVersion, "WorkflowTemplate"),
+		TypeOf[wf.ClusterWorkflowTemplate](wf.GroupVersion, "ClusterWorkflowTemplate"), TypeOf[wf.CronWorkflow](wf.GroupVersion, "CronWorkflow"),
+	}
 }
 
-// Kinds returns the kinds that Lint checks.
-func Kinds() []string {
-	return []string{"Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow"}
+// known returns the Type of a kind. inGroup is the version of its group that is known, or empty.
+func (l *linter) known(group, kind string) (t Type, found bool, inGroup string) {
+	for _, t := range l.options.Types {
+		switch {
+		case t.GroupVersion().String() == group && t.Kind == kind:
+			return t, true, group
+		case strings.HasPrefix(group, t.Group+"/"):
+			inGroup = t.GroupVersion().String()
+		}
+	}
+	return Type{}, false, inGroup
+}
+
+// wanted says which kinds there are.
+func (l *linter) wanted() string {
+	var out []string
+	for i := 0; i < len(l.options.Types); {
+		gv := l.options.Types[i].GroupVersion()
+		var kinds []string
+		for ; i < len(l.options.Types) && l.options.Types[i].GroupVersion() == gv; i++ {
+			kinds = append(kinds, l.options.Types[i].Kind)
+		}
+		out = append(out, fmt.Sprintf("apiVersion: %s and kind: %s", gv, strings.Join(kinds, ", ")))
+	}
+	return strings.Join(out, "; or ")
 }
 
 // Lint checks the documents of files. It returns the number of checked objects, and the findings in
 // the order of files and lines.
 func Lint(files []File, o Options) (checked int, findings []Finding) {
+	if len(o.Types) == 0 {
+		o.Types = Workflows()
+	}
 	l := &linter{options: &o, lists: map[*yaml.Node]bool{}}
 	for i := range files {
 		l.read(files[i], i)
@@ -207,21 +250,21 @@ func (l *linter) document(root *yaml.Node) {
 		return
 	}
 	group := scalar(child(root, "apiVersion"))
-	make, known := kinds[kind]
+	known, found, inGroup := l.known(group, kind)
 	switch {
 	case kind == "" || group == "":
-		l.add(root.Line, "has no apiVersion or no kind: want apiVersion: %s and kind: %s", wf.GroupVersion, strings.Join(Kinds(), ", "))
+		l.add(root.Line, "has no apiVersion or no kind: want %s", l.wanted())
 		return
-	case !strings.HasPrefix(group, wf.GroupVersion.Group+"/"):
+	case inGroup == "":
 		return
-	case group != wf.GroupVersion.String():
-		l.add(child(root, "apiVersion").Line, "apiVersion: %s is not known; there is %s", group, wf.GroupVersion)
+	case !found && group != inGroup:
+		l.add(child(root, "apiVersion").Line, "apiVersion: %s is not known; there is %s", group, inGroup)
 		return
-	case !known, len(l.options.Kinds) > 0 && !slices.Contains(l.options.Kinds, kind):
+	case !found, len(l.options.Kinds) > 0 && !slices.Contains(l.options.Kinds, kind):
 		return
 	}
 	l.checked++
-	o := object{object: make(), root: root, file: l.file, order: l.order}
+	o := object{object: known.New(), root: root, file: l.file, order: l.order}
 	before := len(l.findings)
 	l.fields(root, reflect.TypeOf(o.object).Elem(), "", 0)
 	if len(l.findings) > before {
@@ -338,6 +381,7 @@ var (
 	workflowStep  = reflect.TypeFor[wf.WorkflowStep]()
 	objectMeta    = reflect.TypeFor[metav1.ObjectMeta]()
 	container     = reflect.TypeFor[corev1.Container]()
+	rawExtension  = reflect.TypeFor[runtime.RawExtension]()
 	unmarshaler   = reflect.TypeFor[json.Unmarshaler]()
 )
 
@@ -359,6 +403,9 @@ func (l *linter) fields(n *yaml.Node, t reflect.Type, path string, depth int) {
 		} else {
 			t = workflowStep
 		}
+	case t == rawExtension:
+		l.values(n, path, depth)
+		return
 	case reflect.PointerTo(t).Implements(unmarshaler):
 		return // the type reports errors when it is decoded
 	}
@@ -396,6 +443,26 @@ func (l *linter) fields(n *yaml.Node, t reflect.Type, path string, depth int) {
 	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Float64:
 		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" {
 			l.add(n.Line, "%s: want a number, not %s", path, describe(n))
+		}
+	}
+}
+
+// values reports fields that are given twice in a value of any type.
+func (l *linter) values(n *yaml.Node, path string, depth int) {
+	n = target(n)
+	if depth > maxDepth {
+		l.add(n.Line, "%s: is nested deeper than %d", path, maxDepth)
+		return
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		l.twice(n, path)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			l.values(n.Content[i+1], join(path, n.Content[i].Value), depth+1)
+		}
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			l.values(item, fmt.Sprintf("%s[%d]", path, i), depth+1)
 		}
 	}
 }
