@@ -120,7 +120,6 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 		if l := p.Policies.RevisionLimit; l != nil {
 			limit = max(*l, 1) // the revision in use is always kept
 		}
-		c.reporter.Publish(a.State, o)
 		if n := len(a.Tracker.Revisions); n > limit {
 			c.reporter.Retract(a.State, a.Tracker.Revisions[:n-limit])
 			a.Tracker.Revisions = slices.Clone(a.Tracker.Revisions[n-limit:])
