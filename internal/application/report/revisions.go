@@ -49,7 +49,7 @@ func outcomeOf(w *oam.WorkflowStatus) outcome {
 // the answer enqueues the Application. A failure is only logged.
 func (c *Reporter) publish(a *deploy.State, r *State, o *oam.Application, before, now *oam.ApplicationStatus) bool {
 	last := a.Tracker.Latest()
-	if last == nil {
+	if last == nil || now.LatestRevision == nil || now.LatestRevision.Name != last.Name {
 		return true
 	}
 	if a.Writes.InFlight(publishing) {

@@ -1,4 +1,4 @@
-package config_test
+package applications
 
 import (
 	"encoding/json"
@@ -14,9 +14,9 @@ import (
 	"lockstep.dev/lockstep/config"
 )
 
-// evaluate evaluates a view as a client does: with parameters, and with what its operation has found
+// evaluateView evaluates a view as a client does: with parameters, and with what its operation has found
 // merged into the operation.
-func evaluate(t *testing.T, view, parameters, found string) map[string]any {
+func evaluateView(t *testing.T, view, parameters, found string) map[string]any {
 	t.Helper()
 	for _, o := range config.Views() {
 		if o.GetName() != view {
@@ -93,7 +93,7 @@ podList:
 			if err := yaml.Unmarshal([]byte(c.want), &want); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, evaluate(t, c.view, c.parameters, c.found)); diff != "" {
+			if diff := cmp.Diff(want, evaluateView(t, c.view, c.parameters, c.found)); diff != "" {
 				t.Error(diff)
 			}
 		})
