@@ -113,9 +113,9 @@ func (x *world) report(finished, healthy bool) *oam.ApplicationStatus {
 
 // turn reports progress, once more after the answer to a write of the revision.
 func (x *world) turn(p deploy.Progress) {
-	before := x.w.revisionWrites
+	before, creates := len(x.w.written), x.w.revisionWrites
 	x.c.Report(x.a, &x.r, x.o, p)
-	if x.w.revisionWrites > before && !x.w.hold {
+	if x.w.revisionWrites > creates && len(x.w.written) == before && !x.w.hold {
 		x.c.Report(x.a, &x.r, x.o, p)
 	}
 }

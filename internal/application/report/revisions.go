@@ -17,8 +17,8 @@ import (
 )
 
 // The tracker keeps an Application's revisions. For other clients, each of them is also an
-// ApplicationRevision object. It is written just before the first status that names the revision, and
-// again before the status that says how the workflow ended. A deployment that settles at once has one
+// ApplicationRevision object. It is created just before the first status that names the revision, and
+// written again with the status that says how the workflow ended. A deployment that settles at once has one
 // such status, so its revision takes one write. One more deletes a revision that is no longer kept.
 // The Application owns these objects, so they are deleted with it.
 
@@ -45,8 +45,8 @@ func outcomeOf(w *oam.WorkflowStatus) outcome {
 }
 
 // publish writes the ApplicationRevision of the newest revision if it lacks something that the status
-// now says. before is the status that is stored. publish returns false while a write is under way;
-// the answer enqueues the Application. A failure is only logged.
+// now says. before is the status that is stored. publish returns false while the object is being
+// created; the answer enqueues the Application. A failure is only logged.
 func (c *Reporter) publish(a *deploy.State, r *State, o *oam.Application, before, now *oam.ApplicationStatus) bool {
 	last := a.Tracker.Latest()
 	if last == nil || now.LatestRevision == nil || now.LatestRevision.Name != last.Name {
@@ -69,20 +69,24 @@ func (c *Reporter) publish(a *deploy.State, r *State, o *oam.Application, before
 		c.Log.Error("a revision of an application cannot be published", "application", a.Key, "error", err)
 		return true
 	}
-	a.Writes.Start(publishing)
 	meta := apiwriter.Meta{Owner: a.Name, Reason: "application-revision"}
-	ended := func(_ apiwriter.Object, err error) {
+	failed := func(err error) {
 		if err != nil {
 			c.Log.Warn("a revision of an application is not published", "application", a.Key, "revision", revision.Name, "error", err)
 		}
+	}
+	if same {
+		r.published = &want
+		c.replace(meta, revision, []apiwriter.PatchOp{{Op: "add", Path: "/status", Value: revision.Status}}, func(_ apiwriter.Object, err error) { failed(err) })
+		return true // the status need not wait: it names a revision that is there
+	}
+	a.Writes.Start(publishing)
+	ended := func(_ apiwriter.Object, err error) {
+		failed(err)
 		a.Post(func() {
 			a.Writes.End(publishing, nil)
 			r.published = &want
 		})
-	}
-	if same {
-		c.replace(meta, revision, []apiwriter.PatchOp{{Op: "add", Path: "/status", Value: revision.Status}}, ended)
-		return false
 	}
 	c.Writer.Create(meta, revision, func(there apiwriter.Object, err error) {
 		// Another client may have created the revision, or a manager that ended before it stored the
