@@ -114,7 +114,7 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 	if last == nil || last.Hash != hash || last.PublishVersion != publish {
 		a.Tracker.Revisions = append(a.Tracker.Revisions, records.Stored{
 			Name: name, Number: number, Hash: hash, PublishVersion: publish, Created: metav1.NewTime(c.now()).Rfc3339Copy(),
-			Spec: spec.DeepCopy(), Definitions: p.Definitions,
+			Spec: spec.DeepCopy(), Definitions: p.Definitions, New: true,
 		})
 		limit := c.cfg.RevisionLimit
 		if l := p.Policies.RevisionLimit; l != nil {

@@ -29,6 +29,8 @@ type Stored struct {
 	// Definitions has the hash of each definition that the revision was rendered with, by kind and
 	// name.
 	Definitions map[string]string `json:"definitions,omitempty"`
+	// New is set if this manager has made the revision: no earlier manager has published it.
+	New bool `json:"-"`
 }
 
 // packed is the part of a Tracker that is stored compressed.

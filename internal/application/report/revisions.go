@@ -3,7 +3,6 @@ package report
 import (
 	"encoding/json"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -88,6 +87,7 @@ func (c *Reporter) publish(a *deploy.State, r *State, o *oam.Application, before
 			r.published = &want
 		})
 	}
+	meta.ReadFirst = !last.New
 	c.Writer.Create(meta, revision, func(there apiwriter.Object, err error) {
 		// Another client may have created the revision, or a manager that ended before it stored the
 		// tracker may have published another state by this name.
@@ -134,13 +134,13 @@ func (c *Reporter) revisionOf(o *oam.Application, of *records.Stored, w *oam.Wor
 	return r, nil
 }
 
-// sameRevision reports whether there, which the server has, is of the same state as r and says the
-// same about its workflow.
+// sameRevision reports whether there, which the server has, is of the same state as r and says that
+// its workflow ended in the same way. The times in r are those of this manager.
 func sameRevision(there apiwriter.Object, r *oam.ApplicationRevision) bool {
 	x, ok := there.(*oam.ApplicationRevision)
 	return ok && x.Labels[oam.AppRevisionHashLabel] == r.Labels[oam.AppRevisionHashLabel] &&
 		x.Annotations[oam.PublishVersionAnnotation] == r.Annotations[oam.PublishVersionAnnotation] &&
-		apiequality.Semantic.DeepEqual(x.Status, r.Status)
+		x.Status.Succeeded == r.Status.Succeeded && outcomeOf(x.Status.Workflow) == outcomeOf(r.Status.Workflow)
 }
 
 // replace patches an ApplicationRevision.
