@@ -18,7 +18,7 @@ func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
 	if a.Tracker.NameObjects(a.Plan.Resources) {
 		return true
 	}
-	c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, o.UID, o.Generation)
+	c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, records.Written{UID: o.UID, Generation: o.Generation})
 	return false
 }
 

@@ -61,7 +61,7 @@ func newKeeping() *keeping {
 // none.
 func (x *keeping) write() string {
 	x.w.verb = ""
-	x.k.Write(x.to, &x.r, &x.writes, "uid", 1)
+	x.k.Write(x.to, &x.r, &x.writes, Written{UID: "uid", Generation: 1})
 	return x.w.verb
 }
 

@@ -69,6 +69,7 @@ var knownKinds = []Kind{
 	{"hypernodes.topology.volcano.sh", "hypernode", []string{"hn"}},
 	{"nodetopologies.topology.lockstep.dev", "nodetopology", nil},
 	{"componentdefinitions.core.oam.dev", "componentdefinition", []string{"comp"}},
+	{"workloaddefinitions.core.oam.dev", "workloaddefinition", nil},
 	{"traitdefinitions.core.oam.dev", "traitdefinition", []string{"trait"}},
 	{"policydefinitions.core.oam.dev", "policydefinition", nil},
 	{"workflowstepdefinitions.core.oam.dev", "workflowstepdefinition", []string{"workflowstep"}},
