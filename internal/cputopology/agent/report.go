@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,7 +41,11 @@ func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTo
 	if a.nri != nil && a.nri.Connected() {
 		s.Mode = topologyv1alpha1.ApplyByNRI
 	}
-	for _, p := range out.Problems[:min(len(out.Problems), problemsMax)] {
+	problems := slices.Clip(out.Problems)
+	for _, w := range a.machine.warnings {
+		problems = append(problems, topologyv1alpha1.Problem{Message: w})
+	}
+	for _, p := range problems[:min(len(problems), problemsMax)] {
 		p.Message = clip.Text(p.Message, messageBytesMax)
 		s.Problems = append(s.Problems, p)
 	}
