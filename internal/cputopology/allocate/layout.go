@@ -39,9 +39,9 @@ type Layout struct {
 	// then follows from two counters.
 	uniform bool
 	smt     int
-	// packs is the number of CPUs per L3 domain if it is the same in all and packing.go applies,
-	// else 0.
-	packs int
+	// packing is the bound of packings if the L3 domains are of one size and packing.go applies, else
+	// nil.
+	packing *packingBound
 	// subsets are all sets of NUMA nodes by size, nearest first; nil if there are too many.
 	// Then, tree takes their place.
 	subsets [][]subset
@@ -134,7 +134,7 @@ func newLayout(topo *cputopology.Topology, reserved cpuset.Set, subsetsMax int) 
 		!slices.ContainsFunc(l.cells, func(c cell) bool {
 			return c.len() != l3
 		}) {
-		l.packs = l3
+		l.packing = newPackingBound(l3)
 	}
 	if l.subsets = l.allSubsets(subsetsMax); l.subsets == nil {
 		l.tree = l.newNUMATree()
