@@ -156,7 +156,7 @@ a machine whose sysfs was copied to a directory (--sysfs), or one of the built-i
 // the flags choose.
 func chosenView(s command.Streams, source *clusterSource, args []string, root, machine string) (draw.View, error) {
 	if len(args) == 0 {
-		topo, err := chosenTopology(root, machine)
+		topo, err := chosenTopology(s, root, machine)
 		title := "this machine"
 		switch {
 		case machine != "":
@@ -208,9 +208,14 @@ func writeFile(name string, write func(io.Writer) error) error {
 	return f.Close()
 }
 
-func chosenTopology(root, machine string) (*cputopology.Topology, error) {
+// chosenTopology returns the topology of a model, or of the machine whose sysfs is below root.
+func chosenTopology(s command.Streams, root, machine string) (*cputopology.Topology, error) {
 	if machine == "" {
-		return sysfs.Read(os.DirFS(root))
+		topo, warnings, err := sysfs.Read(os.DirFS(root))
+		for _, w := range warnings {
+			fmt.Fprintf(s.Err, "warning: %s\n", w)
+		}
+		return topo, err
 	}
 	m, err := machines.ByName(machine)
 	if err != nil {

@@ -32,6 +32,12 @@ func TestTopologyVerbs(t *testing.T) {
 		"a load above 1":            {[]string{"simulate", "--load", "85"}, command.ExitUsage, "--load must be above 0 and at most 1"},
 		"an unknown policy":         {[]string{"simulate", "--policy", "best"}, command.ExitUsage, "there are lockstep"},
 		"an unknown mix":            {[]string{"simulate", "--mix", "none"}, command.ExitUsage, "there are: [study"},
+		"sizes of one's own":        {[]string{"simulate", "--nodes", "1", "--seeds", "1", "--machine", "vm8", "--sizes", "3:2,1-2"}, command.ExitOK, "3:2,1-2"},
+		"sizes that are none":       {[]string{"simulate", "--sizes", "many"}, command.ExitUsage, "--sizes: "},
+		"a mixed cluster":           {[]string{"simulate", "--seeds", "1", "--machine", "vm8:2,intel104:1", "--mix", "small"}, command.ExitOK, "vm8:2 + intel104:1"},
+		"a count that is none":      {[]string{"simulate", "--machine", "vm8:x"}, command.ExitUsage, "must be from 1 to"},
+		"a sysfs without CPUs":      {[]string{"simulate", "--sysfs", t.TempDir() + ":2"}, command.ExitFailed, "sys/devices/system/cpu/online: "},
+		"the mix of no cluster":     {[]string{"simulate", "--mix", "cluster"}, command.ExitUsage, "name one with --cluster or --from-dump"},
 		"topology without its verb": {nil, command.ExitUsage, "topology show|simulate|repack"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,5 +145,51 @@ func TestTopologyOfDumpedClusters(t *testing.T) {
 	}
 	if data, err := os.ReadFile(page); err != nil || !strings.Contains(string(data), "default/one") {
 		t.Errorf("the page: %v", err)
+	}
+}
+
+// TestPlanningWithMachinesAndPodsOfOnesOwn simulates copied sysfs trees beside a model, and a dump's
+// pods on other machines.
+func TestPlanningWithMachinesAndPodsOfOnesOwn(t *testing.T) {
+	dir := t.TempDir()
+	small := machines.Machine{Name: "small", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: 4, Threads: 2, CoresPerL3: 2,
+		L3Bytes: 1 << 20, MemoryBytesPerNUMA: 1 << 30}
+	if err := small.Write(filepath.Join(dir, "rack-a")); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		var out, errOut bytes.Buffer
+		args = append([]string{"topology", "simulate", "--seeds", "1", "--policy", "lockstep,kubelet-static-uncore-like"}, args...)
+		if code := cli.Run(args, strings.NewReader(clusterDump(t)), &out, &errOut); code != command.ExitOK {
+			t.Fatalf("%v: %s", args, errOut.String())
+		}
+		return out.String()
+	}
+	sysfs := filepath.Join(dir, "rack-a")
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--sysfs", sysfs + ":3", "--sizes", "2"}, []string{"rack-a ", " 3 ", " 2 "}},
+		{[]string{"--sysfs", sysfs, "--nodes", "2", "--sizes", "2"}, []string{"rack-a ", " 2 "}},
+		{[]string{"--sysfs", sysfs + ":3", "--machine", "vm8:1", "--mix", "small"}, []string{"vm8:1 + rack-a:3", "small", "kubelet-static-uncore-like"}},
+		{[]string{"--from-dump", "-", "--sysfs", sysfs + ":1"}, []string{"rack-a ", "its pods"}},
+		{[]string{"--from-dump", "-", "--machine", "vm8:3", "--mix", "cluster"}, []string{"vm8 ", "cluster "}},
+		{[]string{"--from-dump", "-", "--mix", "cluster"}, []string{"cluster "}},
+	} {
+		out := run(c.args...)
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%v: %q is missing in\n%s", c.args, want, out)
+			}
+		}
+		if strings.Contains(out, "as it is") {
+			t.Errorf("%v: the present placement is on other machines:\n%s", c.args, out)
+		}
+	}
+	// Four pods of 12 CPUs together do not fit 8 CPUs.
+	if out := run("--from-dump", "-", "--sysfs", sysfs+":1", "-o", "json"); !strings.Contains(out, `"unplaced": 1`) {
+		t.Errorf("nothing is unplaced:\n%s", out)
 	}
 }

@@ -20,6 +20,7 @@ type machine struct {
 	topology *cputopology.Topology
 	layout   *allocate.Layout
 	reserved cpuset.Set // of the layout
+	warnings []string   // of the last read: what sysfs contradicts itself in
 	online   []byte
 	next     time.Time
 }
@@ -40,11 +41,11 @@ func (m *machine) refresh(now time.Time) (bool, error) {
 	if m.topology != nil && bytes.Equal(online, m.online) && now.Before(m.next) {
 		return false, nil
 	}
-	topology, err := sysfs.Read(m.root)
+	topology, warnings, err := sysfs.Read(m.root)
 	if err != nil {
 		return false, err
 	}
-	m.online, m.next = online, now.Add(machineInterval)
+	m.online, m.next, m.warnings = online, now.Add(machineInterval), warnings
 	if m.topology != nil && m.topology.Hash() == topology.Hash() {
 		return false, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +43,9 @@ func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTo
 		s.Mode = topologyv1alpha1.ApplyByNRI
 	}
 	problems := append(a.ownProblems(), out.Problems...)
+	for _, w := range a.machine.warnings {
+		problems = append(problems, topologyv1alpha1.Problem{Message: w})
+	}
 	for _, p := range problems[:min(len(problems), problemsMax)] {
 		p.Message = clip.Text(p.Message, messageBytesMax)
 		s.Problems = append(s.Problems, p)

@@ -128,9 +128,10 @@ func (al *Allocator) Possible(layouts []*Layout, r *Request) error {
 
 // candidate is a node that may take a request, with its cost or a lower bound of its cost.
 type candidate struct {
-	cost  cost
-	later uint32 // see packings.later; compared after cost.hi
-	node  int32
+	cost   cost
+	shared uint32 // see cost.sharedFirst; compared after cost.hi
+	later  uint32 // see packings.later; compared after shared
+	node   int32
 	// idle is the number of idle CPUs: among equal nodes the fullest wins, to keep others free,
 	// unless pods are moved later.
 	idle  int32
@@ -139,7 +140,7 @@ type candidate struct {
 
 // compareCost compares the costs of two candidates, including the effects of repacking.
 func (c candidate) compareCost(d candidate) int {
-	return cmp.Or(cmp.Compare(c.cost.hi, d.cost.hi), cmp.Compare(c.later, d.later), cmp.Compare(c.cost.lo, d.cost.lo))
+	return cmp.Or(cmp.Compare(c.cost.hi, d.cost.hi), cmp.Compare(c.shared, d.shared), cmp.Compare(c.later, d.later), cmp.Compare(c.cost.lo, d.cost.lo))
 }
 
 func (c candidate) compare(d candidate) int {
@@ -192,6 +193,7 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 		}
 		k := candidate{cost: known.cost, node: int32(i), idle: int32(n.totalIdle), exact: known.exact && len(r.groups) == 1}
 		if packs {
+			k.shared = known.cost.sharedFirst(a.bind)
 			k.later = al.packings.later(i, known.packed)
 			k.idle = -k.idle // prefer the emptiest node, because moves need room
 		}
@@ -228,7 +230,9 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost
 			}
 			known.cost, known.exact = c, true
 		}
-		k.cost = known.cost
+		if k.cost = known.cost; al.Repacks {
+			k.shared = k.cost.sharedFirst(a.bind)
+		}
 		if k.cost.isInfinite() || best.node >= 0 && k.compare(*best) >= 0 {
 			continue
 		}
@@ -363,7 +367,7 @@ func (s *solver) cellsBound(i int) cost {
 		w--
 		u++
 	}
-	return cost{uint64(count), uint64(w) << shiftWholeL3}
+	return cost{uint64(count), uint64(w) << shiftWholeL3(s.a.bind)}
 }
 
 // Place chooses a node for a pod and allocates CPUs there.

@@ -12,13 +12,13 @@ type Cost struct {
 	Distance   int // sum of the distances between each two of them
 	Refs       int // sum, over the CPUs taken, of the containers already on them
 	L3         int // L3 domains used
-	// WholeL3 is the number of L3 domains that were entirely idle before (for burst requests: CPUs
-	// in use in the domains taken).
-	WholeL3 int
 	// SharedCores and the following fields compare in an order that depends on how CPUs are bound
 	// (see order). Fields that are not compared are 0. SharedCores is the number of cores shared
 	// with other pods, except for the odd CPU of an odd number (see oddShares).
-	SharedCores  int
+	SharedCores int
+	// WholeL3 is the number of L3 domains that were entirely idle before (for burst requests: CPUs
+	// in use in the domains taken).
+	WholeL3      int
 	SplitCores   int // idle cores used in part
 	DoubledCores int // CPUs beyond the first on their core
 	// Fit counts L3 domains left partly idle, then sizes that no longer fit, in units of the
@@ -28,11 +28,11 @@ type Cost struct {
 	Slack     int // idle CPUs left over in the L3 domains used
 }
 
-// order returns the last fields of a cost, packed in their order of comparison.
+// order returns the last fields of a cost except WholeL3, packed in their order of comparison.
 func order(bind request.Bind, shared, split, doubled, fit, slack int) uint64 {
 	// above and below are the fields above and below the number of idle NUMA nodes broken into,
-	// which follows Fit.
-	var above, below uint64
+	// which follows Fit. first is the field above the number of idle L3 domains broken into.
+	var first, above, below uint64
 	switch bind {
 	case request.Threads: // packs as tightly as possible and does not avoid shared cores
 		above = uint64(fit)
@@ -41,10 +41,29 @@ func order(bind request.Bind, shared, split, doubled, fit, slack int) uint64 {
 		above = uint64(doubled)<<(bitsCores+bitsFit) | uint64(shared)<<bitsFit | uint64(fit)
 		below = uint64(slack)
 	default:
-		above = uint64(shared)<<bitsFit | uint64(fit)
+		first = uint64(shared)
+		above = uint64(fit)
 		below = uint64(slack)<<bitsCores | uint64(split)
 	}
-	return above<<(shiftWholeNUMA(bind)+bitsWholeNUMA) | below
+	return first<<(shiftWholeL3(bind)+bitsWholeL3) | above<<(shiftWholeNUMA(bind)+bitsWholeNUMA) | below
+}
+
+// shiftWholeL3 returns the position of the number of idle L3 domains broken into.
+func shiftWholeL3(bind request.Bind) int {
+	switch bind {
+	case request.Threads, request.Spread:
+		return 64 - bitsWholeL3
+	}
+	return 64 - bitsWholeL3 - bitsCPUs
+}
+
+// sharedFirst returns the number of shared cores if it compares before everything else that follows
+// the number of L3 domains.
+func (c cost) sharedFirst(bind request.Bind) uint32 {
+	if bind == request.Threads || bind == request.Spread {
+		return 0
+	}
+	return uint32(c.lo >> (64 - bitsCPUs))
 }
 
 // shiftWholeNUMA returns the position of the number of idle NUMA nodes broken into.
@@ -77,12 +96,11 @@ type cost struct{ hi, lo uint64 }
 // Widths in bits. The last four are the widths of order's fields: numbers of CPUs, of cores with
 // more than one thread, the Fit, and the number of CPUs left over.
 const (
-	// Hi, below 4 bits of violations.
-	bitsL3, bitsRefs, bitsDistance, bitsNUMA             = 10, 22, 18, 10
+	// Hi, below 5 bits of violations.
+	bitsL3, bitsRefs, bitsDistance, bitsNUMA             = 10, 21, 18, 10
 	bitsWholeNUMA, bitsWholeL3                           = 7, 11
 	bitsCPUs, bitsCores, bitsFit, bitsSlack              = 11, 10, 14, 11
-	shiftRefs, shiftDistance, shiftNUMA, shiftViolations = bitsL3, bitsL3 + bitsRefs, bitsL3 + bitsRefs + bitsDistance, 60
-	shiftWholeL3                                         = 53
+	shiftRefs, shiftDistance, shiftNUMA, shiftViolations = bitsL3, bitsL3 + bitsRefs, bitsL3 + bitsRefs + bitsDistance, 59
 )
 
 func (c Cost) pack(bind request.Bind) cost {
@@ -90,7 +108,7 @@ func (c Cost) pack(bind request.Bind) cost {
 		uint64(c.Violations)<<shiftViolations | uint64(c.NUMANodes)<<shiftNUMA |
 			uint64(min(c.Distance, 1<<bitsDistance-1))<<shiftDistance |
 			uint64(c.Refs)<<shiftRefs | uint64(c.L3),
-		uint64(c.WholeL3)<<shiftWholeL3 | uint64(min(c.WholeNUMA, 1<<bitsWholeNUMA-1))<<shiftWholeNUMA(bind) |
+		uint64(c.WholeL3)<<shiftWholeL3(bind) | uint64(min(c.WholeNUMA, 1<<bitsWholeNUMA-1))<<shiftWholeNUMA(bind) |
 			order(bind, c.SharedCores, c.SplitCores, c.DoubledCores, c.Fit, c.Slack),
 	}
 }
@@ -98,10 +116,10 @@ func (c Cost) pack(bind request.Bind) cost {
 func (c cost) unpack(bind request.Bind) Cost {
 	field := func(v uint64, shift, bits int) int { return int(v >> shift & (1<<bits - 1)) }
 	out := Cost{
-		Violations: field(c.hi, shiftViolations, 4), NUMANodes: field(c.hi, shiftNUMA, bitsNUMA),
+		Violations: field(c.hi, shiftViolations, 5), NUMANodes: field(c.hi, shiftNUMA, bitsNUMA),
 		Distance: field(c.hi, shiftDistance, bitsDistance),
 		Refs:     field(c.hi, shiftRefs, bitsRefs), L3: field(c.hi, 0, bitsL3),
-		WholeL3: field(c.lo, shiftWholeL3, bitsWholeL3), WholeNUMA: field(c.lo, shiftWholeNUMA(bind), bitsWholeNUMA),
+		WholeL3: field(c.lo, shiftWholeL3(bind), bitsWholeL3), WholeNUMA: field(c.lo, shiftWholeNUMA(bind), bitsWholeNUMA),
 	}
 	at := 0
 	next := func(bits int) int { // from the least significant field upwards
@@ -116,8 +134,8 @@ func (c cost) unpack(bind request.Bind) Cost {
 		out.Slack, _, out.Fit, out.SharedCores, out.DoubledCores = next(bitsSlack), next(bitsWholeNUMA), next(bitsFit),
 			next(bitsCores), next(bitsCPUs)
 	default:
-		out.SplitCores, out.Slack, _, out.Fit, out.SharedCores = next(bitsCores), next(bitsSlack), next(bitsWholeNUMA),
-			next(bitsFit), next(bitsCPUs)
+		out.SplitCores, out.Slack, _, out.Fit, _, out.SharedCores = next(bitsCores), next(bitsSlack), next(bitsWholeNUMA),
+			next(bitsFit), next(bitsWholeL3), next(bitsCPUs)
 	}
 	return out
 }

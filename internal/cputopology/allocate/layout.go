@@ -22,25 +22,26 @@ const (
 // socket, L3 domain, core. It is immutable; nodes with equal topology and reserved CPUs share a
 // Layout.
 type Layout struct {
-	topo     *cputopology.Topology
-	hash     string
-	reserved cpuset.Set
-	cpus     []int   // own number -> CPU id
-	own      []int32 // CPU id -> own number, -1 if none
-	cores    []span
-	coreOf   []int32 // own number -> core
-	cellOf   []int32 // own number -> L3 domain
-	cells    []cell
-	l3Sets   []cpuset.Set // CPUs of each cell
-	numas    []numa
-	usable   []uint64 // CPUs that may be given out: neither reserved nor isolated by the kernel
-	// uniform means that all cores have smt threads, one or two. The cost of a take then follows
-	// from two counters.
+	topo      *cputopology.Topology
+	hash      string
+	reserved  cpuset.Set
+	cpus      []int   // own number -> CPU id
+	own       []int32 // CPU id -> own number, -1 if none
+	cores     []span
+	coreOf    []int32 // own number -> core
+	cellOf    []int32 // own number -> L3 domain
+	cells     []cell
+	l3Sets    []cpuset.Set // CPUs of each cell
+	numas     []numa
+	usable    []uint64 // CPUs that may be given out: neither reserved nor isolated by the kernel
+	efficient []uint64 // CPUs of the smaller kinds of cores
+	// uniform means that all cores are of one kind, with smt threads, one or two. The cost of a take
+	// then follows from two counters.
 	uniform bool
 	smt     int
-	// packs is the number of CPUs per L3 domain if it is the same in all and packing.go applies,
-	// else 0.
-	packs int
+	// packing is the bound of packings if the L3 domains are of one size and packing.go applies, else
+	// nil.
+	packing *packingBound
 	// subsets are all sets of NUMA nodes by size, nearest first; nil if there are too many.
 	// Then, tree takes their place.
 	subsets [][]subset
@@ -92,13 +93,14 @@ func newLayout(topo *cputopology.Topology, reserved cpuset.Set, subsetsMax int) 
 	for i := range l.own {
 		l.own[i] = -1
 	}
-	l.usable = make([]uint64, (len(cpus)+63)/64)
+	l.usable, l.efficient = make([]uint64, (len(cpus)+63)/64), make([]uint64, (len(cpus)+63)/64)
 	for i, c := range cpus {
 		l.cpus = append(l.cpus, c.ID)
 		l.own[c.ID] = int32(i)
 		if !reserved.Contains(c.ID) && !topo.Isolated.Contains(c.ID) {
 			l.usable[i>>6] |= 1 << (i & 63)
 		}
+		put(l.efficient, i, c.Efficient)
 		newNUMA := i == 0 || cpus[i-1].NUMA != c.NUMA
 		newCell := newNUMA || cpus[i-1].Socket != c.Socket || domainOf(cpus[i-1]) != domainOf(c)
 		if newNUMA {
@@ -127,12 +129,12 @@ func newLayout(topo *cputopology.Topology, reserved cpuset.Set, subsetsMax int) 
 		l.numas[c.numa].l3Max = max(l.numas[c.numa].l3Max, c.len())
 	}
 	l.smt = l.cores[0].len()
-	l.uniform = l.smt <= 2 && !slices.ContainsFunc(l.cores, func(c span) bool { return c.len() != l.smt })
+	l.uniform = topo.Efficient.IsEmpty() && l.smt <= 2 && !slices.ContainsFunc(l.cores, func(c span) bool { return c.len() != l.smt })
 	if l3 := l.cells[0].len(); l3 <= packingL3Max && len(l.cells) >= packingDomains &&
 		!slices.ContainsFunc(l.cells, func(c cell) bool {
 			return c.len() != l3
 		}) {
-		l.packs = l3
+		l.packing = newPackingBound(l3)
 	}
 	if l.subsets = l.allSubsets(subsetsMax); l.subsets == nil {
 		l.tree = l.newNUMATree()

@@ -37,7 +37,7 @@ type machineView struct {
 	numaIndex        []int   // index in the topology
 	memory           []int64 // by NUMA node
 	sizes            []int   // of the pods on the node
-	threads          int     // number of threads of every core, 0 if they differ
+	threads          int     // number of threads of every core, 0 if they differ or are of several kinds
 	partly, partlyTo []int   // scratch
 }
 
@@ -56,7 +56,8 @@ func view(n *Node, a *ask) *machineView {
 				most = min(most, limit)
 			}
 		}
-		at.available = usable && !has(n.exclusive, i) && at.refs < most
+		at.available = usable && !has(n.exclusive, i) && at.refs < most &&
+			(a.cores == request.AnyCores || c.Efficient == (a.cores == request.EfficientCores))
 		v.cpus = append(v.cpus, at)
 		for _, in := range []struct {
 			domains *[]domain
@@ -80,7 +81,7 @@ func view(n *Node, a *ask) *machineView {
 	}
 	v.threads = v.core[0].size
 	for _, d := range v.core {
-		if d.size != v.threads {
+		if d.size != v.threads || !n.layout.topo.Efficient.IsEmpty() {
 			v.threads = 0
 		}
 	}
@@ -365,6 +366,7 @@ func regulars() []*cputopology.Topology {
 func irregular(t *rapid.T) *cputopology.Topology {
 	var p cputopology.Parts
 	cpus := rapid.IntRange(1, 12).Draw(t, "CPUs")
+	kinds := rapid.IntRange(0, 2).Draw(t, "has kinds of cores") == 0
 	var l3, numa, socket []int
 	flush := func(list *[]int) cpuset.Set {
 		s := cpuset.Of(*list...)
@@ -377,6 +379,9 @@ func irregular(t *rapid.T) *cputopology.Topology {
 		for range threads {
 			l3, numa, socket = append(l3, id), append(numa, id), append(socket, id)
 			id++
+		}
+		if kinds && rapid.Bool().Draw(t, "efficient") {
+			p.Efficient = p.Efficient.Union(p.Cores[len(p.Cores)-1])
 		}
 		// Borders nest: an L3 domain may end inside a NUMA node, a NUMA node inside a socket.
 		level := rapid.IntRange(0, 3).Draw(t, "border")
@@ -419,7 +424,10 @@ func drawPolicy(t *rapid.T) request.Policy {
 		Bind:   request.Bind(rapid.IntRange(0, 4).Draw(t, "bind")),
 		Span:   request.Span(rapid.IntRange(0, 3).Draw(t, "span")),
 		Share:  rapid.SampledFrom([]int{0, 1, 1, 2}).Draw(t, "share"),
-		Prefer: request.Fields(rapid.IntRange(0, 15).Draw(t, "prefer")),
+		Prefer: request.Fields(rapid.IntRange(0, 31).Draw(t, "prefer")),
+	}
+	if rapid.IntRange(0, 3).Draw(t, "has cores") == 0 {
+		p.Cores = request.Cores(rapid.IntRange(0, 2).Draw(t, "cores"))
 	}
 	if rapid.IntRange(0, 3).Draw(t, "has memory") == 0 {
 		p.Memory = request.Memory(rapid.IntRange(0, 2).Draw(t, "memory"))

@@ -1,5 +1,7 @@
 package allocate
 
+import "slices"
+
 // If pods are moved within their nodes (package repack), gaps between them do not stay where they
 // are. The choice of a node then depends on how many L3 domains its pods need when repacked, and on
 // what could be added without one more domain. Both depend only on numbers of CPUs: for each pod,
@@ -12,59 +14,127 @@ const (
 	packingDomains = 4
 )
 
-// L3Needed returns a lower bound of the number of L3 domains into which rests can be packed:
-// rests[i] pods have a rest of i CPUs, and a domain has len(rests) CPUs. For every threshold t of
-// up to half a domain: rests above size-t need a domain each; so do those above half and up to
-// size-t; and the room that the latter leave can take no more of the rests from t upwards than
-// their sum (Martello and Toth's bound L2). The bound is seldom below the true number.
-func L3Needed(rests []int) int {
-	size := len(rests)
-	var countBuf, sumBuf [packingL3Max + 1]int
-	count, sum := countBuf[:1], sumBuf[:1] // of rests below an index
-	for i, n := range rests {
-		count, sum = append(count, count[i]+n), append(sum, sum[i]+i*n)
+// packingBound is a lower bound of the number of bins (L3 domains) into which rests can be packed.
+// It consists of weights of the rests such that the weights in one bin never add up to more than
+// the capacity: the sum of the weights of all rests, divided by the capacity, is then a lower bound.
+// The weights are dual feasible functions (Fekete and Schepers): the size itself, as if rests could
+// be cut; the same with rests above size-t rounded up to a whole bin, and rests below t left out;
+// and sizes rounded to multiples of 1/k of a bin, which count how many rests of a size fit beside
+// each other. In bins of 8 they give the linear relaxation of the problem, and almost so in others.
+type packingBound struct {
+	size     int
+	capacity []int   // by weighting
+	weights  [][]int // by weighting, and rest: not decreasing with the rest
+	most     [][]int // by weighting, and what is left of a capacity: the largest rest that fits
+}
+
+func newPackingBound(size int) *packingBound {
+	b := &packingBound{size: size}
+	for t := 1; t <= max(1, size/2); t++ {
+		b.add(size, func(rest int) int {
+			switch {
+			case rest > size-t:
+				return size
+			case rest < t:
+				return 0
+			}
+			return rest
+		})
 	}
+	for k := 1; k <= size; k++ {
+		b.add(size*k, func(rest int) int {
+			if (k+1)*rest%size == 0 {
+				return rest * k
+			}
+			return (k + 1) * rest / size * size
+		})
+	}
+	return b
+}
+
+// add adds a weighting, unless another one is at least as good for every rest.
+func (b *packingBound) add(capacity int, weight func(rest int) int) {
+	weights := make([]int, b.size)
+	divisor := capacity
+	for rest := range weights {
+		weights[rest] = weight(rest)
+		divisor = gcd(weights[rest], divisor)
+	}
+	capacity /= divisor
+	for rest := range weights {
+		weights[rest] /= divisor
+	}
+	worse := func(w []int, c int, than []int, thanC int) bool {
+		for rest := range w {
+			if w[rest]*thanC > than[rest]*c {
+				return false
+			}
+		}
+		return true
+	}
+	for i := range b.weights {
+		if worse(weights, capacity, b.weights[i], b.capacity[i]) {
+			return
+		}
+	}
+	for i := len(b.weights) - 1; i >= 0; i-- {
+		if worse(b.weights[i], b.capacity[i], weights, capacity) {
+			b.weights, b.capacity, b.most = slices.Delete(b.weights, i, i+1), slices.Delete(b.capacity, i, i+1),
+				slices.Delete(b.most, i, i+1)
+		}
+	}
+	most := make([]int, capacity)
+	for left := range most {
+		for rest, w := range weights {
+			if w <= left {
+				most[left] = rest
+			}
+		}
+	}
+	b.weights, b.capacity, b.most = append(b.weights, weights), append(b.capacity, capacity), append(b.most, most)
+}
+
+// sums adds up the weights of the rests of the pods on a node: the CPUs that they need beyond whole
+// L3 domains.
+func (b *packingBound) sums(n *Node, out []int) []int {
+	out = resize(out, len(b.weights))
+	clear(out)
+	for _, s := range n.sizes {
+		rest := s.cpus % b.size
+		for i, w := range b.weights {
+			out[i] += w[rest] * s.pods
+		}
+	}
+	return out
+}
+
+// need returns the bound for the rests with these sums of weights and one more, which may be 0.
+func (b *packingBound) need(sums []int, rest int) int {
 	need := 0
-	for t := 1; t <= size/2; t++ {
-		alone := count[size] - count[size-t+1]
-		half, halfSum := count[size-t+1]-count[size/2+1], sum[size-t+1]-sum[size/2+1]
-		over := max(0, sum[size/2+1]-sum[t]-(half*size-halfSum))
-		need = max(need, alone+half+(over+size-1)/size)
+	for i, sum := range sums {
+		c := b.capacity[i]
+		need = max(need, (sum+b.weights[i][rest]+c-1)/c)
 	}
 	return need
 }
 
-// rests adds, to out, the rests of the pods on the node: the CPUs that they need beyond whole L3
-// domains.
-func (n *Node) rests(out []int) {
-	for _, s := range n.sizes {
-		if r := s.cpus % len(out); r > 0 {
-			out[r] += s.pods
+// room returns the largest rest that could be added to those with these sums and one more, which
+// need this many domains, without one more domain.
+func (b *packingBound) room(sums []int, rest, need int) int {
+	room := b.size - 1
+	for i, sum := range sums {
+		if left := need*b.capacity[i] - sum - b.weights[i][rest]; left < len(b.most[i]) {
+			room = min(room, b.most[i][left])
 		}
 	}
-}
-
-// room returns the largest rest that could be added to rests, which need this many domains, without
-// one more domain.
-func room(rests []int, need int) int {
-	lo, hi := 0, len(rests)-1 // lo fits; everything above hi does not
-	for lo < hi {
-		mid := (lo + hi + 1) / 2
-		rests[mid]++
-		if L3Needed(rests) > need {
-			hi = mid - 1
-		} else {
-			lo = mid
-		}
-		rests[mid]--
-	}
-	return lo
+	return room
 }
 
 // packed is the packing of one node, for the state of the node at version.
 type packed struct {
 	node    *Node
 	version uint64
+	sums    []int // see packingBound
 	need    int
 	room    int
 	sizes   uint64 // bit r: some pod has a rest of r
@@ -73,7 +143,6 @@ type packed struct {
 // packings holds the packings of all nodes of a decision.
 type packings struct {
 	nodes []packed
-	rests [packingL3Max]int
 	// lost[r] and won[r] are the values of a node's ability to take rests of up to r CPUs without
 	// another domain, before it loses and before it gains the ability. Each is the sum over those
 	// rests that some pod has; a rest counts more the fewer nodes can take it.
@@ -92,22 +161,20 @@ func (p *packings) see(nodes []*Node) {
 	var sizes uint64
 	for i, n := range nodes {
 		k := &p.nodes[i]
-		if n.layout.packs == 0 {
+		b := n.layout.packing
+		if b == nil {
 			*k = packed{}
 			continue
 		}
 		if k.node != n || k.version != n.version {
-			*k = packed{node: n, version: n.version}
-			rests := p.rests[:n.layout.packs]
-			clear(rests)
-			n.rests(rests)
-			for r, count := range rests {
-				if count > 0 {
-					k.sizes |= 1 << r
+			*k = packed{node: n, version: n.version, sums: b.sums(n, k.sums)}
+			for _, s := range n.sizes {
+				if rest := s.cpus % b.size; rest > 0 {
+					k.sizes |= 1 << rest
 				}
 			}
-			k.need = L3Needed(rests)
-			k.room = room(rests, k.need)
+			k.need = b.need(k.sums, 0)
+			k.room = b.room(k.sums, 0, k.need)
 		}
 		takers[k.room]++
 		sizes |= k.sizes
@@ -134,16 +201,10 @@ func (p *packings) with(i, cpus int) added {
 	if k.node == nil {
 		return added{}
 	}
-	rests := p.rests[:k.node.layout.packs]
-	rest := cpus % len(rests)
-	if rest == 0 {
-		return added{0, int8(k.room)}
-	}
-	clear(rests)
-	k.node.rests(rests)
-	rests[rest]++
-	need := L3Needed(rests)
-	return added{int8(need - k.need), int8(room(rests, need))}
+	b := k.node.layout.packing
+	rest := cpus % b.size
+	need := b.need(k.sums, rest)
+	return added{int8(need - k.need), int8(b.room(k.sums, rest, need))}
 }
 
 // later converts the effect into a number by which nodes are compared, lower is better: first the

@@ -1,6 +1,7 @@
 package allocate
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -38,28 +39,54 @@ func fewestBins(rests []int, size int) int {
 	return best
 }
 
-func TestL3NeededIsABound(t *testing.T) {
-	exact := 0
+// needed returns the bound for rests of pods, and the room that they leave.
+func needed(size int, rests []int) (need, room int) {
+	b := newPackingBound(size)
+	sums := make([]int, len(b.weights))
+	for _, r := range rests {
+		for i, w := range b.weights {
+			sums[i] += w[r]
+		}
+	}
+	need = b.need(sums, 0)
+	return need, b.room(sums, 0, need)
+}
+
+// TestPackingBound compares the bound with every packing. It must never be above, and seldom below.
+// The room is the largest rest that does not raise the bound.
+func TestPackingBound(t *testing.T) {
+	draws, exact := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 16).Draw(t, "size")
-		counts := make([]int, size)
 		var rests []int
 		if size > 1 {
 			rests = rapid.SliceOfN(rapid.IntRange(1, size-1), 0, 8).Draw(t, "rests")
 		}
-		for _, r := range rests {
-			counts[r]++
-		}
-		bound, least := L3Needed(counts), fewestBins(rests, size)
+		bound, room := needed(size, rests)
+		least := fewestBins(rests, size)
 		if bound > least {
 			t.Fatalf("%v in domains of %d: the bound is %d, but %d are enough", rests, size, bound, least)
 		}
-		if bound == least {
-			exact++
+		for r := 1; r < size; r++ {
+			if more, _ := needed(size, append(rests[:len(rests):len(rests)], r)); (more > bound) != (r > room) {
+				t.Fatalf("%v in domains of %d: room for %d, but %d makes %d of %d", rests, size, room, r, more, bound)
+			}
 		}
+		draws++
+		exact += boolInt(bound == least)
 	})
-	if exact < 50 {
-		t.Errorf("the bound is reached in %d draws only", exact)
+	if exact < draws*95/100 {
+		t.Errorf("the bound is reached in %d of %d draws only", exact, draws)
+	}
+}
+
+// TestPackingBoundCountsWhatFitsTogether: two pods of 3 CPUs fill an L3 domain of 8 as far as more
+// of them are concerned.
+func TestPackingBoundCountsWhatFitsTogether(t *testing.T) {
+	for _, c := range []struct{ size, rest, pods, want int }{{8, 3, 10, 5}, {16, 5, 9, 3}, {16, 7, 8, 4}, {8, 5, 4, 4}} {
+		if got, _ := needed(c.size, slices.Repeat([]int{c.rest}, c.pods)); got != c.want {
+			t.Errorf("%d pods of %d CPUs in domains of %d need %d, want %d", c.pods, c.rest, c.size, got, c.want)
+		}
 	}
 }
 

@@ -115,6 +115,9 @@ func (a *ask) want() string {
 	case a.fullCore:
 		what += " in entirely free cores"
 	}
+	if a.cores != request.AnyCores {
+		what += fmt.Sprintf(" of %s cores", a.cores)
+	}
 	switch a.span {
 	case request.SingleL3:
 		what += " within one L3 domain"

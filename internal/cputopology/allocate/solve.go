@@ -17,6 +17,7 @@ type ask struct {
 	span      request.Span
 	local     bool // the NUMA nodes taken must have room for the memory
 	memory    int64
+	cores     request.Cores
 	share     int
 	burst     bool
 	violated  request.Fields
@@ -30,11 +31,12 @@ func asks(cpus int, memory int64, p request.Policy) []ask {
 		if give&^p.Prefer != 0 || give&request.MemoryField != 0 && p.Memory == request.AnyMemory ||
 			give&request.BindField != 0 && p.Bind != request.FullCore && p.Bind != request.WholeL3 ||
 			give&request.SpanField != 0 && p.Span == request.AnySpan ||
-			give&request.IsolationField != 0 && p.Isolation == request.NoIsolation {
+			give&request.IsolationField != 0 && p.Isolation == request.NoIsolation ||
+			give&request.CoresField != 0 && p.Cores == request.AnyCores {
 			continue // giving up a wish that was not expressed gains nothing
 		}
 		a := ask{cpus: cpus, bind: p.Bind, isolation: p.Isolation, span: p.Span, local: p.Memory != request.AnyMemory,
-			memory: memory, share: p.Share, burst: p.Burst, violated: give}
+			memory: memory, cores: p.Cores, share: p.Share, burst: p.Burst, violated: give}
 		if give&request.BindField != 0 {
 			a.bind = request.AnyCPU
 		}
@@ -46,6 +48,9 @@ func asks(cpus int, memory int64, p request.Policy) []ask {
 		}
 		if give&request.MemoryField != 0 {
 			a.local = false
+		}
+		if give&request.CoresField != 0 {
+			a.cores = request.AnyCores
 		}
 		a.fullCore = a.bind == request.FullCore
 		out = append(out, a)
@@ -123,6 +128,8 @@ func (s *solver) eligibleIn(c int) int {
 	}
 	if s.idleOnly && l.uniform {
 		switch {
+		case a.cores == request.EfficientCores:
+			return 0
 		case a.bind == request.WholeL3:
 			return cell.len() * boolInt(whole)
 		case a.fullCore || a.isolation == request.IsolateCore:
@@ -147,7 +154,11 @@ func (s *solver) eligibleIn(c int) int {
 // available reports whether the request may use a CPU.
 func (s *solver) available(i int) bool {
 	n := s.n
-	if n.refs[i] == 0 || s.idleOnly {
+	switch {
+	case s.a.cores == request.PerformanceCores && has(n.layout.efficient, i),
+		s.a.cores == request.EfficientCores && !has(n.layout.efficient, i):
+		return false
+	case n.refs[i] == 0 || s.idleOnly:
 		return has(n.idle, i)
 	}
 	limit := refsMax
@@ -250,7 +261,7 @@ func (s *solver) fixedCost(c, t int) cost {
 		whole = l.cells[c].len() - idle
 	}
 	after := max(0, idle-t)
-	return cost{1, uint64(whole)<<shiftWholeL3 | order(s.a.bind, 0, 0, 0, s.fit(c, t), after)}
+	return cost{1, uint64(whole)<<shiftWholeL3(s.a.bind) | order(s.a.bind, 0, 0, 0, s.fit(c, t), after)}
 }
 
 // coreCosts returns the costs of taking 0, 1, 2... CPUs from a core, always those with the fewest

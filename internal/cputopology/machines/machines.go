@@ -108,7 +108,13 @@ func ByName(name string) (Machine, error) {
 }
 
 // Topology returns the machine's topology as sysfs.Read reads it.
-func (m Machine) Topology() (*cputopology.Topology, error) { return sysfs.Read(m.FS()) }
+func (m Machine) Topology() (*cputopology.Topology, error) {
+	t, warnings, err := sysfs.Read(m.FS())
+	if err == nil && len(warnings) > 0 {
+		err = fmt.Errorf("machine %s: %s", m.Name, strings.Join(warnings, "; "))
+	}
+	return t, err
+}
 
 // MustTopology is like Topology, for the machines of this package, which are known to be
 // consistent.

@@ -202,6 +202,7 @@ type lockstepPolicy struct {
 	Isolation *string   `json:"isolation"`
 	Span      *string   `json:"span"`
 	Memory    *string   `json:"memory"`
+	Cores     *string   `json:"cores"`
 	Prefer    *[]string `json:"prefer"`
 	Share     *int      `json:"share"`
 	Burst     *bool     `json:"burst"`
@@ -274,6 +275,7 @@ func (p *parser) policy(base Policy, at string, o lockstepPolicy) Policy {
 	choose("isolation", isolationNames, o.Isolation, func(i int) { base.Isolation = Isolation(i) })
 	choose("span", spanNames, o.Span, func(i int) { base.Span = Span(i) })
 	choose("memory", memoryNames, o.Memory, func(i int) { base.Memory = Memory(i) })
+	choose("cores", coresNames, o.Cores, func(i int) { base.Cores = Cores(i) })
 	if o.Prefer != nil {
 		base.Prefer = 0
 		for _, name := range *o.Prefer {
@@ -297,6 +299,9 @@ func (p *parser) policy(base Policy, at string, o lockstepPolicy) Policy {
 	}
 	if base.Isolation != NoIsolation && base.Share != 1 {
 		p.fail(LockstepRequest, at+"isolation", "%s keeps others out: it needs share: 1", base.Isolation)
+	}
+	if base.Burst && base.Cores != AnyCores {
+		p.fail(LockstepRequest, at+"burst", "a widened set has all kinds of cores: cores: %s contradicts it", base.Cores)
 	}
 	if base.Burst && base.Bind == WholeL3 {
 		p.fail(LockstepRequest, at+"burst", "bind: l3 already takes whole L3 domains")

@@ -46,6 +46,7 @@ type Policy struct {
 	Isolation Isolation
 	Span      Span
 	Memory    Memory
+	Cores     Cores
 	// Prefer is the set of the fields above that are wishes: they are tried, and given up if the
 	// node cannot satisfy them. The other fields are conditions: a node that cannot satisfy them is
 	// not chosen.
@@ -106,8 +107,19 @@ const (
 	LocalMemory
 )
 
+// Cores is the kind of cores of a machine with several kinds. On a machine of one kind, all cores
+// are performance cores.
+type Cores uint8
+
+// The kinds of cores.
+const (
+	AnyCores Cores = iota
+	PerformanceCores
+	EfficientCores
+)
+
 // Fields is a set of policy fields. Its numeric order is the order in which wishes are given up:
-// memory first, then bind, span, isolation.
+// memory first, then bind, span, isolation, cores.
 type Fields uint8
 
 // The fields.
@@ -116,6 +128,7 @@ const (
 	BindField
 	SpanField
 	IsolationField
+	CoresField
 )
 
 var (
@@ -123,13 +136,15 @@ var (
 	isolationNames = []string{"none", "core", "l3", "numa"}
 	spanNames      = []string{"any", "single-l3", "single-numa", "single-socket"}
 	memoryNames    = []string{"any", "prefer", "local"}
-	fieldNames     = []string{"memory", "bind", "span", "isolation"}
+	coresNames     = []string{"any", "performance", "efficient"}
+	fieldNames     = []string{"memory", "bind", "span", "isolation", "cores"}
 )
 
 func (b Bind) String() string      { return bindNames[b] }
 func (i Isolation) String() string { return isolationNames[i] }
 func (s Span) String() string      { return spanNames[s] }
 func (m Memory) String() string    { return memoryNames[m] }
+func (c Cores) String() string     { return coresNames[c] }
 
 func (f Fields) String() string {
 	var out []string

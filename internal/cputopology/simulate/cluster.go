@@ -1,8 +1,6 @@
 package simulate
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -26,20 +24,15 @@ func AsItIs(c Existing) (Result, error) {
 	}
 	for i, n := range c.Nodes {
 		s.nodes[i] = n.Clone()
+		s.recount(i)
 	}
 	for i, n := range s.nodes {
-		s.nodeFree[i] = 0
-		s.recount(i)
 		for _, a := range n.Pods() {
 			size := a.CPUs().Len()
 			s.result.Placed++
 			s.count(i, size, +1)
 			s.judge(i, a.Key, size)
 		}
-	}
-	s.freeL3 = 0
-	for _, n := range s.nodes {
-		s.freeL3 += n.IdleL3()
 	}
 	s.result.Policy = "as it is"
 	s.result.Unplaced = max(0, len(c.Sizes)-s.result.Placed)
@@ -67,31 +60,34 @@ func Anew(c Existing, policy Policy, seed uint64, now func() time.Time) (Result,
 	return s.finish(), nil
 }
 
-func newExisting(c Existing, seed uint64) (*simulation, error) {
-	if len(c.Nodes) == 0 {
-		return nil, fmt.Errorf("simulate: no nodes")
-	}
-	s := &simulation{rng: rand.New(rand.NewPCG(seed, 0)), fewest: map[fewestKey][]fewestL3{}}
-	seen := map[*allocate.Layout]bool{}
+// Groups returns the machines of the cluster, without what runs on them.
+func (c Existing) Groups() []Group {
+	var out []Group
 	for _, n := range c.Nodes {
-		empty := allocate.NewNode(n.Name, n.Layout())
-		s.addNode(empty)
-		if l := n.Layout(); !seen[l] {
-			seen[l] = true
-			s.empty = append(s.empty, allocate.NewNode("", l))
+		topo := n.Layout().Topology()
+		if k := len(out) - 1; k >= 0 && out[k].Topology == topo {
+			out[k].Nodes++
+			continue
 		}
-		for _, d := range n.Layout().L3Domains() {
-			if s.l3Size == 0 {
-				s.l3Size = d.Len()
-			}
-			// Without a common size the possible number of idle domains is unknown.
-			if d.Len() != s.l3Size {
-				s.l3Size = -1
-			}
-		}
+		out = append(out, Group{topo, 1})
 	}
-	s.measure()
-	s.idle = s.cpus
-	s.result = Result{Machine: c.Name, Nodes: len(c.Nodes), Mix: "its pods", Seed: seed}
-	return s, nil
+	return out
+}
+
+// On returns a cluster of other machines with the same pods to be placed.
+func (c Existing) On(name string, machines []Group) (Existing, error) {
+	nodes, err := emptyNodes(machines)
+	return Existing{Name: name, Nodes: nodes, Sizes: c.Sizes}, err
+}
+
+func newExisting(c Existing, seed uint64) (*simulation, error) {
+	var nodes []*allocate.Node
+	for _, n := range c.Nodes {
+		nodes = append(nodes, allocate.NewNode(n.Name, n.Layout()))
+	}
+	s, err := newSimulation(nodes, seed)
+	if err == nil {
+		s.result = Result{Machine: c.Name, Nodes: len(nodes), Mix: "its pods", Seed: seed}
+	}
+	return s, err
 }

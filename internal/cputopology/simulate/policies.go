@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"lockstep.dev/lockstep/internal/cputopology"
@@ -29,6 +30,8 @@ func Policies() []Policy {
 		&byHand{name: "least-allocated+packed-cores", node: leastAllocated, pick: packedCores},
 		&byHand{name: "most-allocated+packed-cores", node: mostAllocated, pick: packedCores},
 		&byHand{name: "kubelet-static-like", node: leastAllocated, pick: kubeletLike},
+		&byHand{name: "kubelet-static-uncore-like", node: leastAllocated, pick: kubeletUncoreLike},
+		&byHand{name: "kubelet-static-distribute-like", node: leastAllocated, pick: kubeletDistributeLike},
 	}
 }
 
@@ -236,4 +239,110 @@ func fallback(topo *cputopology.Topology, sockets []cpuset.Set, idle cpuset.Set,
 		}
 	}
 	return taken.Set()
+}
+
+// l3Sets returns the L3 domains as sets of CPUs.
+func l3Sets(topo *cputopology.Topology) []cpuset.Set {
+	var out []cpuset.Set
+	for _, l := range topo.L3 {
+		out = append(out, l.CPUs)
+	}
+	return out
+}
+
+// kubeletUncoreLike is kubeletLike with alignment to L3 domains: after whole sockets, entirely free
+// L3 domains as long as the rest fills them, then the L3 domain with the fewest free CPUs that has
+// room for the rest, in whole cores if that is possible. Without such a domain it chooses like
+// kubeletLike.
+func kubeletUncoreLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
+	var taken cpuset.Set
+	take := func(s cpuset.Set) { taken, idle, cpus = taken.Union(s), idle.Minus(s), cpus-s.Len() }
+	for _, s := range topo.Sockets {
+		if s.CPUs.SubsetOf(idle) && s.CPUs.Len() <= cpus {
+			take(s.CPUs)
+		}
+	}
+	domains := l3Sets(topo)
+	fewestFirst := func() {
+		slices.SortStableFunc(domains, func(a, b cpuset.Set) int {
+			return cmp.Compare(a.Intersect(idle).Len(), b.Intersect(idle).Len())
+		})
+	}
+	for _, d := range domains {
+		if d.SubsetOf(idle) && d.Len() <= cpus {
+			take(d)
+		}
+	}
+	fewestFirst()
+	for _, d := range domains {
+		if free := d.Intersect(idle); cpus > 0 && free.Len() >= cpus {
+			take(fallback(topo, []cpuset.Set{d}, free, cpus))
+		}
+	}
+	if cpus == 0 {
+		return taken
+	}
+	return taken.Union(kubeletLike(topo, idle, cpus))
+}
+
+// distributeNodesMax bounds the number of NUMA nodes of whose sets kubeletDistributeLike tries all.
+const distributeNodesMax = 12
+
+// kubeletDistributeLike spreads a pod evenly over the fewest NUMA nodes that have room for it, and
+// of these sets takes the one after which the free CPUs of the NUMA nodes differ least. Within a
+// NUMA node it chooses like kubeletLike, which it also is where no even distribution fits.
+func kubeletDistributeLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
+	var free []cpuset.Set
+	for _, n := range topo.NUMA {
+		if f := n.CPUs.Intersect(idle); !f.IsEmpty() {
+			free = append(free, f)
+		}
+	}
+	for count := 1; count <= len(free) && len(free) <= distributeNodesMax; count++ {
+		best, bestSpread := 0, 0
+		for set := 1; set < 1<<len(free); set++ {
+			if bits.OnesCount(uint(set)) != count {
+				continue
+			}
+			if spread, ok := spreadAfter(free, set, cpus); ok && (best == 0 || spread < bestSpread) {
+				best, bestSpread = set, spread
+			}
+		}
+		if best == 0 {
+			continue
+		}
+		var taken cpuset.Set
+		for i, share := range evenShares(best, cpus) {
+			taken = taken.Union(kubeletLike(topo, free[i], share))
+		}
+		return taken
+	}
+	return kubeletLike(topo, idle, cpus)
+}
+
+// evenShares divides CPUs evenly over a set of NUMA nodes, given as bits.
+func evenShares(set, cpus int) map[int]int {
+	shares, left := map[int]int{}, bits.OnesCount(uint(set))
+	for i := 0; left > 0; i++ {
+		if set>>i&1 != 0 {
+			shares[i] = (cpus + left - 1) / left
+			cpus -= shares[i]
+			left--
+		}
+	}
+	return shares
+}
+
+// spreadAfter returns the sum of the squares of the free CPUs of all NUMA nodes after an even
+// distribution over a set of them. Of sets of equal sum, the smallest has the most even rest.
+func spreadAfter(free []cpuset.Set, set, cpus int) (int, bool) {
+	shares, sum := evenShares(set, cpus), 0
+	for i, f := range free {
+		left := f.Len() - shares[i]
+		if left < 0 {
+			return 0, false
+		}
+		sum += left * left
+	}
+	return sum, true
 }

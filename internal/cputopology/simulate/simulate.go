@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
-	"lockstep.dev/lockstep/internal/cputopology/machines"
 )
 
 // Mix is a distribution of pod sizes: each arrival draws one of Sizes with equal probability.
@@ -41,10 +43,55 @@ func MixByName(name string) (Mix, error) {
 	return Mix{}, fmt.Errorf("no request mix %q; there are: %v", name, names)
 }
 
+// Bounds of a mix: the largest size, and the number of sizes after weights are expanded.
+const (
+	sizeMax  = 4096
+	sizesMax = 10000
+)
+
+// ParseMix parses a distribution of sizes such as "3:2,8:1" (pods of 3 CPUs are twice as frequent as
+// pods of 8) or "6-14" (each size from 6 to 14). The text is the name of the mix.
+func ParseMix(text string) (Mix, error) {
+	m := Mix{Name: text}
+	for part := range strings.SplitSeq(text, ",") {
+		sizes, weight, weighted := strings.Cut(part, ":")
+		from, to, isRange := strings.Cut(sizes, "-")
+		if !isRange {
+			to = from
+		}
+		if !weighted {
+			weight = "1"
+		}
+		lo, errLo := strconv.Atoi(from)
+		hi, errHi := strconv.Atoi(to)
+		times, errTimes := strconv.Atoi(weight)
+		switch {
+		case errLo != nil || errHi != nil || errTimes != nil:
+			return m, fmt.Errorf("%q is not SIZE, SIZE:WEIGHT or FROM-TO:WEIGHT", part)
+		case lo < 1 || hi < lo || hi > sizeMax:
+			return m, fmt.Errorf("%q: sizes are from 1 to %d CPUs", part, sizeMax)
+		case times < 1 || times > sizesMax || len(m.Sizes)+times*(hi-lo+1) > sizesMax:
+			return m, fmt.Errorf("%q: weights are at least 1, and their sum over all sizes at most %d", part, sizesMax)
+		}
+		for range times {
+			for size := lo; size <= hi; size++ {
+				m.Sizes = append(m.Sizes, size)
+			}
+		}
+	}
+	return m, nil
+}
+
+// Group is a number of nodes of one machine.
+type Group struct {
+	Topology *cputopology.Topology
+	Nodes    int
+}
+
 // Config configures one simulation.
 type Config struct {
-	Machine machines.Machine
-	Nodes   int
+	Name    string  // of the machines
+	Cluster []Group // the nodes, in the order in which policies see them
 	Mix     Mix
 	Seed    uint64
 	// Load is the share of all CPUs in use at which arrivals are kept, in (0, 1].
@@ -72,18 +119,19 @@ type Result struct {
 	L3SplitAvoidablePercent   float64 `json:"l3SplitAvoidablePercent"`
 	NUMASplitPercent          float64 `json:"numaSplitPercent"`
 	NUMASplitAvoidablePercent float64 `json:"numaSplitAvoidablePercent"`
-	// FreeL3Percent is the mean, over arrivals under load, of the number of idle L3 domains, in
-	// percent of the maximum that could be idle if all pods were repacked over the whole cluster,
-	// with none split more than necessary (see possibleL3). FreeL3IdlePercent is the same in
-	// percent of the idle CPUs divided by the size of an L3 domain. FreeL3WithinPercent is the same
-	// as FreeL3Percent for the number that could be idle if the pods of each node were repacked
-	// within their node: the limit of what moves within nodes can achieve for the policy's choice
-	// of nodes. FreeL3 and FreeL3Possible are numbers of domains at the end.
+	// FreeL3 is the mean, over arrivals under load, of the number of idle L3 domains, and
+	// FreeL3Possible that of a bound of it: no packing of the running pods over the whole cluster
+	// leaves more domains idle without splitting a pod more than its size needs (see demand).
+	// FreeL3Percent is the first in percent of the second, and FreeL3IdlePercent in percent of the
+	// idle CPUs divided by the size of an L3 domain. FreeL3WithinPercent is, in percent of
+	// FreeL3Possible, the bound for packings of each node's pods on their node: the limit of what
+	// moves within nodes can achieve for the policy's choice of nodes. Nodes whose L3 domains differ
+	// in size do not count.
+	FreeL3              float64 `json:"freeL3"`
+	FreeL3Possible      float64 `json:"freeL3Possible"`
 	FreeL3Percent       float64 `json:"freeL3Percent"`
 	FreeL3IdlePercent   float64 `json:"freeL3IdlePercent"`
 	FreeL3WithinPercent float64 `json:"freeL3WithinPercent"`
-	FreeL3              int     `json:"freeL3"`
-	FreeL3Possible      int     `json:"freeL3Possible"`
 	// Moves is the number of pods moved within their nodes, by policies that do so; MovedCPUs is
 	// the number of CPUs moved.
 	Moves     int `json:"moves"`
@@ -113,29 +161,26 @@ type pod struct {
 }
 
 type simulation struct {
-	cfg                  Config
-	policy               Policy
-	rng                  *rand.Rand
-	nodes                []*allocate.Node
-	empty                []*allocate.Node // one node of each machine
-	pods                 []pod
-	cpus                 int // total of the cluster
-	idle                 int
-	l3Size               int // in CPUs; -1 if domains differ
-	freeL3               int // number over all nodes
-	nodeFree             []int
-	took                 []time.Duration
-	arrivals             int
-	all                  demand   // demand of all pods, over all nodes as one pool
-	each                 []demand // by node
-	eachFree             int      // sum over the nodes of the domains that each could keep free
-	result               Result
-	splits               struct{ l3, l3Avoidable, numa, numaAvoidable int }
-	freeSum, freeIdleSum float64
-	freeWithinSum        float64
-	freeSeen             int
-	changes              []int // number of changes of each node, to validate entries of fewest
-	fewest               map[fewestKey][]fewestL3
+	cfg      Config
+	policy   Policy
+	rng      *rand.Rand
+	nodes    []*allocate.Node
+	empty    []*allocate.Node // one node of each machine
+	pods     []pod
+	cpus     int // total of the cluster
+	idle     int
+	freeL3   int // number over all nodes with a demand
+	nodeFree []int
+	took     []time.Duration
+	arrivals int
+	pools    map[int]*demand // of all nodes whose L3 domains have the same size, as one pool
+	each     []*demand       // by node; nil if the L3 domains of a node differ
+	eachFree int             // sum over the nodes of the domains that each could keep free
+	result   Result
+	splits   struct{ l3, l3Avoidable, numa, numaAvoidable int }
+	seen     struct{ free, possible, within, idle, times float64 } // sums over arrivals under load
+	changes  []int                                                 // number of changes of each node, to validate entries of fewest
+	fewest   map[fewestKey][]fewestL3
 }
 
 // fewestL3 caches the smallest number of L3 domains in which a node had idle CPUs for a pod.
@@ -148,40 +193,81 @@ type fewestKey struct{ cpus, numas int }
 
 // Run simulates one policy.
 func Run(cfg Config, policy Policy) (Result, error) {
-	topo, err := cfg.Machine.Topology()
-	if err != nil {
-		return Result{}, err
-	}
-	if cfg.Nodes < 1 || cfg.Load <= 0 || cfg.Load > 1 || cfg.Turnover < 0 || len(cfg.Mix.Sizes) == 0 ||
-		slices.Min(cfg.Mix.Sizes) < 1 {
+	if cfg.Load <= 0 || cfg.Load > 1 || cfg.Turnover < 0 || len(cfg.Mix.Sizes) == 0 || slices.Min(cfg.Mix.Sizes) < 1 {
 		return Result{}, fmt.Errorf(
-			"simulate: want at least one node, a load in (0, 1], a turnover of at least 0 and pod sizes above 0")
+			"simulate: want a load in (0, 1], a turnover of at least 0 and pod sizes above 0")
 	}
-	layout, err := allocate.NewLayout(topo, cpuset.Set{})
+	nodes, err := emptyNodes(cfg.Cluster)
 	if err != nil {
 		return Result{}, err
 	}
-	s := &simulation{cfg: cfg, policy: policy, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), fewest: map[fewestKey][]fewestL3{}}
-	for i := range cfg.Nodes {
-		s.addNode(allocate.NewNode(fmt.Sprintf("node-%d", i), layout))
+	s, err := newSimulation(nodes, cfg.Seed)
+	if err != nil {
+		return Result{}, err
 	}
-	s.empty = []*allocate.Node{allocate.NewNode("", layout)}
-	s.idle = s.cpus
-	s.l3Size = s.cpus / max(s.freeL3, 1)
-	s.measure()
-	s.result = Result{Policy: policy.Name(), Machine: cfg.Machine.Name, Nodes: cfg.Nodes, Mix: cfg.Mix.Name,
-		Seed: cfg.Seed}
+	s.cfg, s.policy = cfg, policy
+	s.result = Result{Policy: policy.Name(), Machine: cfg.Name, Nodes: len(nodes), Mix: cfg.Mix.Name, Seed: cfg.Seed}
 	s.fill()
 	s.churn()
 	return s.finish(), nil
 }
 
-func (s *simulation) addNode(n *allocate.Node) {
-	s.nodes = append(s.nodes, n)
-	s.nodeFree = append(s.nodeFree, n.IdleL3())
-	s.changes = append(s.changes, 0)
-	s.freeL3 += n.IdleL3()
-	s.cpus += n.IdleCPUs()
+// emptyNodes returns the nodes of a cluster.
+func emptyNodes(cluster []Group) ([]*allocate.Node, error) {
+	var nodes []*allocate.Node
+	for _, g := range cluster {
+		layout, err := allocate.NewLayout(g.Topology, cpuset.Set{})
+		if err != nil {
+			return nil, err
+		}
+		for range g.Nodes {
+			nodes = append(nodes, allocate.NewNode(fmt.Sprintf("node-%d", len(nodes)), layout))
+		}
+	}
+	return nodes, nil
+}
+
+// newSimulation starts a simulation on empty nodes.
+func newSimulation(nodes []*allocate.Node, seed uint64) (*simulation, error) {
+	if len(nodes) == 0 {
+		return nil, fmt.Errorf("simulate: no nodes")
+	}
+	s := &simulation{rng: rand.New(rand.NewPCG(seed, 0)), nodes: nodes, fewest: map[fewestKey][]fewestL3{},
+		pools: map[int]*demand{}, changes: make([]int, len(nodes))}
+	seen := map[*allocate.Layout]bool{}
+	for _, n := range nodes {
+		l := n.Layout()
+		s.nodeFree = append(s.nodeFree, n.IdleL3())
+		s.cpus += n.IdleCPUs()
+		if !seen[l] {
+			seen[l] = true
+			s.empty = append(s.empty, allocate.NewNode("", l))
+		}
+		s.each = append(s.each, s.pool(l))
+		if s.each[len(s.each)-1] != nil {
+			s.freeL3 += n.IdleL3()
+		}
+	}
+	s.idle = s.cpus
+	return s, nil
+}
+
+// pool adds a node's L3 domains to the pool of their size, and returns the demand of the node
+// alone. It returns nil for a machine whose domains differ, which no bound is known for.
+func (s *simulation) pool(l *allocate.Layout) *demand {
+	domains := l.L3Domains()
+	size := domains[0].Len()
+	if slices.ContainsFunc(domains, func(d cpuset.Set) bool { return d.Len() != size }) {
+		return nil
+	}
+	if s.pools[size] == nil {
+		s.pools[size] = newDemand(size)
+	}
+	s.pools[size].addDomains(len(domains))
+	own := newDemand(size)
+	own.addDomains(len(domains))
+	s.eachFree += len(domains)
+	return own
 }
 
 // fill lets pods arrive until one exceeds the load.
@@ -208,69 +294,35 @@ func (s *simulation) churn() {
 
 // seeFree records the present number of free L3 domains.
 func (s *simulation) seeFree() {
-	if s.l3Size < 1 {
-		return
+	all, within := s.possible()
+	s.seen.free += float64(s.freeL3)
+	s.seen.possible += float64(all)
+	s.seen.within += float64(within)
+	for size, d := range s.pools {
+		s.seen.idle += float64(d.idle) / float64(size)
 	}
-	if possible, idle := s.possibleL3(), s.idle/s.l3Size; possible > 0 && idle > 0 {
-		s.freeSum += float64(s.freeL3) / float64(possible)
-		s.freeWithinSum += float64(s.eachFree) / float64(possible)
-		s.freeIdleSum += float64(s.freeL3) / float64(idle)
-		s.freeSeen++
+	s.seen.times++
+}
+
+// possible returns the largest numbers of L3 domains that could be idle. all is the number if all
+// pods were repacked over the whole cluster, and within if those of each node were repacked on
+// their node. Pods stay on machines whose L3 domains have the same size.
+func (s *simulation) possible() (all, within int) {
+	for _, d := range s.pools {
+		all += d.free
 	}
+	return all, s.eachFree
 }
-
-// demand is the number of L3 domains that pods need if they are repacked, each over as few domains
-// as its size needs.
-//
-// A pod that needs k domains may be assumed to fill k-1 of them: in any other position, the pods
-// that share these domains with it have room together beside its rest, because they take no more
-// than what the pod leaves of the k domains. So only the rests, each smaller than a domain, need to
-// be packed, and a lower bound of the domains for the rests gives a bound for all pods.
-type demand struct {
-	domains int   // domains available
-	wholes  int   // domains that pods fill entirely
-	rests   []int // number of pods, by the CPUs that they need beyond whole domains
-	free    int   // maximum number of domains that could be idle
-}
-
-func newDemand(domains, l3Size int) demand {
-	return demand{domains: domains, rests: make([]int, l3Size), free: domains}
-}
-
-// add adds (1) or removes (-1) a pod.
-func (d *demand) add(size, sign int) {
-	d.wholes += sign * (size / len(d.rests))
-	d.rests[size%len(d.rests)] += sign
-	d.free = d.domains - d.wholes - allocate.L3Needed(d.rests)
-}
-
-// measure starts counting possible idle domains, if L3 domains have a common size.
-func (s *simulation) measure() {
-	if s.l3Size < 1 {
-		return
-	}
-	s.all = newDemand(s.cpus/s.l3Size, s.l3Size)
-	for _, n := range s.nodes {
-		s.each = append(s.each, newDemand(len(n.Layout().L3Domains()), s.l3Size))
-		s.eachFree += len(n.Layout().L3Domains())
-	}
-}
-
-// possibleL3 returns the maximum number of L3 domains that could be idle if all pods were repacked
-// over the whole cluster. No policy that does not split pods can do better, and possibly none can
-// reach it, because it treats all NUMA nodes and nodes as one pool.
-func (s *simulation) possibleL3() int { return s.all.free }
 
 // count adds (1) or removes (-1) a pod of a node from the counts of possible idle domains.
 func (s *simulation) count(node, size, sign int) {
 	s.idle -= sign * size
-	if s.l3Size < 1 {
-		return
+	if d := s.each[node]; d != nil {
+		s.pools[len(d.rests)].add(size, sign)
+		s.eachFree -= d.free
+		d.add(size, sign)
+		s.eachFree += d.free
 	}
-	s.all.add(size, sign)
-	s.eachFree -= s.each[node].free
-	s.each[node].add(size, sign)
-	s.eachFree += s.each[node].free
 }
 
 func (s *simulation) draw() int { return s.cfg.Mix.Sizes[s.rng.IntN(len(s.cfg.Mix.Sizes))] }
@@ -292,7 +344,9 @@ func (s *simulation) leave(i int) {
 func (s *simulation) recount(node int) {
 	s.changes[node]++
 	free := s.nodes[node].IdleL3()
-	s.freeL3 += free - s.nodeFree[node]
+	if s.each[node] != nil {
+		s.freeL3 += free - s.nodeFree[node]
+	}
 	s.nodeFree[node] = free
 }
 
@@ -397,14 +451,17 @@ func (s *simulation) finish() Result {
 	percent := func(count int) float64 { return 100 * float64(count) / float64(max(r.Placed, 1)) }
 	r.L3SplitPercent, r.L3SplitAvoidablePercent = percent(s.splits.l3), percent(s.splits.l3Avoidable)
 	r.NUMASplitPercent, r.NUMASplitAvoidablePercent = percent(s.splits.numa), percent(s.splits.numaAvoidable)
-	if r.FreeL3 = s.freeL3; s.l3Size > 0 {
-		r.FreeL3Possible = s.possibleL3()
-	}
 	r.FreeL3Percent, r.FreeL3IdlePercent, r.FreeL3WithinPercent = 100, 100, 100
-	if seen := float64(s.freeSeen); seen > 0 {
-		r.FreeL3Percent, r.FreeL3IdlePercent, r.FreeL3WithinPercent = 100*s.freeSum/seen, 100*s.freeIdleSum/seen,
-			100*s.freeWithinSum/seen
+	share := func(part, whole float64, percent *float64) {
+		if whole > 0 {
+			*percent = 100 * part / whole
+		}
 	}
+	share(s.seen.free, s.seen.possible, &r.FreeL3Percent)
+	share(s.seen.within, s.seen.possible, &r.FreeL3WithinPercent)
+	share(s.seen.free, s.seen.idle, &r.FreeL3IdlePercent)
+	times := max(s.seen.times, 1)
+	r.FreeL3, r.FreeL3Possible = s.seen.free/times, s.seen.possible/times
 	slices.Sort(s.took)
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 	if n := len(s.took); n > 0 {

@@ -1,11 +1,15 @@
 package simulate
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 )
 
@@ -23,7 +27,7 @@ func TestPlacementQuality(t *testing.T) {
 	for _, m := range []machines.Machine{machines.AMD256NPS1, machines.AMD256NPS4} {
 		for _, mix := range Mixes() {
 			for _, policy := range []string{Own, OwnWithoutMoves} {
-				r, err := Run(Config{Machine: m, Nodes: 10, Mix: mix, Seed: 1, Load: 0.85, Turnover: 1, Now: frozen}, policies[policy])
+				r, err := Run(Config{Name: m.Name, Cluster: []Group{{m.MustTopology(), 10}}, Mix: mix, Seed: 1, Load: 0.85, Turnover: 1, Now: frozen}, policies[policy])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -40,7 +44,7 @@ func TestPlacementQuality(t *testing.T) {
 }
 
 func TestEqualSeedsGiveEqualResults(t *testing.T) {
-	cfg := Config{Machine: machines.AMD256NPS4, Nodes: 3, Mix: Mixes()[0], Seed: 7, Load: 0.85, Turnover: 1, Now: frozen}
+	cfg := Config{Cluster: []Group{{machines.AMD256NPS4.MustTopology(), 3}}, Mix: Mixes()[0], Seed: 7, Load: 0.85, Turnover: 1, Now: frozen}
 	for i := range Policies() {
 		a, err := Run(cfg, Policies()[i])
 		if err != nil {
@@ -60,9 +64,9 @@ func TestEqualSeedsGiveEqualResults(t *testing.T) {
 }
 
 func TestWrongConfigurations(t *testing.T) {
-	good := Config{Machine: machines.NoL3, Nodes: 1, Mix: Mixes()[1], Load: 0.5, Turnover: 1, Now: frozen}
+	good := Config{Cluster: []Group{{machines.NoL3.MustTopology(), 1}}, Mix: Mixes()[1], Load: 0.5, Turnover: 1, Now: frozen}
 	for name, change := range map[string]func(*Config){
-		"no nodes":      func(c *Config) { c.Nodes = 0 },
+		"no nodes":      func(c *Config) { c.Cluster = nil },
 		"no load":       func(c *Config) { c.Load = 0 },
 		"too much load": func(c *Config) { c.Load = 1.1 },
 		"no sizes":      func(c *Config) { c.Mix.Sizes = nil },
@@ -77,4 +81,95 @@ func TestWrongConfigurations(t *testing.T) {
 	if _, err := Run(good, Policies()[0]); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestMixesOfOnesOwn(t *testing.T) {
+	for text, want := range map[string][]int{
+		"4":          {4},
+		"3:2,8:1":    {3, 3, 8},
+		"6-8":        {6, 7, 8},
+		"1,2-3:2":    {1, 2, 3, 2, 3},
+		"":           nil,
+		"0":          nil,
+		"8-6":        nil,
+		"3:0":        nil,
+		"3:x":        nil,
+		"1-4096:900": nil,
+		"5000":       nil,
+	} {
+		m, err := ParseMix(text)
+		if (err != nil) != (want == nil) || err == nil && !slices.Equal(m.Sizes, want) {
+			t.Errorf("%q: %v, %v; want %v", text, m.Sizes, err, want)
+		}
+	}
+}
+
+// TestMixedClusters: machines with L3 domains of 8 and of 16 CPUs, and one without domains of one
+// size, which does not count.
+func TestMixedClusters(t *testing.T) {
+	r, err := Run(Config{Name: "mixed", Cluster: []Group{{machines.AMD256NPS4.MustTopology(), 2}, {machines.AMD256Milan.MustTopology(), 1},
+		{machines.Offlined.MustTopology(), 1}}, Mix: Mix{"four", []int{4}}, Seed: 1, Load: 0.5, Turnover: 1, Now: frozen}, newRepacking(Own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Pods of 4 CPUs fill any domain: the bound is what is idle, and it is reached but for the last
+	// domain of each size.
+	if r.Nodes != 4 || r.FreeL3 > r.FreeL3Possible || r.FreeL3 < r.FreeL3Possible-3 || r.FreeL3Possible > 80 || r.FreeL3Possible < 35 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestOtherMachinesForTheSamePods: fewer machines than the pods need leave some unplaced.
+func TestOtherMachinesForTheSamePods(t *testing.T) {
+	e := Existing{Name: "cluster", Sizes: slices.Repeat([]int{8}, 40)}
+	for nodes, unplaced := range map[int]int{1: 8, 2: 0} {
+		other, err := e.On("new", []Group{{machines.AMD256NPS4.MustTopology(), nodes}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Anew(other, newRepacking(Own), 1, frozen)
+		if err != nil || r.Unplaced != unplaced || r.Placed != 40-unplaced || r.Machine != "new" || r.Nodes != nodes {
+			t.Errorf("%d nodes: %+v, %v", nodes, r, err)
+		}
+	}
+}
+
+// TestModelsOfTheKubeletsOptions: the choices of the models, on an AMD machine of 8 NUMA nodes whose
+// first L3 domain has one free core.
+func TestModelsOfTheKubeletsOptions(t *testing.T) {
+	topo := machines.AMD256NPS4.MustTopology()
+	idle := topo.Online().Minus(cpuset.MustParse("0-2,128-130"))
+	for name, c := range map[string]struct {
+		pick func(*cputopology.Topology, cpuset.Set, int) cpuset.Set
+		cpus int
+		want string
+	}{
+		"plain: the first free cores":                 {kubeletLike, 4, "3-4,131-132"},
+		"uncore: a domain with room for all":          {kubeletUncoreLike, 4, "4-5,132-133"},
+		"uncore: the fullest domain with room":        {kubeletUncoreLike, 2, "3,131"},
+		"uncore: whole domains, then the rest in one": {kubeletUncoreLike, 10, "3-7,131-135"},
+		"distribute: one NUMA node if it has room":    {kubeletDistributeLike, 4, "3-4,131-132"},
+		"distribute: half of each of two":             {kubeletDistributeLike, 40, "16-25,32-41,144-153,160-169"},
+	} {
+		if got := c.pick(topo, idle, c.cpus); got.String() != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestModelsChooseWhatTheyAreAsked: every model chooses exactly the number of CPUs, all of them
+// idle, in any state.
+func TestModelsChooseWhatTheyAreAsked(t *testing.T) {
+	topo := machines.AMD256NPS4.MustTopology()
+	rapid.Check(t, func(t *rapid.T) {
+		taken := cpuset.Of(rapid.SliceOfN(rapid.IntRange(0, 255), 0, 250).Draw(t, "taken")...)
+		idle := topo.Online().Minus(taken)
+		cpus := rapid.IntRange(1, idle.Len()).Draw(t, "CPUs")
+		for _, pick := range []func(*cputopology.Topology, cpuset.Set, int) cpuset.Set{lowestNumbers, packedCores, kubeletLike,
+			kubeletUncoreLike, kubeletDistributeLike} {
+			if got := pick(topo, idle, cpus); got.Len() != cpus || !got.SubsetOf(idle) {
+				t.Fatalf("%s of %d from %s", got, cpus, idle)
+			}
+		}
+	})
 }

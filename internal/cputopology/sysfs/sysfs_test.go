@@ -1,14 +1,18 @@
 package sysfs_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/machines"
@@ -92,7 +96,7 @@ func TestAgainstLscpu(t *testing.T) {
 			if err != nil {
 				t.Fatalf("lscpu: %v", err)
 			}
-			topo, err := sysfs.Read(os.DirFS(dir))
+			topo, _, err := sysfs.Read(os.DirFS(dir))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +153,7 @@ func TestThisMachine(t *testing.T) {
 	if _, err := os.Stat("/sys/devices/system/cpu/online"); err != nil {
 		t.Skip("no sysfs here")
 	}
-	topo, err := sysfs.Read(os.DirFS("/"))
+	topo, _, err := sysfs.Read(os.DirFS("/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,27 +171,14 @@ func tree() fstest.MapFS {
 	return files
 }
 
-func TestWrongTreesAreRefusedWithTheFile(t *testing.T) {
-	cpu := "sys/devices/system/cpu/"
-	node := "sys/devices/system/node/"
+func TestTreesWithoutOnlineCPUsAreRefused(t *testing.T) {
+	online := "sys/devices/system/cpu/online"
 	for name, c := range map[string]struct{ file, content, want string }{
-		"an empty root":                     {"", "", "online: file does not exist"},
-		"no CPU online":                     {cpu + "online", "", "no CPU is online"},
-		"garbage in online":                 {cpu + "online", "zero", "cpu/online: CPU list"},
-		"a CPU number beyond any machine":   {cpu + "online", "0-4000000000", "above the limit"},
-		"siblings without the CPU":          {cpu + "cpu1/topology/core_cpus_list", "2", "without the CPU itself"},
-		"siblings that disagree":            {cpu + "cpu20/topology/core_cpus_list", "20", "lists"},
-		"a socket that is no number":        {cpu + "cpu1/topology/physical_package_id", "one", "physical_package_id: not a number"},
-		"overlapping L3":                    {cpu + "cpu4/cache/index3/shared_cpu_list", "4-8", "shared_cpu_list"},
-		"a cache size without sense":        {cpu + "cpu4/cache/index3/size", "-1K", "not a cache size"},
-		"a NUMA node without its directory": {node + "online", "0,7", "node7/cpulist: file does not exist"},
-		"a CPU in two NUMA nodes":           {node + "node1/cpulist", "0-15,24-31", "more than one NUMA node"},
-		"a CPU in no NUMA node":             {node + "node1/cpulist", "10-15,24-31", "in no NUMA node"},
-		"too few distances":                 {node + "node1/distance", "10", "1 distances for 2"},
-		"a distance without sense":          {node + "node1/distance", "10 x", "not a number from 0 to 255"},
-		"memory without a figure":           {node + "node1/meminfo", "Node 1 MemTotal: kB", "not a size"},
-		"a core across sockets":             {cpu + "cpu20/topology/physical_package_id", "1", "threads of one core"},
-		"a file without end":                {cpu + "online", strings.Repeat("0,", 1<<16), "longer than"},
+		"an empty root":                   {"", "", "online: file does not exist"},
+		"no CPU online":                   {online, "", "no CPU is online"},
+		"garbage in online":               {online, "zero", "cpu/online: CPU list"},
+		"a CPU number beyond any machine": {online, "0-4000000000", "above the limit"},
+		"a file without end":              {online, strings.Repeat("0,", 1<<16), "longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := tree()
@@ -196,8 +187,190 @@ func TestWrongTreesAreRefusedWithTheFile(t *testing.T) {
 			} else {
 				files[c.file] = &fstest.MapFile{Data: []byte(c.content)}
 			}
-			if _, err := sysfs.Read(files); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := sysfs.Read(files); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestContradictionsLeaveOutALevel reads a machine of 27 CPUs in 16 cores, 2 sockets, 2 NUMA nodes
+// and 4 L3 domains, one of whose files makes no sense. Only what the file describes may be missing.
+func TestContradictionsLeaveOutALevel(t *testing.T) {
+	type counts struct{ cores, sockets, numa, l3 int }
+	whole := counts{16, 2, 2, 4}
+	cpu, node := "sys/devices/system/cpu/", "sys/devices/system/node/"
+	for name, c := range map[string]struct {
+		file, content, warning string
+		want                   counts
+	}{
+		"siblings without the CPU":      {cpu + "cpu1/topology/core_cpus_list", "2", "without the CPU itself", counts{27, 2, 2, 4}},
+		"siblings that disagree":        {cpu + "cpu20/topology/core_cpus_list", "20", "lists", counts{27, 2, 2, 4}},
+		"siblings that are no list":     {cpu + "cpu20/topology/core_cpus_list", "x", "every CPU counts as a core", counts{27, 2, 2, 4}},
+		"a socket that is no number":    {cpu + "cpu1/topology/physical_package_id", "one", "not a number; all CPUs count as one socket", counts{16, 1, 2, 4}},
+		"a core across sockets":         {cpu + "cpu20/topology/physical_package_id", "1", "some of the threads of core", counts{16, 1, 2, 4}},
+		"a core across dies":            {cpu + "cpu20/topology/die_id", "1", "each socket counts as one die", whole},
+		"overlapping L3":                {cpu + "cpu4/cache/index3/shared_cpu_list", "4-8", "no L3 cache is known", counts{16, 2, 2, 0}},
+		"a core across L3":              {cpu + "cpu0/cache/index3/shared_cpu_list", "0", "no L3 cache is known", counts{16, 2, 2, 0}},
+		"a cache size without sense":    {cpu + "cpu4/cache/index3/size", "-1K", "the size of the cache is not known", whole},
+		"a NUMA node without directory": {node + "online", "0-1,7", "node7/cpulist: missing; NUMA is ignored", counts{16, 2, 1, 4}},
+		"a CPU in two NUMA nodes":       {node + "node1/cpulist", "0-15,24-31", "CPUs 0-2,4-7 are in more than one NUMA node; NUMA is ignored", counts{16, 2, 1, 4}},
+		"a CPU in no NUMA node":         {node + "node1/cpulist", "9-15,25-31", "CPUs 8,24 are in no NUMA node; NUMA is ignored", counts{16, 2, 1, 4}},
+		"a core across NUMA nodes":      {node + "node0/cpulist", "0-7,16-23,24", "some of the threads of core", counts{16, 2, 1, 4}},
+		"node list without sense":       {node + "online", "all", "NUMA is ignored", counts{16, 2, 1, 4}},
+		"too few distances":             {node + "node1/distance", "10", "1 distances for 2 online nodes; the distances", whole},
+		"a distance without sense":      {node + "node1/distance", "10 x", "not a number from 0 to 255; the distances", whole},
+		"memory without a figure":       {node + "node1/meminfo", "Node 1 MemTotal: kB", "not a size; the memory of the NUMA node", whole},
+		"a capacity without sense":      {cpu + "cpu0/cpu_capacity", "big", "all cores count as one kind", whole},
+		"a core of two kinds":           {"sys/devices/cpu_atom/cpus", "4", "all cores count as one kind", whole},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := tree()
+			files[c.file] = &fstest.MapFile{Data: []byte(c.content)}
+			topo, warnings, err := sysfs.Read(files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(warnings) != 1 || !strings.Contains(warnings[0], c.warning) {
+				t.Errorf("warnings %q, want one with %q", warnings, c.warning)
+			}
+			if got := (counts{len(topo.Cores), len(topo.Sockets), len(topo.NUMA), len(topo.L3)}); got != c.want {
+				t.Errorf("read as %+v, want %+v", got, c.want)
+			}
+			if topo.Online().Len() != 27 || !topo.Efficient.IsEmpty() {
+				t.Errorf("%d CPUs, efficient %q", topo.Online().Len(), topo.Efficient)
+			}
+			checkRoundTrip(t, topo)
+		})
+	}
+}
+
+// TestIgnoredNUMAPromisesNoMemory: nobody knows which memory is near to which CPU, so none may be
+// promised as local.
+func TestIgnoredNUMAPromisesNoMemory(t *testing.T) {
+	files := tree()
+	files["sys/devices/system/node/node1/cpulist"] = &fstest.MapFile{Data: []byte("0-15,24-31")}
+	topo, _, err := sysfs.Read(files)
+	if err != nil || topo.NUMA[0].MemoryBytes != 0 || !topo.NUMA[0].CPUs.Equal(topo.Online()) {
+		t.Fatalf("NUMA %+v, error %v", topo.NUMA, err)
+	}
+}
+
+// unreadable is a file system in which reading one file fails, as on a failing disk.
+type unreadable struct {
+	fstest.MapFS
+	name string
+}
+
+func (u unreadable) Open(name string) (fs.File, error) {
+	if name == u.name {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	return u.MapFS.Open(name)
+}
+
+// TestFailedReadsAreErrors: a file that cannot be read says nothing about the machine, and must not
+// change its topology.
+func TestFailedReadsAreErrors(t *testing.T) {
+	for _, name := range []string{"sys/devices/system/cpu/cpu1/topology/core_cpus_list",
+		"sys/devices/system/cpu/cpu1/cache/index3/shared_cpu_list", "sys/devices/system/node/node1/cpulist",
+		"sys/devices/system/node/online", "sys/devices/system/node/node1/meminfo", "sys/devices/cpu_atom/cpus"} {
+		if _, _, err := sysfs.Read(unreadable{tree(), name}); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// TestMissingListsFollowFromOtherFiles: the topology without a file is the same as with it.
+func TestMissingListsFollowFromOtherFiles(t *testing.T) {
+	want, _, err := sysfs.Read(tree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, drop := range map[string]func(file string) bool{
+		"no node/online":                 func(f string) bool { return f == "sys/devices/system/node/online" },
+		"no cpu/online":                  func(f string) bool { return f == "sys/devices/system/cpu/online" },
+		"masks in place of thread lists": func(f string) bool { return strings.Contains(f, "core_cpus") || strings.HasSuffix(f, "siblings_list") },
+		"masks in place of cache lists":  func(f string) bool { return strings.HasSuffix(f, "shared_cpu_list") },
+		"masks in place of node lists":   func(f string) bool { return strings.HasSuffix(f, "cpulist") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := tree()
+			maps.DeleteFunc(files, func(f string, _ *fstest.MapFile) bool { return drop(f) })
+			got, warnings, err := sysfs.Read(files)
+			if err != nil || len(warnings) > 0 {
+				t.Fatal(err, warnings)
+			}
+			if diff := cmp.Diff(want.Parts, got.Parts, bySet); diff != "" {
+				t.Fatal(diff)
+			}
+		})
+	}
+}
+
+// TestAnEmptyCacheMapIsNoCache: some kernels list caches that no CPU shares.
+func TestAnEmptyCacheMapIsNoCache(t *testing.T) {
+	files := tree()
+	for f := range files {
+		if strings.HasSuffix(f, "index3/shared_cpu_list") {
+			files[f] = &fstest.MapFile{Data: []byte("\n")}
+		}
+	}
+	topo, warnings, err := sysfs.Read(files)
+	if err != nil || len(warnings) > 0 || len(topo.L3) != 0 {
+		t.Fatalf("L3 %v, warnings %q, error %v", topo.L3, warnings, err)
+	}
+}
+
+// TestKindsOfCores reads machines with one kind of core or two, told in the ways of kernels. The
+// machine of 10 and 10 cores has single fast cores, as chips do: by a plain comparison with the
+// fastest, 19 of its 20 cores would be efficient.
+func TestKindsOfCores(t *testing.T) {
+	plain := func(cores, threads int) fstest.MapFS {
+		files := fstest.MapFS{}
+		m := machines.Machine{Name: "kinds", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: cores, Threads: threads,
+			CoresPerL3: cores, L3Bytes: 16 << 20, MemoryBytesPerNUMA: 1 << 30, Numbering: machines.Siblings}
+		for name, text := range m.Files() {
+			files[name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		return files
+	}
+	capacities := func(files fstest.MapFS, of ...int) fstest.MapFS {
+		for cpu, capacity := range of {
+			files[fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpu_capacity", cpu)] = &fstest.MapFile{Data: fmt.Append(nil, capacity)}
+		}
+		return files
+	}
+	with := func(files fstest.MapFS, name, text string) fstest.MapFS {
+		files[name] = &fstest.MapFile{Data: []byte(text)}
+		return files
+	}
+	for name, c := range map[string]struct {
+		files fstest.MapFS
+		want  string
+	}{
+		"10 and 10, in four clusters": {capacities(plain(20, 1), 718, 718, 718, 718, 718, 997, 997, 997, 997, 997,
+			731, 731, 731, 731, 731, 1017, 1017, 1017, 1017, 1024), "0-4,10-14"},
+		"favoured cores of one kind": {capacities(plain(8, 1), 1024, 1009, 983, 983, 983, 960, 960, 930), ""},
+		"three kinds":                {capacities(plain(8, 1), 250, 250, 250, 250, 765, 765, 765, 1024), "0-6"},
+		"equal capacities":           {capacities(plain(4, 1), 1024, 1024, 1024, 1024), ""},
+		"not all capacities known":   {capacities(plain(4, 1), 1024, 512), ""},
+		"two threads, two kinds":     {capacities(plain(4, 2), 1024, 1024, 1024, 1024, 600, 600, 600, 600), "4-7"},
+		"the efficient cores' PMU":   {with(plain(8, 1), "sys/devices/cpu_atom/cpus", "4-7"), "4-7"},
+		"PMUs of three kinds": {with(with(plain(8, 1), "sys/devices/cpu_atom/cpus", "4-5"), "sys/devices/cpu_lowpower/cpus",
+			"6-7"), "4-7"},
+		"the performance cores' PMU alone": {with(plain(8, 1), "sys/devices/cpu_core/cpus", "0-3"), "4-7"},
+		"efficient cores only":             {with(plain(4, 1), "sys/devices/cpu_atom/cpus", "0-3"), ""},
+		"CPU types": {with(with(plain(8, 1), "sys/devices/system/cpu/types/intel_atom_0/cpulist", "4-7"),
+			"sys/devices/system/cpu/types/intel_core_0/cpulist", "0-3"), "4-7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			topo, warnings, err := sysfs.Read(c.files)
+			if err != nil || len(warnings) > 0 {
+				t.Fatal(err, warnings)
+			}
+			if got := topo.Efficient.String(); got != c.want {
+				t.Errorf("efficient CPUs %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -221,7 +394,7 @@ func TestSparseTreesAreTolerated(t *testing.T) {
 					delete(files, f)
 				}
 			}
-			if _, err := sysfs.Read(files); err != nil {
+			if _, _, err := sysfs.Read(files); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -262,7 +435,7 @@ func FuzzRead(f *testing.F) {
 		} else {
 			files[names[int(j)%len(names)]] = &fstest.MapFile{Data: []byte(other)}
 		}
-		topo, err := sysfs.Read(fs.FS(files))
+		topo, _, err := sysfs.Read(fs.FS(files))
 		if err != nil {
 			return
 		}
