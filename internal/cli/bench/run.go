@@ -31,9 +31,13 @@ The results are in --out: report.html, result.json, and the observed events of e
 With --kubeconfig an existing cluster is measured, in which the system has to be running; without its audit log (--audit-log)
 a watch gives the times, and there is no floor and no count of writes.
 
+--system ./FILE.yaml measures a system that the file describes: what to start, what a job looks like, which pods are its own.
+
 The scenario cpu-topology is another measurement: a web server under load and the computation of pi on a real node of this
 machine (as root), unpinned, pinned and static-burst. On a machine that cannot show a difference it says so, and checks that
 pods run where they were to.
+
+A load that the nodes cannot hold is refused before anything starts.
 
 Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwise; 2 wrong usage; 130 interrupted.`,
 		Example: `  lockstep bench run --shapes 500x20,1x10000 --gang both --nodes 1000
@@ -52,7 +56,7 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	f.StringVar(&gang, "gang", "true",
 		"true: all pods of a job get nodes together or none does; false; or both, one after the other")
 	f.StringSliceVar(&o.Systems, "system", []string{"lockstep"},
-		"what to measure, in alternation: "+strings.Join(system.Names(), ", "))
+		"what to measure, in alternation: "+strings.Join(system.Names(), ", ")+", or the file of a system (docs/systems.md)")
 	f.IntVar(&o.Nodes.Count, "nodes", 1000, "number of simulated nodes")
 	f.StringVar(&o.Nodes.CPU, "node-cpu", "32", "cpu of each node")
 	f.StringVar(&o.Nodes.Memory, "node-memory", "256Gi", "memory of each node")

@@ -69,11 +69,15 @@ type Pod struct {
 type JobState struct {
 	Name  string
 	Phase string
-	// Running, Succeeded and Failed are the counts of pods in the status.
+	// Running, Succeeded and Failed are the counts of pods in the status, or Unknown if the status
+	// has no such count.
 	Running, Succeeded, Failed int
 	// Explained is true if the status gives a reason or a message for what is missing.
 	Explained bool
 }
+
+// Unknown is a count that a status does not have.
+const Unknown = -1
 
 // Input is the input of Analyse.
 type Input struct {
@@ -91,6 +95,12 @@ type Input struct {
 	// Identify returns the job and index of a pod from its name, for pods that no longer exist at
 	// rest. The index is -1 in systems without indexes.
 	Identify func(pod string) (job string, index int)
+	// OfLoad, if set, reports whether a pod is of the load, from its name. Other pods are ignored,
+	// but the writes that the system makes for them count.
+	OfLoad func(pod string) bool
+	// Unfinished says that the system was not at rest when its state was read, because the time for
+	// the load had run out. What only holds at rest is not checked then.
+	Unfinished bool
 	// System are the actors under test: Result.Writes counts their writes.
 	System map[string]bool
 	// Heartbeats are resources that are written at fixed intervals, independent of the load

@@ -30,26 +30,31 @@ import (
 
 // Load is a set of jobs to write, with their pods and statuses.
 type Load struct {
-	sys   system.System
+	sys system.System
+	// gang and size are those of every job of the run.
+	gang  bool
+	size  int
 	items []item
 }
 
 type item struct {
 	atRest drive.Object
+	index  int
 	pods   []corev1.Pod
 }
 
-// New returns a load modelled on the jobs and pods of a measured run at rest.
-func New(sys system.System, jobs []drive.Object, pods []corev1.Pod) *Load {
-	l := &Load{sys: sys}
+// New returns a load modelled on the jobs, of size pods each, and the pods of a measured run at
+// rest.
+func New(sys system.System, jobs []drive.Object, pods []corev1.Pod, size int, gang bool) *Load {
+	l := &Load{sys: sys, size: size, gang: gang}
 	at := map[string]int{}
 	for _, j := range jobs {
 		at[j.GetName()] = len(l.items)
-		l.items = append(l.items, item{atRest: j})
+		l.items = append(l.items, item{atRest: j, index: len(l.items)})
 	}
 	for i := range pods {
-		if owner := metav1.GetControllerOf(&pods[i]); owner != nil {
-			if k, ok := at[owner.Name]; ok {
+		if job, _ := sys.Identify(pods[i].Name); sys.OfLoad(pods[i].Name) {
+			if k, ok := at[job]; ok {
 				l.items[k].pods = append(l.items[k].pods, pods[i])
 			}
 		}
@@ -68,7 +73,7 @@ func (l *Load) Counts() (jobs, pods int) {
 // Sample returns a part of the load with about n pods, with the same proportion of jobs to pods as
 // far as whole jobs allow. A single job larger than n is cut.
 func (l *Load) Sample(n int) *Load {
-	s := &Load{sys: l.sys}
+	s := &Load{sys: l.sys, size: l.size, gang: l.gang}
 	for i := range l.items {
 		if n <= 0 {
 			break
@@ -84,13 +89,18 @@ func (l *Load) Sample(n int) *Load {
 // pod returns the body of the request that creates a pod as its controller does: the spec of the
 // user's template, the metadata that the controller added, and the node. It has no finalizers,
 // because no controller runs that would remove them.
-func pod(model *corev1.Pod, owner metav1.OwnerReference, namespace string) *corev1.Pod {
+func pod(model *corev1.Pod, job drive.Object, namespace string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: model.Name, Labels: model.Labels, Annotations: model.Annotations,
-			OwnerReferences: []metav1.OwnerReference{owner},
 		},
 		Spec: scenario.PodSpec(),
+	}
+	// The floor has no objects between a job and its pods, and so no owner of that kind.
+	if owner := metav1.GetControllerOf(model); owner != nil && owner.Name == job.GetName() {
+		owner = owner.DeepCopy()
+		owner.UID = job.GetUID()
+		p.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
 	p.Spec.NodeName, p.Spec.SchedulerName = model.Spec.NodeName, model.Spec.SchedulerName
 	return p
@@ -205,7 +215,11 @@ func (r *run) do(ctx context.Context, w write) error {
 	it := &r.load.items[w.item]
 	switch w.step {
 	case createJob:
-		job := r.load.sys.FloorJob(it.atRest, r.namespace)
+		job, err := r.load.sys.FloorJob(system.Job{Namespace: r.namespace, Name: it.atRest.GetName(), Index: it.index,
+			Pods: r.load.size, Gang: r.load.gang})
+		if err != nil {
+			return err
+		}
 		created := job.DeepCopyObject().(drive.Object)
 		if err := r.writers.User.CreateJob(ctx, job, created); err != nil {
 			return err
@@ -214,11 +228,13 @@ func (r *run) do(ctx context.Context, w write) error {
 		return nil
 	case createPod:
 		created := r.created[w.item]
-		owner := *metav1.GetControllerOf(&it.pods[w.pod])
-		owner.UID = created.GetUID()
-		return r.writers.System.CreatePod(ctx, pod(&it.pods[w.pod], owner, r.namespace))
+		return r.writers.System.CreatePod(ctx, pod(&it.pods[w.pod], created, r.namespace))
 	default:
-		return r.writers.System.UpdateJobStatus(ctx, r.load.sys.WithStatus(r.created[w.item], it.atRest))
+		job := r.load.sys.WithStatus(r.created[w.item], it.atRest)
+		if job == nil {
+			return nil
+		}
+		return r.writers.System.UpdateJobStatus(ctx, job)
 	}
 }
 

@@ -235,7 +235,7 @@ func TestPlanAlternatesSystems(t *testing.T) {
 func TestBadConfigurationsAreRefused(t *testing.T) {
 	good := func() Config {
 		return Config{Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 1}}, Gangs: []bool{true}, Systems: []string{"lockstep"},
-			Config: series.Config{Repeat: 1, ClientConcurrency: 1, Timeout: time.Second}}
+			Config: series.Config{Repeat: 1, ClientConcurrency: 1, Timeout: time.Second, Nodes: localcluster.Nodes{Count: 1}}}
 	}
 	if c := good(); c.Complete() != nil {
 		t.Fatal(c.Complete())
@@ -251,6 +251,9 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		"a floor of 0 in flight":      func(c *Config) { c.FloorConcurrency = []int{0} },
 		"two systems in one cluster":  func(c *Config) { c.Systems, c.Kubeconfig = []string{"lockstep", "kubernetes"}, "x" },
 		"no time":                     func(c *Config) { c.Timeout = 0 },
+		"no nodes":                    func(c *Config) { c.Nodes.Count = 0 },
+		"more pods than fit":          func(c *Config) { c.Shapes[0].PodsPerJob = 111 },
+		"a file that does not exist":  func(c *Config) { c.Systems = []string{"./none.yaml"} },
 	} {
 		c := good()
 		spoil(&c)

@@ -1,10 +1,12 @@
 package jobs
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,8 +33,11 @@ var uPlotLicense string
 
 // page is the data of the template.
 type page struct {
-	Report   *Report
-	Groups   []group
+	Report  *Report
+	Groups  []group
+	Clients []clientOf
+	// Notes are sentences about single runs that the reader of any figure has to know.
+	Notes    []string
 	Headline string
 	Good     bool
 	CSS      template.CSS
@@ -82,6 +87,14 @@ func (r *Report) HTML(w io.Writer) error {
 	pods := 0
 	for _, run := range r.Runs {
 		pods += run.Scheduled
+	}
+	p.Clients = r.clients()
+	for _, run := range r.Runs {
+		for _, note := range []string{run.TimedOut, run.busy(r.Machine.CPUs)} {
+			if note != "" {
+				p.Notes = append(p.Notes, run.Title()+": "+note)
+			}
+		}
 	}
 	p.Good = runs+failed+violations == 0
 	p.Headline = fmt.Sprintf("%s, %s pods scheduled, %s failed, %s", count(len(r.Runs), "run"), thousands(pods),
@@ -187,13 +200,19 @@ func usageRows(r *Run) []usageRow {
 		rssMax = max(rssMax, v)
 	}
 	var rows []usageRow
-	for _, key := range []string{"apiserver", "etcd", "manager", "controllerManager", "scheduler", "nodes", "client"} {
+	keys := []string{"apiserver", "etcd", "manager", "controllerManager", "scheduler", "nodes", "client"}
+	for _, key := range slices.Sorted(maps.Keys(r.CPUSeconds)) {
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key) // a process of a system's file
+		}
+	}
+	for _, key := range keys {
 		seconds, hasCPU := r.CPUSeconds[key]
 		mib, hasRSS := r.PeakRSSMiB[key]
 		if !hasCPU && !hasRSS {
 			continue
 		}
-		row := usageRow{Component: componentTitles[key], CPU: fmt.Sprintf("%.1f s", seconds), Memory: "–"}
+		row := usageRow{Component: cmp.Or(componentTitles[key], key), CPU: fmt.Sprintf("%.1f s", seconds), Memory: "–"}
 		if f := r.Floor; f != nil {
 			row.Floor = "–" // the component did not run
 			if seconds, ok := f.CPUSeconds[key]; ok && seconds > 0 {

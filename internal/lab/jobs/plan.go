@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/scenario"
@@ -74,12 +78,41 @@ func (c *Config) Complete() error {
 			return fmt.Errorf("floor concurrency: %d is not positive", n)
 		}
 	}
+	names := map[string]bool{}
 	for _, name := range c.Systems {
-		if _, err := system.New(name, system.Options{}); err != nil {
+		sys, err := system.New(name, system.Options{})
+		if err != nil {
 			return err
 		}
+		if names[sys.Name()] {
+			return fmt.Errorf("two systems are named %s", sys.Name())
+		}
+		names[sys.Name()] = true
 	}
-	return c.Config.Complete()
+	if err := c.Config.Complete(); err != nil || c.Kubeconfig != "" {
+		return err
+	}
+	return c.fit()
+}
+
+// fit returns an error if the simulated nodes cannot hold each shape.
+func (c *Config) fit() error {
+	n := c.Nodes
+	if err := n.Complete(); err != nil {
+		return err
+	}
+	node := analyse.Resources{MilliCPU: ptr.To(resource.MustParse(n.CPU)).MilliValue(), MemoryBytes: ptr.To(resource.MustParse(n.Memory)).Value(),
+		Pods: int64(n.Pods)}
+	nodes := map[string]analyse.Resources{}
+	for i := range n.Count {
+		nodes[strconv.Itoa(i)] = node
+	}
+	for _, shape := range c.Shapes {
+		if err := fits(nodes, podRequest(), shape.Pods()); err != nil {
+			return fmt.Errorf("shape %s: %w", shape, err)
+		}
+	}
+	return nil
 }
 
 // experiment is one planned run.
@@ -93,7 +126,7 @@ type experiment struct {
 // result returns the run that is to be measured.
 func (e experiment) result() Run {
 	return Run{System: e.sys.Name(), Scenario: scenario.Batch, Shape: e.shape.String(), Gang: e.gang, Repeat: e.repeat,
-		Settings: e.sys.Settings(), Result: analyse.Result{Pods: e.shape.Pods()}}
+		Settings: e.sys.Settings(), Clients: e.sys.Clients(), Result: analyse.Result{Pods: e.shape.Pods()}}
 }
 
 // plan returns the runs in their order: systems alternate within each shape. A system without gangs

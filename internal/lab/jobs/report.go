@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -43,6 +44,14 @@ type Run struct {
 	Settings map[string]string `json:"settings"`
 	// Error is the reason why the run has no result.
 	Error string `json:"error,omitempty"`
+
+	// TimedOut says that --timeout ran out, and how far the run was. Its figures are those of a part
+	// of the load, and what only holds at rest was not checked.
+	TimedOut string `json:"timedOut,omitempty"`
+	// OtherCPUs is how many CPUs other work on this machine used during the run, on average.
+	OtherCPUs float64 `json:"otherCPUs"`
+	// Clients are the client limits of the system.
+	Clients []system.Client `json:"clients"`
 
 	// Result is what the analysis found. Its Writes are null if the server's audit log was not
 	// available, and its Curves are left out of the output to stdout.
@@ -104,12 +113,21 @@ func (r *Report) faults() (runs, failed, violations int) {
 	return runs, failed, violations
 }
 
-// Faults returns an error if there are runs without a result, failed or unscheduled pods, or
-// violations.
+// Faults returns an error if there are runs without a result or whose time ran out, failed or
+// unscheduled pods, or violations.
 func (r *Report) Faults() error {
 	runs, failed, violations := r.faults()
 	if runs+failed+violations == 0 {
 		return nil
+	}
+	var late []error
+	for _, run := range r.Runs {
+		if run.TimedOut != "" {
+			late = append(late, fmt.Errorf("%s: %s", run.Title(), run.TimedOut))
+		}
+	}
+	if len(late) > 0 && runs+violations == 0 {
+		return errors.Join(late...)
 	}
 	return fmt.Errorf("%d runs without a result, %d pods failed or not scheduled, %d violations", runs, failed, violations)
 }

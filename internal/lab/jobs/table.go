@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"lockstep.dev/lockstep/internal/lab/system"
 )
 
 // column is one column of the table. Figures are right-aligned.
@@ -89,6 +91,12 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 		if run.Error != "" {
 			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.Error)
 		}
+		if run.TimedOut != "" {
+			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.TimedOut)
+		}
+		if busy := run.busy(r.Machine.CPUs); busy != "" {
+			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), busy)
+		}
 		if len(run.Invariants.Violations) > 0 {
 			fmt.Fprintf(&b, "\n%s: violations\n", run.Title())
 			for _, v := range run.Invariants.Violations {
@@ -96,8 +104,43 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 			}
 		}
 	}
+	for i, c := range r.clients() {
+		if i == 0 {
+			fmt.Fprintln(&b, "\nclient limits")
+		}
+		fmt.Fprintf(&b, "  %s: %s: QPS %s, burst %s\n", c.System, c.Name, c.QPS, c.Burst)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// clientOf is the client limit of one program of one system.
+type clientOf struct {
+	System string
+	system.Client
+}
+
+// clients returns the client limits of all systems in the report.
+func (r *Report) clients() (out []clientOf) {
+	for _, run := range r.Runs {
+		for _, c := range run.Clients {
+			if c := (clientOf{run.System, c}); !slices.Contains(out, c) {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// busyShare is the share of the machine's CPUs that other work may use before a report says so.
+const busyShare = 0.1
+
+// busy says that other work used the machine during the run; empty if it did not.
+func (r *Run) busy(cpus int) string {
+	if r.OtherCPUs <= busyShare*float64(cpus) {
+		return ""
+	}
+	return fmt.Sprintf("the machine was busy: other work used %.1f of its %d CPUs", r.OtherCPUs, cpus)
 }
 
 // pods returns the number of scheduled pods, with the total if some are missing.
