@@ -37,7 +37,7 @@ generate-check: ## Fail if a generated file is not what make generate would writ
 
 .PHONY: lint
 lint: ## Run gofmt, vet and staticcheck on the whole tree (minutes the first time)
-	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	@test -z "$$(gofmt -l . | tee -a /dev/stderr)"
 	go vet ./...
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
@@ -88,6 +88,11 @@ test-pauses: build ## Stop managers at random moments for 5 to 60 s, 20 times, u
 .PHONY: test-faults
 test-faults: build ## Kill the manager at every write of small loads and 50 times under a large one; 200 seeds of random faults
 	LOCKSTEP_CRASH_POINTS=all LOCKSTEP_KILLS=50 LOCKSTEP_FAULT_SEEDS=200 go test ./test/faults -v -timeout 120m -count 1
+
+.PHONY: test-kernels
+test-kernels: ## Run the agent's tests on kernels of Debian in virtual machines (installs qemu; under a minute)
+	hack/kernels.sh
+	go test ./test/kernels -v -timeout 20m -count 1
 
 .PHONY: test-mutations
 test-mutations: build ## Make some fifty mistakes in the code, each of which a test must find

@@ -21,18 +21,18 @@ const module = "lockstep.dev/lockstep/"
 // layers and, within its own layer, what together allows. The longest matching prefix determines a
 // package's layer.
 var layers = [][]string{
-	{"api", "internal/clip", "internal/unsupported", "internal/panics", "internal/failpoint", "internal/fence", "internal/race", "internal/rawjson", "internal/unpack", "internal/http2client"},
+	{"api", "internal/clip", "internal/spelling", "internal/unsupported", "internal/panics", "internal/failpoint", "internal/fence", "internal/race", "internal/rawjson", "internal/unpack", "internal/http2client"},
 	{"internal/malformed", "internal/podset/plan", "internal/cron/schedule"},
-	{"config", "internal/gcpace", "internal/kubeclient", "internal/procs", "internal/sandbox", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/evict", "internal/scheduler/types",
+	{"config", "internal/gcpace", "internal/kubeclient", "internal/procs", "internal/sandbox", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/evict", "internal/scheduler/config", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect",
-		"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/execapi", "internal/workflow/pods",
+		"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/execapi", "internal/workflow/pods", "internal/workflow/settings",
 		"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/application/dependency", "internal/application/fieldpath", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/informer"},
 	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/controlloop", "internal/serve", "internal/shard"},
 	{"internal/scheduler", "internal/application/clusters", "internal/malformed/report", "internal/cron"},
 	{"internal/podset"},
 	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/nodecontroller", "internal/localcluster", "internal/submit"},
-	{"internal/manager", "internal/lab", "internal/web"},
+	{"internal/manager", "internal/lab", "internal/web", "internal/migrate"},
 	{"internal/cli"},
 	{"cmd", "test", "hack", "internal/arch"},
 }
@@ -46,12 +46,12 @@ var together = []string{
 
 // pure packages only make decisions: they use no client, clock, goroutine, log or file.
 var pure = []string{
-	"internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/evict", "internal/cputopology", "internal/cputopology/cpuset",
+	"internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/evict", "internal/scheduler/config", "internal/cputopology", "internal/cputopology/cpuset",
 	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/reservation", "internal/cputopology/repack", "internal/cputopology/agent/desired",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/cron/schedule",
-	"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/execapi", "internal/workflow/pods",
+	"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/execapi", "internal/workflow/pods", "internal/workflow/settings",
 	"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/application/dependency", "internal/application/fieldpath", "internal/batch/lifecycle", "internal/batch/pods", "internal/podset/plan",
-	"internal/lab/analyse", "internal/lab/scenario", "internal/lab/systemfile", "internal/clip", "internal/unsupported", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
+	"internal/lab/analyse", "internal/lab/scenario", "internal/lab/systemfile", "internal/clip", "internal/spelling", "internal/unsupported", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
 }
 
 // pureMayImport are the libraries that pure packages may use besides the standard library: API

@@ -244,8 +244,11 @@ func (r *record) explain() string {
 		return "spec.queue: " + w.Message
 	}
 	short := w.Shortage
-	if short == nil || short.Resource == "" || short.Missing <= 0 {
+	switch {
+	case short == nil:
 		return w.Message
+	case short.Resource == "" || short.Missing <= 0:
+		return short.Counted()
 	}
 	if short.TooLarge {
 		return fmt.Sprintf("%s; the largest lacks %s", w.Message, amount(short))

@@ -55,6 +55,16 @@ var queueNotSupported = append([]unsupported.Field[*scheduling.Queue]{
 	{Path: "spec.extendClusters", Used: func(q *scheduling.Queue) bool { return len(q.Spec.ExtendClusters) > 0 }},
 }, unsupported.Annotations[*scheduling.Queue](scheduling.HierarchyAnnotation, scheduling.HierarchyWeightsAnnotation)...)
 
+// UnsupportedIn returns the fields of a Job that have no effect.
+func UnsupportedIn(job *api.Job) []unsupported.Field[*api.Job] {
+	return unsupported.Used(job, jobNotSupported)
+}
+
+// UnsupportedInQueue returns the fields of a Queue that have no effect.
+func UnsupportedInQueue(q *scheduling.Queue) []unsupported.Field[*scheduling.Queue] {
+	return unsupported.Used(q, queueNotSupported)
+}
+
 func anyTask(used func(*api.TaskSpec) bool) func(*api.JobSpec) bool {
 	return func(s *api.JobSpec) bool {
 		return slices.ContainsFunc(s.Tasks, func(t api.TaskSpec) bool { return used(&t) })

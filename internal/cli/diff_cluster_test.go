@@ -64,3 +64,65 @@ spec:
 		}
 	}
 }
+
+// TestDryRunNamesComponentsThatCannotBeRendered renders an application of which one component has no
+// definition.
+func TestDryRunNamesComponentsThatCannotBeRendered(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	const app = `
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop}
+spec: {components: [{name: front, type: webservice, properties: {image: a}}, {name: back, type: gpu}]}`
+	if err := os.WriteFile(file, []byte(app), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := run(localtest.Shared(t), "app", "dry-run", "-f", file, "--offline")
+	if code != 1 || !strings.Contains(out, "kind: Deployment") || !strings.Contains(errOut, "component back: there is no ComponentDefinition gpu") {
+		t.Errorf("exit code %d\n%s\n%s", code, out, errOut)
+	}
+}
+
+// TestUpWarnsOfMisspeltProperties checks that up names the properties that definitions do not know, of
+// built-in definitions and of the cluster's.
+func TestUpWarnsOfMisspeltProperties(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	c := localtest.Shared(t)
+	if err := install.Apply(t.Context(), c.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	const manifests = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: misspelt}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: TraitDefinition
+metadata: {name: own, namespace: misspelt}
+spec: {schematic: {cue: {template: "patch: metadata: labels: a: parameter.inner.name\nparameter: inner: name: string"}}}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop, namespace: misspelt}
+spec:
+  components:
+  - name: web
+    type: webservice
+    properties: {image: x, imag: y, ports: [{port: 80, expos: true}]}
+    traits: [{type: own, properties: {inner: {name: a, nam: b}}}, {type: nobody-has-it}]`
+	if err := os.WriteFile(file, []byte(manifests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(c, "app", "up", "-f", file) // now the cluster has the trait
+	code, out, errOut := run(c, "app", "up", "-f", file)
+	for _, want := range []string{
+		"warning: application shop: component web: properties.imag has no effect: ComponentDefinition webservice does not know it",
+		"warning: application shop: component web: properties.ports[0].expos (expose?) is not declared by ComponentDefinition webservice",
+		"warning: application shop: component web: traits[0]: properties.inner.nam (name?) is not declared by TraitDefinition own",
+	} {
+		if code != 0 || !strings.Contains(errOut, want) {
+			t.Errorf("exit code %d, %q is not in\n%s\n%s", code, want, out, errOut)
+		}
+	}
+}

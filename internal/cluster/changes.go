@@ -11,10 +11,12 @@ type Changes struct {
 	// Pods reports that a pod appeared, vanished, moved or changed labels, which matters to pods
 	// with inter-pod constraints.
 	Pods bool
+	// Volumes reports that a claim, a volume or a storage class changed.
+	Volumes bool
 }
 
 // Empty reports whether nothing changed.
-func (ch *Changes) Empty() bool { return len(ch.Nodes) == 0 && !ch.Queues && !ch.Pods }
+func (ch *Changes) Empty() bool { return len(ch.Nodes) == 0 && !ch.Queues && !ch.Pods && !ch.Volumes }
 
 func (ch *Changes) node(name string) {
 	if ch.Nodes == nil {
@@ -37,7 +39,7 @@ func (c *Cluster) TakeChanges() Changes {
 }
 
 // Listen selects the changes that send a wake-up: room selects changes that may free resources or
-// lift a queue's limit, and pods selects changes of other pods. While no gang waits, the scheduler
+// lift a queue's limit, and pods selects changes of other pods and of volumes. While no gang waits, the scheduler
 // selects none, which saves a cycle for every pod that is created or deleted. Changes are recorded
 // in any case; recorded changes that are now selected send a wake-up at once.
 func (c *Cluster) Listen(room, pods bool) {
@@ -45,6 +47,14 @@ func (c *Cluster) Listen(room, pods bool) {
 	defer c.mu.Unlock()
 	c.listenRoom, c.listenPods = room, pods
 	c.notify()
+}
+
+// VolumesChanged records that a claim, a volume or a storage class changed. The model does not have
+// them.
+func (c *Cluster) VolumesChanged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed(func(ch *Changes) { ch.Volumes = true })
 }
 
 func (c *Cluster) changed(note func(*Changes)) {
@@ -55,7 +65,7 @@ func (c *Cluster) changed(note func(*Changes)) {
 // notify sends a wake-up if there are selected changes.
 func (c *Cluster) notify() {
 	ch := &c.changes
-	if !(c.listenRoom && (len(ch.Nodes) > 0 || ch.Queues) || c.listenPods && ch.Pods) {
+	if !(c.listenRoom && (len(ch.Nodes) > 0 || ch.Queues) || c.listenPods && (ch.Pods || ch.Volumes)) {
 		return
 	}
 	select {

@@ -210,6 +210,23 @@ func (g *Guard) Do(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
+// Client returns a client for libraries that take one. It judges each request as Do does, and words
+// errors likewise.
+func (g *Guard) Client() *http.Client {
+	return &http.Client{Transport: explaining{g}, CheckRedirect: redirect, Timeout: answerTimeout}
+}
+
+// explaining is a roundTripper with errors worded by this package.
+type explaining struct{ *Guard }
+
+func (g explaining) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := roundTripper(g).RoundTrip(r)
+	if err != nil {
+		return nil, explain(err)
+	}
+	return res, nil
+}
+
 // shown returns an address without parts that may be secret.
 func shown(u *url.URL) string {
 	clean := *u

@@ -73,6 +73,8 @@ type Set struct {
 	TaskResults              *Informer[*argov1alpha1.WorkflowTaskResult]
 	// ConfigMaps holds the ConfigMaps of workflows (parameters and caches), selected by label.
 	ConfigMaps *Informer[*corev1.ConfigMap]
+	// Namespaces holds the namespaces whose label limits the number of their workflows.
+	Namespaces *Informer[*corev1.Namespace]
 	// Repositories holds the ConfigMaps of artifact repositories, selected by name.
 	Repositories *Informer[*corev1.ConfigMap]
 
@@ -150,6 +152,7 @@ func (s *Set) addWorkflows(core, argo rest.Interface) {
 	s.TaskResults = New(argo, "workflowtaskresults", Options[*argov1alpha1.WorkflowTaskResult]{
 		Indexes: map[string]func(*argov1alpha1.WorkflowTaskResult) []string{ResultsByWorkflow: workflowOf}})
 	s.ConfigMaps = New(core, "configmaps", Options[*corev1.ConfigMap]{Labels: argov1alpha1.LabelConfigMapType})
+	s.Namespaces = New(core, "namespaces", Options[*corev1.Namespace]{Labels: argov1alpha1.LabelParallelismLimit})
 	s.Repositories = New(core, "configmaps", Options[*corev1.ConfigMap]{Fields: "metadata.name=" + argov1alpha1.RepositoriesConfigMap})
 }
 
@@ -187,7 +190,7 @@ type watched interface {
 // all returns the informers that are not nil.
 func (s *Set) all() []watched {
 	all := []watched{
-		s.Workflows, s.WorkflowTemplates, s.ClusterWorkflowTemplates, s.TaskResults, s.ConfigMaps, s.Repositories, s.Pods,
+		s.Workflows, s.WorkflowTemplates, s.ClusterWorkflowTemplates, s.TaskResults, s.ConfigMaps, s.Repositories, s.Namespaces, s.Pods,
 	}
 	if s.Nodes != nil {
 		all = append(all, s.Nodes, s.NodeTopologies, s.PriorityClasses, s.Queues, s.LimitRanges, s.PodGroups, s.Jobs, s.CronJobs, s.JobFlows, s.JobTemplates,

@@ -49,6 +49,15 @@ const TakenOverAnnotation = "lockstep.dev/taken-over"
 // removed from the manifest, which a comparison with the live object cannot show.
 const AppliedAnnotation = "lockstep.dev/applied"
 
+// The scheduler configuration is in the ConfigMap of config/manager.yaml, under schedulerConfigKey,
+// and in schedulerConfigFolder of the manager's container. schedulerConfigAnnotation on the pods has
+// its hash.
+const (
+	schedulerConfigKey        = "scheduler.conf"
+	schedulerConfigFolder     = "/etc/lockstep/scheduler/"
+	schedulerConfigAnnotation = "lockstep.dev/scheduler-config"
+)
+
 // resources maps kinds in package config to their resources. Kinds that are not listed have regular
 // plurals.
 var resources = map[string]string{
@@ -74,6 +83,12 @@ type Options struct {
 	// AllowRequestsTo lists the destinations that applications may reach besides public addresses:
 	// see egress.Config.
 	AllowRequestsTo []string
+	// SchedulerConfig is a scheduler configuration for the manager (see package scheduler/config), or
+	// empty.
+	SchedulerConfig string
+	// WorkflowConfigMap is the ConfigMap with the configuration of workflows, NAMESPACE/NAME. Empty
+	// means the manager's default.
+	WorkflowConfigMap string
 	// Replicas is the number of managers, of which one is the leader. 0 means 2.
 	Replicas int
 	// Agent installs an agent on every node, from Image.
@@ -153,11 +168,23 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 	if opts.ExecutorImage != "" {
 		args = append(args, "--executor-image="+opts.ExecutorImage)
 	}
+	if opts.SchedulerConfig != "" {
+		args = append(args, "--scheduler-config="+schedulerConfigFolder+schedulerConfigKey)
+	}
+	if opts.WorkflowConfigMap != "" {
+		args = append(args, "--workflow-configmap="+opts.WorkflowConfigMap)
+	}
 	out := config.Manager()
 	if opts.Agent {
 		out = append(out, config.Agent()...)
 	}
 	for _, o := range out {
+		if o.GetKind() == "ConfigMap" {
+			if opts.SchedulerConfig != "" {
+				o.Object["data"] = map[string]any{schedulerConfigKey: opts.SchedulerConfig}
+			}
+			continue
+		}
 		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 		if err != nil || len(containers) != 1 {
 			return nil, fmt.Errorf("%s %s has %d containers: %w", o.GetKind(), o.GetName(), len(containers), err)
@@ -166,6 +193,13 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 		c["image"] = opts.Image
 		if o.GetKind() == "Deployment" {
 			c["args"] = append(c["args"].([]any), args...)
+			if opts.SchedulerConfig != "" { // a manager reads it once, so a change must start new pods
+				sum := sha256.Sum256([]byte(opts.SchedulerConfig))
+				if err := unstructured.SetNestedField(o.Object, hex.EncodeToString(sum[:8]),
+					"spec", "template", "metadata", "annotations", schedulerConfigAnnotation); err != nil {
+					return nil, err
+				}
+			}
 			if err := unstructured.SetNestedField(o.Object, int64(cmp.Or(opts.Replicas, 2)), "spec", "replicas"); err != nil {
 				return nil, err
 			}

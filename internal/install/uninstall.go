@@ -217,6 +217,9 @@ func (u *uninstaller) awaitPods(ctx context.Context, workloads []*unstructured.U
 			return err
 		}
 		labels, _, _ := unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
+		if len(labels) == 0 {
+			continue // it has no pods
+		}
 		selector := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: labels})
 		pods := u.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(o.GetNamespace())
 		err := wait.PollUntilContextCancel(ctx, removePoll, true, func(ctx context.Context) (bool, error) {

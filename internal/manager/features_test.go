@@ -417,8 +417,7 @@ kind: PodGroup
 metadata: {annotations: {volcano.sh/sla-waiting-time: soon, volcano.sh/revocable-zone: a}}
 spec:
   minMember: 1
-  minResources: {cpu: 1}
-`, "spec.minResources, metadata.annotations[volcano.sh/sla-waiting-time] (it is no positive duration), " +
+`, "metadata.annotations[volcano.sh/sla-waiting-time] (it is no positive duration), " +
 			"metadata.annotations[volcano.sh/revocable-zone]"},
 	} {
 		u := &unstructured.Unstructured{}
@@ -456,7 +455,7 @@ spec:
 		}
 		supported("False NotImplemented not acted on: " + c.fields)
 		plain := []byte(`{"metadata":{"annotations":null},"spec":{"deserved":null,"guarantee":null,"reclaimable":null,"affinity":null,` +
-			`"extendClusters":null,"minResources":null}}`)
+			`"extendClusters":null}}`)
 		if _, err := client.Patch(t.Context(), name, types.MergePatchType, plain, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -114,8 +114,10 @@ func newEnv(t testing.TB, c *localcluster.Cluster) *env {
 
 func (e *env) clean() {
 	ctx := context.Background()
-	if err := e.dyn.Resource(jobs).Namespace(e.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		e.Error(err)
+	for _, kind := range []schema.GroupVersionResource{jobs, podGroupResource} {
+		if err := e.dyn.Resource(kind).Namespace(e.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			e.Error(err)
+		}
 	}
 	// The garbage collector of a cluster that has just started learns about Lockstep's kinds within
 	// half a minute.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -44,7 +46,9 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/artifactgc"
 	"lockstep.dev/lockstep/internal/workflow/controller"
 	"lockstep.dev/lockstep/internal/workflow/cron"
+	"lockstep.dev/lockstep/internal/workflow/entrypoint"
 	"lockstep.dev/lockstep/internal/workflow/pods"
+	"lockstep.dev/lockstep/internal/workflow/settings"
 )
 
 // Config configures a Manager. Only REST is required.
@@ -57,8 +61,14 @@ type Config struct {
 	// NodeScore is least (the default), which spreads pods over the emptiest nodes, or most, which
 	// fills nodes before it uses the next.
 	NodeScore string
+	// Scores and ScoredResources configure how nodes are scored; their zero values are the
+	// kube-scheduler's.
+	Scores          place.Weights
+	ScoredResources []place.ResourceWeight
 	// Eviction says whether pods leave for gangs that do not fit; by default they do.
 	Eviction scheduler.EvictionMode
+	// NoPreemption and NoReclaim switch off evictions by priority, and by what queues deserve.
+	NoPreemption, NoReclaim bool
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
 	// that only gangs that say so themselves get capacity.
 	OverdueAfter time.Duration
@@ -93,6 +103,10 @@ type Config struct {
 	WorkflowNodesBytes int
 	// WorkflowEvents says of which changes of workflows users get events.
 	WorkflowEvents controller.Events
+	// WorkflowConfigMap is the ConfigMap, NAMESPACE/NAME, with the configuration that clusters of
+	// Argo Workflows have. Without a namespace it is that of LeaseNamespace. Default
+	// settings.ConfigMap.
+	WorkflowConfigMap string
 	// Executor holds the options of workflow pods, mainly how they get the executor, which is not
 	// in their images. Its SchedulerName is overwritten.
 	Executor pods.Options
@@ -135,6 +149,14 @@ func (c *Config) complete() error {
 	c.Executor.SchedulerName = c.SchedulerNames[0]
 	c.LeaseNamespace = cmp.Or(c.LeaseNamespace, "lockstep-system")
 	c.AuthorsInterval = cmp.Or(max(c.AuthorsInterval, 0), 30*time.Second)
+	c.WorkflowConfigMap = cmp.Or(c.WorkflowConfigMap, settings.ConfigMap)
+	if !strings.Contains(c.WorkflowConfigMap, "/") {
+		c.WorkflowConfigMap = c.LeaseNamespace + "/" + c.WorkflowConfigMap
+	}
+	if namespace, name, _ := strings.Cut(c.WorkflowConfigMap, "/"); len(validation.IsDNS1123Label(namespace)) > 0 ||
+		len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return fmt.Errorf("manager: the ConfigMap of workflows is %q; want NAMESPACE/NAME", c.WorkflowConfigMap)
+	}
 	c.StopTimeout = cmp.Or(max(c.StopTimeout, 0), 5*time.Second)
 	c.Log = cmp.Or(c.Log, slog.Default())
 	return nil
@@ -153,6 +175,7 @@ type Manager struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 	requests *egress.Guard
+	images   *entrypoint.Finder
 	// ready is true while the manager leads and has read the cluster. A standby is healthy but not
 	// ready.
 	ready atomic.Bool
@@ -160,6 +183,7 @@ type Manager struct {
 	evaluators *sandbox.Pool
 	guard      *panics.Guard
 	authors    *authors // nil: applications act as the manager
+	settings   *settingsKeeper
 	// identity names this process among the managers of the cluster, in its leases and in the
 	// User-Agent of its requests.
 	identity string
@@ -178,7 +202,13 @@ func New(cfg Config) (*Manager, error) {
 	m.cfg.REST = rest.CopyConfig(cfg.REST)
 	m.cfg.REST.UserAgent = cmp.Or(cfg.REST.UserAgent, rest.DefaultKubernetesUserAgent()) + " " + m.identity
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if m.images, err = entrypoint.New(entrypoint.Config{Requests: requests}); err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	if m.evaluators, err = sandbox.New(sandbox.Config{Log: m.log, Metrics: m.registry}); err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	if m.settings, err = newSettingsKeeper(m.cfg.REST, m.cfg.WorkflowConfigMap, m.log); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	if m.guard, err = panics.New(m.log, m.registry); err != nil {
@@ -229,6 +259,15 @@ func (m *Manager) run(ctx context.Context) error {
 	defer end.Wait()
 	defer stopWriting()
 
+	// Workflows and crons need their configuration before they begin.
+	following, stopFollowing := context.WithCancel(ctx)
+	var followed sync.WaitGroup
+	followed.Go(func() { m.settings.run(following) })
+	defer followed.Wait()
+	defer stopFollowing()
+	if m.settings.wait(ctx) != nil {
+		return nil // asked to stop
+	}
 	if !m.cfg.LeaderElect {
 		return m.lead(ctx, writer, nil)
 	}
@@ -311,13 +350,20 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
-	rare, err := upstream.New(ctx, upstream.Config{Client: client, Informers: informers, Cluster: model, Log: m.log})
+	rare, err := upstream.New(ctx, upstream.Config{
+		Client: client, Informers: informers, Cluster: model, Writer: writer, Log: m.log,
+	})
 	if err != nil {
 		return nil, err
 	}
 	sched, err := scheduler.New(scheduler.Config{
-		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy(), Rare: rare}, Refresh: rare.Refresh,
-		Evictions:    scheduler.Evictions{Mode: m.cfg.Eviction, Budgets: informers.Budgets.List},
+		Cluster: model, Refresh: rare.Refresh, Volumes: rare,
+		Place: place.Options{
+			Strategy: m.cfg.strategy(), Weights: m.cfg.Scores, Resources: m.cfg.ScoredResources, Rare: rare,
+		},
+		Evictions: scheduler.Evictions{
+			Mode: m.cfg.Eviction, NoPreemption: m.cfg.NoPreemption, NoReclaim: m.cfg.NoReclaim, Budgets: informers.Budgets.List,
+		},
 		OverdueAfter: m.cfg.OverdueAfter,
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
 		Guard:        m.guard, Metrics: m.registry, Log: m.log,
@@ -383,26 +429,31 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
 		Pods:      m.cfg.Executor,
 		Events:    m.cfg.WorkflowEvents,
+		Settings:  m.settings.Current,
+		Images:    m.images,
 		Malformed: told.Tell, Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	shards.works(workflows)
+	run = append(run, m.settings.following(workflows.Configured), m.settings.telling(writer))
 	collector, err := artifactgc.New(artifactgc.Config{
-		REST: m.cfg.REST, Informers: informers, Writer: writer, Pods: m.cfg.Executor, Guard: m.guard, Log: m.log,
+		REST: m.cfg.REST, Informers: informers, Writer: writer, Pods: m.cfg.Executor, Settings: m.settings.Current,
+		Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	if shards == nil {
 		crons, err := cron.New(cron.Config{
-			REST: m.cfg.REST, Writer: writer, Evaluators: m.evaluators, Guard: m.guard, Malformed: told.Tell, Log: m.log,
+			REST: m.cfg.REST, Writer: writer, Evaluators: m.evaluators, Settings: m.settings.Current, Guard: m.guard,
+			Malformed: told.Tell, Log: m.log,
 		})
 		if err != nil {
 			return nil, err
 		}
-		run = append(run, crons.Run)
+		run = append(run, crons.Run, m.settings.following(crons.Resync))
 	}
 	apps, err := m.applications(w, shards, m.registry, told.Tell)
 	if err != nil {

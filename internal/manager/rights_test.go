@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,7 +90,8 @@ func (e *env) try(manifests string) error {
 		}
 		gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
 		var at dynamic.ResourceInterface = e.dyn.Resource(gvr)
-		if u.GetKind() != "Queue" && u.GetKind() != "PriorityClass" && !strings.HasPrefix(u.GetKind(), "Cluster") {
+		everywhere := []string{"Queue", "PriorityClass", "StorageClass", "PersistentVolume"}
+		if !slices.Contains(everywhere, u.GetKind()) && !strings.HasPrefix(u.GetKind(), "Cluster") {
 			if u.GetNamespace() == "" {
 				u.SetNamespace(e.ns)
 			}

@@ -62,7 +62,7 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 		Log: m.log}); err != nil {
 		return nil, err
 	}
-	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: s.writer(crons), Evaluators: m.evaluators, Guard: m.guard, Malformed: s.told.Tell, Log: m.log, Owns: func(namespace, name string) bool {
+	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: s.writer(crons), Evaluators: m.evaluators, Settings: m.settings.Current, Guard: m.guard, Malformed: s.told.Tell, Log: m.log, Owns: func(namespace, name string) bool {
 		return s.member.Owns(namespace + "/" + name)
 	}})
 	if err != nil {
@@ -107,6 +107,7 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	var worked sync.WaitGroup
 	worked.Go(func() { s.crons.Run(working) })
 	worked.Go(func() { s.told.Run(working) })
+	worked.Go(func() { m.settings.following(s.crons.Resync)(working) })
 	var written sync.WaitGroup
 	written.Go(func() { _ = writer.Run(writing) })
 	s.leave = func() {
@@ -181,7 +182,8 @@ func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shard
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Writer: shards.writer(writer), Client: client,
 		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
-		Pods: m.cfg.Executor, Events: m.cfg.WorkflowEvents, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
+		Pods: m.cfg.Executor, Events: m.cfg.WorkflowEvents, Settings: m.settings.Current, Images: m.images,
+		Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})
 	if err != nil {
 		return err
@@ -204,6 +206,7 @@ func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shard
 	m.log.Info("working on a share of the workflows and applications", "server", m.cfg.REST.Host)
 	var deploying sync.WaitGroup
 	deploying.Go(func() { apps.Run(ctx) })
+	deploying.Go(func() { m.settings.following(workflows.Configured)(ctx) })
 	defer deploying.Wait()
 	workflows.Run(ctx)
 	return nil

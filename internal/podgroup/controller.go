@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,7 +34,7 @@ import (
 type Config struct {
 	Informers *informer.Set
 	Cluster   *cluster.Cluster
-	Scheduler podset.Scheduler
+	Scheduler Scheduler
 	Writer    apiwriter.Writer
 	// SchedulerNames are the scheduler names whose pods are scheduled; lockstep and volcano by
 	// default.
@@ -48,6 +48,12 @@ type Config struct {
 	// Clock defaults to the real clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger
+}
+
+// Scheduler places the pods of groups. It is a scheduler.Scheduler.
+type Scheduler interface {
+	podset.Scheduler
+	Promise(gang, queue string, amounts corev1.ResourceList)
 }
 
 // Controller schedules pods that Lockstep does not create.
@@ -89,6 +95,9 @@ type groupState struct {
 	gang    *scheduler.Gang // as last submitted; nil if nothing is requested
 	waiting *waitReason     // last reason given by the scheduler or by the check of the members
 	since   time.Time       // when it began to wait, or zero
+	// admitted means that the group has not started, and that its pods may be created.
+	admitted bool
+	promised promised
 	// written is the PodGroup as last written, or as being written, until the informer has caught
 	// up.
 	written  *schedulingv1beta1.PodGroup
@@ -174,7 +183,10 @@ func keyOf(p *corev1.Pod) key {
 
 // Run reconciles until ctx is done. The informers must have synced, because a part of a group must
 // not be taken for the whole group.
-func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) {
+	c.promiseAll()
+	c.loop.Run(ctx)
+}
 
 // panicked sets a PodGroup apart after a reconcile of it has panicked: the PodGroup is left alone
 // until it is changed. A pod without a PodGroup is reconciled again when it changes.
@@ -182,6 +194,7 @@ func (c *Controller) panicked(k key, p *panics.Panic) {
 	p.Unlocked(&c.mu)
 	c.loop.Drop(k)
 	c.cfg.Scheduler.Withdraw(k.String())
+	c.cfg.Scheduler.Promise(k.String(), "", nil)
 	if pg, exists := c.cfg.Informers.PodGroups.Get(k.name.Namespace, k.name.Name); exists && !k.pod {
 		c.cfg.Informers.PodGroups.SetApart(k.name.Namespace, k.name.Name, pg.UID, p)
 	}
@@ -206,15 +219,15 @@ func (c *Controller) reconcile(k key) {
 	c.seeBound(pods)
 	m := countMembers(pods, c.isBinding)
 	if pg == nil && len(pods) == 0 {
-		c.withdraw(k)
-		c.loop.Drop(k)
+		if u := c.loop.Get(k); u != nil {
+			c.withdraw(k)
+			c.promise(k, u, nil, m)
+			c.loop.Drop(k)
+		}
 		return
 	}
-	u := c.loop.Get(k)
-	if u == nil {
-		u = &groupState{}
-		c.loop.Put(k, u)
-	}
+	u := c.state(k, pg, m)
+	pg = u.latest(pg)
 
 	// 2. What does the group need, and can it be requested?
 	var r gangRequest
@@ -230,7 +243,9 @@ func (c *Controller) reconcile(k key) {
 		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, m, c.templates.of)
 	}
 	switch {
-	case r.missing != "":
+	case u.asks(pg, m):
+		c.submit(k, u, c.gang(k, pg, m, gangRequest{}))
+	case r.missing != "" && !(m.none() && pg != nil && pg.Status.Phase == schedulingv1beta1.PodGroupCompleted):
 		c.withdraw(k)
 		c.waits(u, &waitReason{reason: r.reason, message: r.missing, forPods: true})
 	case len(m.waiting) == 0:
@@ -242,7 +257,34 @@ func (c *Controller) reconcile(k key) {
 	}
 
 	// 3. Which statuses must be written?
+	c.promise(k, u, pg, m)
 	c.report(k, u, pg, m)
+}
+
+// state returns the state of a key, which it creates if there is none. A group that is Inqueue and
+// has no pods was admitted before a restart.
+func (c *Controller) state(k key, pg *schedulingv1beta1.PodGroup, m members) *groupState {
+	u := c.loop.Get(k)
+	if u == nil {
+		u = &groupState{admitted: pg != nil && m.none() && pg.Status.Phase == schedulingv1beta1.PodGroupInqueue}
+		c.loop.Put(k, u)
+	}
+	return u
+}
+
+// latest returns the PodGroup with the status that was last written, which the informer may not show
+// yet. pg may be nil.
+func (u *groupState) latest(pg *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
+	if pg == nil || pg.DeletionTimestamp != nil {
+		return pg
+	}
+	if u.written != nil && (u.written.UID != pg.UID || !u.underWay && !informer.Older(pg.ResourceVersion, u.written.ResourceVersion)) {
+		u.written = nil
+	}
+	if u.written == nil {
+		return pg
+	}
+	return &schedulingv1beta1.PodGroup{ObjectMeta: u.written.ObjectMeta, Spec: pg.Spec, Status: u.written.Status}
 }
 
 // podsOf returns the pods of a key that this package schedules.
@@ -295,13 +337,14 @@ func (c *Controller) forgetPod(p *corev1.Pod) {
 
 // gang returns the gang to request from the scheduler.
 func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r gangRequest) *scheduler.Gang {
-	first := m.waiting[0]
 	g := &scheduler.Gang{
-		Key: k.String(), Created: first.CreationTimestamp.Time, MinMember: r.minMember, Demands: r.demands, Owner: (*owner)(c),
-		Queue: schedulingv1beta1.DefaultQueue,
+		Key: k.String(), MinMember: r.minMember, Demands: r.demands, Owner: (*owner)(c), Queue: schedulingv1beta1.DefaultQueue,
 	}
-	if q := cluster.QueueOf(first); q != "" {
-		g.Queue = q
+	if len(m.waiting) > 0 {
+		g.Created = m.waiting[0].CreationTimestamp.Time
+		if q := cluster.QueueOf(m.waiting[0]); q != "" {
+			g.Queue = q
+		}
 	}
 	for _, p := range m.waiting {
 		if p.Spec.Priority != nil {
@@ -309,7 +352,10 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r ga
 		}
 	}
 	need := r.minMember
-	if m.total == 0 {
+	switch {
+	case m.none():
+		g.Since = pg.CreationTimestamp.Time
+	case m.total == 0:
 		g.Since = m.waiting[len(m.waiting)-1].CreationTimestamp.Time // of the youngest
 		need = max(need, 1)                                          // without a minimum, the first pod is not surplus
 	}
@@ -318,6 +364,9 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r ga
 		g.Queue, g.Created = pg.QueueName(), pg.CreationTimestamp.Time
 		g.WaitAtMost, _ = schedulingv1beta1.WaitingTime(pg)
 		g.Resume = m.total > m.ended.succeeded && r.minMember > 0
+		if !m.started() && !c.loop.Get(k).admitted {
+			g.Announced = c.outstanding(pg, m)
+		}
 		if v, ok := c.cfg.Cluster.Priority(pg.Spec.PriorityClassName); ok && pg.Spec.PriorityClassName != "" {
 			g.Priority, g.PriorityClass = v, pg.Spec.PriorityClassName
 		}
@@ -338,6 +387,7 @@ func (c *Controller) submit(k key, u *groupState, g *scheduler.Gang) {
 func sameGang(a, b *scheduler.Gang) bool {
 	return a.Queue == b.Queue && a.Priority == b.Priority && a.PriorityClass == b.PriorityClass && a.Resume == b.Resume &&
 		a.MinMember == b.MinMember && a.Surplus == b.Surplus && a.Since.Equal(b.Since) && a.WaitAtMost == b.WaitAtMost &&
+		equality.Semantic.DeepEqual(a.Announced, b.Announced) &&
 		slices.EqualFunc(a.Demands, b.Demands, func(x, y scheduler.Demand) bool {
 			return x.Template == y.Template && x.Min == y.Min && slices.Equal(x.Units, y.Units)
 		})
@@ -379,8 +429,16 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 		c.binding[name] = p.UID
 		c.bind(k, apiwriter.Binding{Pod: name, UID: p.UID, Node: a.Node, Annotations: a.Annotations}, a.Assumption)
 	}
+	switch {
+	case g.Announced == nil:
+	case u == nil:
+		c.cfg.Scheduler.Promise(g.Key, "", nil) // the group has been deleted
+	default:
+		u.promised.unknown = true // the scheduler has made a promise of its own
+	}
 	if !stale {
 		u.waiting, u.since = nil, time.Time{}
+		u.admitted = len(g.Demands) == 0
 		// The next reconcile requests the remaining pods, if there are any.
 		c.withdraw(k)
 	}
@@ -449,18 +507,16 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 	case scheduler.Unschedulable:
 		w.reason = why.Code
 		if why.Shortage != nil {
-			w.message = why.Message + ": " + refusals(why)
+			w.figures = why.Shortage.Counted()
 		}
 	}
+	w.byQueue = w.byQueue || why.Announced
 	if why.Eviction != "" {
 		w.message += "; " + why.Eviction
+		if w.figures != "" {
+			w.figures += "; " + why.Eviction
+		}
 	}
 	c.waits(u, w)
 	c.loop.Wake(k)
-}
-
-// refusals lists the reasons for which nodes refuse the pods, without the numbers of nodes, which
-// change all the time.
-func refusals(why scheduler.Reason) string {
-	return strings.Join(slices.Sorted(maps.Keys(why.Shortage.Rejected)), ", ")
 }

@@ -198,10 +198,11 @@ func (w *world) pods(name, group string, n int, change func(*corev1.Pod)) {
 	}
 }
 
-func (w *world) group(name string, minMember int32) {
+func (w *world) group(name string, minMember int32, owners ...metav1.OwnerReference) {
 	w.t.Helper()
 	g := &schedulingv1beta1.PodGroup{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: schedulingv1beta1.PodGroupSpec{MinMember: minMember},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name, OwnerReferences: owners},
+		Spec:       schedulingv1beta1.PodGroupSpec{MinMember: minMember},
 	}
 	g.SetGroupVersionKind(schedulingv1beta1.GroupVersion.WithKind("PodGroup"))
 	if err := w.groups.Post().Namespace(w.ns).Resource("podgroups").Body(g).Do(w.t.Context()).Error(); err != nil {
@@ -318,6 +319,38 @@ func TestADeploymentWithAPodGroupBindsAllOrNone(t *testing.T) {
 	w.until("d", 5)
 }
 
+// TestAGroupWhosePodsFollowItCostsTwoStatuses creates pods when their PodGroup is Inqueue, as
+// operators do.
+func TestAGroupWhosePodsFollowItCostsTwoStatuses(t *testing.T) {
+	w := newWorld(t, "follow")
+	w.node("a", "5")
+	owner, err := w.client.CoreV1().ConfigMaps(w.ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "training"}},
+		metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.group("g", 3, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID})
+	w.eventually(func() string {
+		var g schedulingv1beta1.PodGroup
+		if err := w.groups.Get().Namespace(w.ns).Resource("podgroups").Name("g").Do(t.Context()).Into(&g); err != nil {
+			return err.Error()
+		}
+		if g.Status.Phase != schedulingv1beta1.PodGroupInqueue {
+			return fmt.Sprintf("the phase is %q", g.Status.Phase)
+		}
+		return ""
+	})
+	w.pods("p", "g", 3, nil)
+	w.until("p", 3)
+	w.status("g", schedulingv1beta1.PodGroupRunning, schedulingv1beta1.PodGroupScheduled, "MinimumPlaced")
+	if err := w.writes.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.writes.of("status *v1beta1.PodGroup g"); n != 2 {
+		t.Errorf("%d statuses, want 2: %s", n, w.writes)
+	}
+}
+
 func TestPlainPodsAreBoundOnceEach(t *testing.T) {
 	w := newWorld(t, "plain")
 	w.node("a", "20")
@@ -401,11 +434,13 @@ func TestARestartAtRestWritesNothing(t *testing.T) {
 	w.node("a", "5")
 	w.group("runs", 3)
 	w.group("waits", 9)
+	w.group("empty", 1)
 	w.pods("r", "runs", 3, nil)
 	w.pods("s", "waits", 9, nil)
 	w.until("r", 3)
 	w.status("runs", schedulingv1beta1.PodGroupRunning, schedulingv1beta1.PodGroupScheduled, "MinimumPlaced")
 	w.status("waits", schedulingv1beta1.PodGroupInqueue, schedulingv1beta1.PodGroupUnschedulable, schedulingv1beta1.ReasonNotEnoughResources)
+	w.status("empty", schedulingv1beta1.PodGroupInqueue, schedulingv1beta1.PodGroupUnschedulable, schedulingv1beta1.ReasonNotEnoughTasks)
 	w.eventually(func() string {
 		for i := range 9 {
 			if w.writes.of(fmt.Sprintf("status *v1.Pod s-%d", i)) == 0 {

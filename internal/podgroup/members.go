@@ -27,7 +27,8 @@ type members struct {
 	// holding is, per task, the number of pods that count towards the minimum: with a node, being
 	// bound, or succeeded.
 	holding map[string]int
-	total   int // sum of holding
+	total   int           // sum of holding
+	held    []*corev1.Pod // those counted in holding
 }
 
 // countMembers counts the pods by state. binding reports whether a bind of the pod is in flight.
@@ -36,6 +37,7 @@ func countMembers(pods []*corev1.Pod, binding func(*corev1.Pod) bool) members {
 	hold := func(p *corev1.Pod) {
 		m.holding[taskOf(p)]++
 		m.total++
+		m.held = append(m.held, p)
 	}
 	for _, p := range pods {
 		switch {

@@ -111,11 +111,11 @@ func TestPhases(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			pg := &schedulingv1beta1.PodGroup{Spec: schedulingv1beta1.PodGroupSpec{MinMember: 2}}
 			m := countMembers(tc.pods, func(*corev1.Pod) bool { return false })
-			pg.Status = statusOf(pg, m, tc.w, metav1.Now())
+			pg.Status = statusOf(pg, m, tc.w, false, metav1.Now())
 			if pg.Status.Phase != tc.want {
 				t.Errorf("phase %s, want %s", pg.Status.Phase, tc.want)
 			}
-			if again := statusOf(pg, m, tc.w, metav1.Now()); !sameStatus(&again, &pg.Status) {
+			if again := statusOf(pg, m, tc.w, false, metav1.Now()); !sameStatus(&again, &pg.Status) {
 				t.Errorf("a second look says something else: %+v, then %+v", pg.Status, again)
 			}
 		})

@@ -11,7 +11,6 @@ import (
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
@@ -34,17 +33,11 @@ func (c *Controller) report(k key, u *groupState, pg *schedulingv1beta1.PodGroup
 	if pg == nil || pg.DeletionTimestamp != nil {
 		return
 	}
-	if u.written != nil && (u.written.UID != pg.UID || !u.underWay && !informer.Older(pg.ResourceVersion, u.written.ResourceVersion)) {
-		u.written = nil
-	}
-	if u.written != nil {
-		pg = &schedulingv1beta1.PodGroup{ObjectMeta: u.written.ObjectMeta, Spec: pg.Spec, Status: u.written.Status}
-	}
-	status := statusOf(pg, m, w, now)
+	status := statusOf(pg, m, w, u.admitted, now)
 	if sameStatus(&status, &pg.Status) {
 		return
 	}
-	if w == nil && m.bound == 0 && m.ended.succeeded+m.ended.failed == 0 {
+	if w == nil && m.bound == 0 && m.ended.succeeded+m.ended.failed == 0 && !awaited(u, pg, m) {
 		// Nothing worth a write of its own has happened yet. The reason for waiting, or the running
 		// state, follows soon.
 		if u.waiting != nil || u.gang != nil || m.binding > 0 {
@@ -61,12 +54,22 @@ func (c *Controller) report(k key, u *groupState, pg *schedulingv1beta1.PodGroup
 	next := &schedulingv1beta1.PodGroup{ObjectMeta: pg.ObjectMeta, Spec: pg.Spec, Status: status}
 	urgent := status.Phase == schedulingv1beta1.PodGroupCompleted
 	if w != nil && !told(pg, w) && status.Phase != schedulingv1beta1.PodGroupRunning {
-		c.cfg.Writer.Event(pg, corev1.EventTypeWarning, "FailedScheduling", w.message)
+		c.cfg.Writer.Event(pg, corev1.EventTypeWarning, "FailedScheduling", w.event())
 	}
 	u.written, u.underWay = next, true
 	c.cfg.Writer.Status(apiwriter.Meta{Owner: k.String(), Reason: "podgroup-status"}, next, urgent, func(obj apiwriter.Object, err error) {
 		c.statusWritten(k, u, next, obj, err)
 	})
+}
+
+// awaited reports whether somebody may be waiting for a group's phase to become Inqueue. Operators,
+// which own their groups, create pods only then. Others create them without waiting, which saves a
+// write, unless the group has said that it is Pending.
+func awaited(u *groupState, pg *schedulingv1beta1.PodGroup, m members) bool {
+	if !u.admitted || !m.none() {
+		return false
+	}
+	return pg.Status.Phase == schedulingv1beta1.PodGroupPending || pg.Status.Phase == "" && len(pg.OwnerReferences) > 0
 }
 
 func (c *Controller) statusWritten(k key, u *groupState, sent *schedulingv1beta1.PodGroup, obj apiwriter.Object, err error) {
@@ -110,7 +113,7 @@ func (c *Controller) reportPod(k key, p *corev1.Pod, w *waitReason, now metav1.T
 	r = &podReport{uid: p.UID, message: w.message, underWay: true}
 	c.reports[name] = r
 	if k.pod {
-		c.cfg.Writer.Event(p, corev1.EventTypeWarning, "FailedScheduling", w.message)
+		c.cfg.Writer.Event(p, corev1.EventTypeWarning, "FailedScheduling", w.event())
 	}
 	c.cfg.Writer.Status(apiwriter.Meta{Owner: k.String(), Reason: "pod-unschedulable"}, next, false, func(_ apiwriter.Object, err error) {
 		c.mu.Lock()

@@ -27,8 +27,9 @@ func (*lateWriter) Event(apiwriter.Object, string, string, string) {}
 
 type noScheduler struct{}
 
-func (noScheduler) Submit(*scheduler.Gang) {}
-func (noScheduler) Withdraw(string)        {}
+func (noScheduler) Submit(*scheduler.Gang)                      {}
+func (noScheduler) Withdraw(string)                             {}
+func (noScheduler) Promise(string, string, corev1.ResourceList) {}
 
 // TestNothingIsKeptOfADeletedPod deletes a pod while the status that says why it waits is being
 // written.

@@ -1,6 +1,7 @@
 package podgroup
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -16,9 +17,13 @@ import (
 type waitReason struct {
 	reason  string // reason of a PodGroup's condition
 	message string
-	byQueue bool // its queue does not accept it
-	forPods bool // some of its pods do not exist yet
+	figures string // the message with figures, for events; empty if it has none
+	byQueue bool   // its queue does not accept it
+	forPods bool   // some of its pods do not exist yet
 }
+
+// event returns the message of an event.
+func (w *waitReason) event() string { return cmp.Or(w.figures, w.message) }
 
 // patience returns the multiple of ReportAfter for which a wait may last before it is reported.
 // Missing pods are usually being created, and reporting them would cost one more write for nearly
@@ -31,17 +36,16 @@ func (w *waitReason) patience() time.Duration {
 }
 
 // statusOf returns the status that a PodGroup should have. w is the reason for waiting to report,
-// or nil. The result equals the old status if nothing has changed.
-func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now metav1.Time) schedulingv1beta1.PodGroupStatus {
+// or nil; admitted means that the group's pods may be created. The result equals the old status if
+// nothing has changed.
+func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, admitted bool, now metav1.Time) schedulingv1beta1.PodGroupStatus {
 	s := *pg.Status.DeepCopy()
 	s.Running, s.Succeeded, s.Failed = int32(m.running), int32(m.ended.succeeded), int32(m.ended.failed)
 
 	// Binds in flight may still fail, so only bound pods that have been seen count.
 	seen := m.bound + m.ended.succeeded
-	pods := m.bound + m.binding + m.gated + len(m.waiting)
-	ended := m.ended.succeeded + m.ended.failed
 	switch {
-	case pods == 0 && ended > 0:
+	case m.pods() == 0 && !m.none():
 		s.Phase = schedulingv1beta1.PodGroupCompleted
 	case seen > 0 && seen >= int(pg.Spec.MinMember):
 		s.Phase = schedulingv1beta1.PodGroupRunning
@@ -49,7 +53,7 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now meta
 		s.Phase = schedulingv1beta1.PodGroupUnknown
 	case w != nil && w.byQueue:
 		s.Phase = schedulingv1beta1.PodGroupPending
-	case w != nil || s.Phase == "":
+	case w != nil || s.Phase == "" || admitted:
 		s.Phase = schedulingv1beta1.PodGroupInqueue
 	}
 
@@ -63,7 +67,10 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now meta
 	case schedulingv1beta1.PodGroupCompleted:
 		s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupUnschedulable)
 	default:
-		if w != nil {
+		switch {
+		case w == nil && admitted:
+			s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupUnschedulable)
+		case w != nil:
 			s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupScheduled)
 			s.Conditions = with(s.Conditions, schedulingv1beta1.PodGroupCondition{
 				Type: schedulingv1beta1.PodGroupUnschedulable, Status: corev1.ConditionTrue, Reason: w.reason, Message: w.message,
@@ -85,9 +92,6 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, now meta
 
 // notSupported lists the fields of PodGroups that the API has and this package ignores.
 var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
-	{Path: "spec.minResources", Used: func(pg *schedulingv1beta1.PodGroup) bool {
-		return pg.Spec.MinResources != nil && len(*pg.Spec.MinResources) > 0
-	}},
 	{Path: "spec.networkTopology", Used: func(pg *schedulingv1beta1.PodGroup) bool { return pg.Spec.NetworkTopology != nil }},
 	{
 		Path: "metadata.annotations[" + schedulingv1beta1.SLAWaitingTimeAnnotation + "] (it is no positive duration)",
@@ -97,6 +101,11 @@ var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
 }, unsupported.Annotations[*schedulingv1beta1.PodGroup](
 	schedulingv1beta1.RevocableZoneAnnotation, schedulingv1beta1.JDBMinAvailableAnnotation,
 	schedulingv1beta1.JDBMaxUnavailableAnnotation)...)
+
+// UnsupportedIn returns the fields of a PodGroup that have no effect.
+func UnsupportedIn(pg *schedulingv1beta1.PodGroup) []unsupported.Field[*schedulingv1beta1.PodGroup] {
+	return unsupported.Used(pg, notSupported)
+}
 
 // with sets a condition. Its transition time changes only if its content does.
 func with(in []schedulingv1beta1.PodGroupCondition, c schedulingv1beta1.PodGroupCondition, now metav1.Time) []schedulingv1beta1.PodGroupCondition {

@@ -40,7 +40,10 @@ func (s *Scheduler) compile(e *pendingGang) {
 	if e.minMember > units {
 		e.fault = fmt.Sprintf("%d pods are needed and there are %d", e.minMember, units)
 	}
-	if e.minMember <= 0 {
+	if announced := s.cluster.Dims().Vector(g.Announced); exceeds(announced, e.request()) {
+		e.announced = announced
+	}
+	if e.minMember <= 0 && units > 0 {
 		e.minMember = 1 // with no minimum, one pod is worth placing
 	}
 }

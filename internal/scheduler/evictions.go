@@ -35,9 +35,15 @@ func (m EvictionMode) Validate() error {
 	return fmt.Errorf("eviction %q: want on, dry-run or off", m)
 }
 
+// evicts reports whether pods are evicted in this mode.
+func (m EvictionMode) evicts() bool { return m == "" || m == EvictionOn }
+
 // Evictions configures evictions.
 type Evictions struct {
 	Mode EvictionMode
+	// NoPreemption and NoReclaim switch off evictions by priority within a queue, and those by what
+	// queues deserve. Guarantees, and the priorities of the tasks of one job, hold nevertheless.
+	NoPreemption, NoReclaim bool
 	// Budgets returns the PodDisruptionBudgets; nil means that there are none.
 	Budgets func() []*policyv1.PodDisruptionBudget
 }
@@ -124,8 +130,14 @@ func (v *evictions) mayEvict(e *pendingGang) bool {
 	if v.cfg.Mode == EvictionOff || len(v.owners) == 0 || e.partial || e.need == 0 || e.fault != "" {
 		return false
 	}
+	return v.hasRight(e)
+}
+
+// hasRight reports whether pods of a gang have a right over others: a lower priority in its queue, or
+// what the queue is entitled to.
+func (v *evictions) hasRight(e *pendingGang) bool {
 	lowest, found := v.s.cluster.LowestPriority(e.gang.Queue)
-	return found && lowest < e.gang.Priority || v.entitled(e.gang.Queue)
+	return found && lowest < e.gang.Priority && !v.cfg.NoPreemption || v.entitled(e.gang.Queue)
 }
 
 // claimFor decides whether pods leave for a gang that does not fit. It returns what the owner is

@@ -27,8 +27,13 @@ type evictionWorld struct {
 }
 
 func newEvictionWorld(t testing.TB, queues ...*schedulingv1beta1.Queue) *evictionWorld {
+	return evictionWorldOf(t, Evictions{}, queues...)
+}
+
+func evictionWorldOf(t testing.TB, cfg Evictions, queues ...*schedulingv1beta1.Queue) *evictionWorld {
 	w := &evictionWorld{min: map[string]int{}}
-	w.world = worldOf(t, Config{Evictions: Evictions{Budgets: func() []*policyv1.PodDisruptionBudget { return w.budgets }}}, queues...)
+	cfg.Budgets = func() []*policyv1.PodDisruptionBudget { return w.budgets }
+	w.world = worldOf(t, Config{Evictions: cfg}, queues...)
 	w.writes = true
 	w.SetEvictors(w)
 	return w
@@ -514,4 +519,45 @@ func TestPriorityCountsInAFullQueue(t *testing.T) {
 	w.gone("low-1")
 	w.run()
 	expect(t, w.heard(), "high+2")
+}
+
+// TestRulesOfEvictionCanBeSwitchedOff covers schedulers that do not preempt, or do not reclaim.
+func TestRulesOfEvictionCanBeSwitchedOff(t *testing.T) {
+	two := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	for what, c := range map[string]struct {
+		cfg                            Evictions
+		preempts, reclaims, guaranteed string
+	}{
+		"both": {Evictions{}, "low for high, low-0, low-1", "low for due, low-0, low-1", "low for due, low-0, low-1"},
+		"no preemption": {Evictions{NoPreemption: true}, "", "low for due, low-0, low-1",
+			"low for due, low-0, low-1"},
+		"no reclaim": {Evictions{NoReclaim: true}, "low for high, low-0, low-1", "", "low for due, low-0, low-1"},
+		"neither":    {Evictions{NoPreemption: true, NoReclaim: true}, "", "", "low for due, low-0, low-1"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := evictionWorldOf(t, c.cfg)
+			w.node("n1", "2")
+			w.put(w.gang("low", 2, "1"))
+			w.Submit(w.important("high", 2, "1"))
+			w.run()
+			expect(t, w.left(), c.preempts)
+
+			for _, guaranteed := range []bool{false, true} {
+				a, b := queue("a", nil), queue("b", nil)
+				b.Spec.Deserved = two
+				want := c.reclaims
+				if guaranteed {
+					b.Spec.Guarantee.Resource, want = two, c.guaranteed
+				}
+				w = evictionWorldOf(t, c.cfg, a, b)
+				w.node("n1", "2")
+				low, due := w.gang("low", 2, "1"), w.gang("due", 2, "1")
+				low.Queue, due.Queue = "a", "b"
+				w.put(low)
+				w.Submit(due)
+				w.run()
+				expect(t, w.left(), want)
+			}
+		})
+	}
 }

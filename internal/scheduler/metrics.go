@@ -9,9 +9,10 @@ import (
 
 // Results of an attempt to place a gang, as values of a metric label.
 const (
-	resultPlaced = "placed"
-	resultRoom   = "no_room"
-	resultQueue  = "queue"
+	resultPlaced  = "placed"
+	resultRoom    = "no_room"
+	resultQueue   = "queue"
+	resultVolumes = "volumes"
 )
 
 type metrics struct {
@@ -43,7 +44,7 @@ func newMetrics() *metrics {
 		}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: ns, Subsystem: sub, Name: "attempts_total",
-			Help: "Attempts to place a gang, by result: placed, no_room (on nodes), queue (it may hold no more).",
+			Help: "Attempts to place a gang, by result: placed, no_room (on nodes), queue (it may hold no more), volumes (they are not bound yet).",
 		}, []string{"result"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: ns, Subsystem: sub, Name: "waiting_gangs", Help: "Gangs that wait for nodes.",

@@ -65,11 +65,15 @@ func (r *overdue) deadline(e *pendingGang) time.Time {
 	if bound <= 0 || e.need == 0 || e.partial || e.fault != "" {
 		return time.Time{}
 	}
-	since := e.gang.Since
-	if since.IsZero() {
-		since = e.submitted
+	return e.since().Add(bound)
+}
+
+// since returns when a pending gang began to wait.
+func (e *pendingGang) since() time.Time {
+	if e.gang.Since.IsZero() {
+		return e.submitted
 	}
-	return since.Add(bound)
+	return e.gang.Since
 }
 
 // candidates returns, by queue, the gangs for which capacity may be kept next: those whose own bound

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"container/heap"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,12 +40,14 @@ type pendingGang struct {
 	left        [][]int        // per demand, the indices of the units that have no node
 	mins        []int          // per demand, the minimum
 	minMember   int
-	need        int       // how many of the units left belong to the gang's minimum; the others are surplus
-	fault       string    // why the gang can never be placed, or empty
-	submitted   time.Time // for the wait-time metric
-	partial     bool      // the gang's minimum has been placed
-	claimed     bool      // capacity is kept for the gang (see evictions)
-	reportedKey string    // key of the last reason reported to the owner
+	announced   place.Vector // of Gang.Announced; nil if it announces no more than its pods request
+	need        int          // how many of the units left belong to the gang's minimum; the others are surplus
+	fault       string       // why the gang can never be placed, or empty
+	submitted   time.Time    // for the wait-time metric
+	partial     bool         // the gang's minimum has been placed
+	claimed     bool         // capacity is kept for the gang (see evictions)
+	insists     bool         // it starts although what it announces is not free (see promises)
+	reportedKey string       // key of the last reason reported to the owner
 	ranked      share.Gang
 	queue       *shapeQueue
 	at          int // position in the shape queue
@@ -70,10 +73,14 @@ type blockReason struct {
 	reason  Reason
 	byQueue bool // the queue blocks the shape queue, not the nodes
 	rare    bool // other pods may block the shape queue
+	// announced means that the pods which the gangs announce do not fit.
+	announced bool
 }
 
 // curable reports whether evictions may help.
-func (b *blockReason) curable() bool { return !b.byQueue || b.reason.Code == share.QueueOverCapability }
+func (b *blockReason) curable() bool {
+	return !b.byQueue && b.reason.Code != WaitingForVolumes || b.reason.Code == share.QueueOverCapability && !b.announced
+}
 
 func newPendingGangs(ledger *share.Ledger) *pendingGangs {
 	return &pendingGangs{ledger: ledger, gangs: map[string]*pendingGang{}, shapes: map[shapeKey]*shapeQueue{}}
@@ -94,7 +101,7 @@ func (r *pendingGangs) add(e *pendingGang) {
 	r.gangs[e.gang.Key] = e
 	r.rare += e.rare()
 	e.ranked = share.Gang{
-		Surplus: e.need == 0 && e.fault == "",
+		Surplus: e.need == 0 && len(e.classes) > 0 && e.fault == "",
 		Key:     e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
 		Request: e.request(),
 	}
@@ -181,6 +188,9 @@ func (e *pendingGang) shape() string {
 	}
 	if e.partial {
 		b.WriteByte('p') // partial gangs get a Reason that says so
+	}
+	if e.announced != nil {
+		fmt.Fprint(&b, "a", e.announced)
 	}
 	if length := e.length(); length > 0 {
 		b.WriteString("t" + length.String()) // it may use capacity that is kept for later

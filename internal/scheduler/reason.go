@@ -9,6 +9,7 @@ import (
 const (
 	NotEnoughResources = "NotEnoughResources"
 	Unschedulable      = "Unschedulable"
+	WaitingForVolumes  = "WaitingForVolumes"
 )
 
 // key identifies the cause of the reason: equal causes have equal keys.

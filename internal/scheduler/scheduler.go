@@ -32,6 +32,8 @@ type Config struct {
 	// rare filter that keeps state of its own. The argument rare reports whether waiting gangs need
 	// that filter.
 	Refresh func(nodes *place.Snapshot, rare bool)
+	// Volumes binds the claims of pods that wait for a node; nil if there are none.
+	Volumes Volumes
 	// CPUsRepacked means that pinned pods may be moved within their nodes, to any NUMA node, even
 	// if they do not request it. Nodes for pinned pods are then chosen by what repacking could make
 	// of them (allocate.Allocator.Repacks).
@@ -70,11 +72,13 @@ type Scheduler struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	mu      sync.Mutex
-	inbox   map[string]*pendingGang // submitted since the last cycle; nil means withdrawn
-	moves   []moves                 // requested since the last cycle
-	classes map[*corev1.Pod]*place.Class
-	wake    chan struct{}
+	mu    sync.Mutex
+	inbox map[string]*pendingGang // submitted since the last cycle; nil means withdrawn
+	moves []moves                 // requested since the last cycle
+	// promised are the promises that were set since the last cycle.
+	promised map[string]promise
+	classes  map[*corev1.Pod]*place.Class
+	wake     chan struct{}
 
 	// The fields below belong to the goroutine that runs cycles.
 	view      *cluster.View
@@ -87,7 +91,8 @@ type Scheduler struct {
 	retry     time.Time               // when all blocked shape queues are tried again
 	evictions *evictions
 	// overdue makes claims for gangs that evict nobody.
-	overdue *overdue
+	overdue  *overdue
+	promises *promises
 }
 
 // New returns a Scheduler, which does nothing before Run.
@@ -103,24 +108,26 @@ func New(cfg Config) (*Scheduler, error) {
 	cfg.Clock = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{})
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &Scheduler{
-		cfg:     cfg,
-		cluster: cfg.Cluster,
-		clock:   cfg.Clock,
-		log:     cfg.Log,
-		metrics: newMetrics(),
-		inbox:   map[string]*pendingGang{},
-		classes: map[*corev1.Pod]*place.Class{},
-		wake:    make(chan struct{}, 1),
-		view:    cfg.Cluster.NewView(),
-		ledger:  share.New(cfg.Cluster.Dims(), nil),
-		held:    map[string]place.Vector{},
-		queues:  map[string]bool{},
+		cfg:      cfg,
+		cluster:  cfg.Cluster,
+		clock:    cfg.Clock,
+		log:      cfg.Log,
+		metrics:  newMetrics(),
+		inbox:    map[string]*pendingGang{},
+		promised: map[string]promise{},
+		classes:  map[*corev1.Pod]*place.Class{},
+		wake:     make(chan struct{}, 1),
+		view:     cfg.Cluster.NewView(),
+		ledger:   share.New(cfg.Cluster.Dims(), nil),
+		held:     map[string]place.Vector{},
+		queues:   map[string]bool{},
 	}
 	s.newPlacer()
 	s.pending = newPendingGangs(s.ledger)
 	s.pending.byNamespace = cfg.Evictions.Mode == EvictionDryRun
 	s.evictions = newEvictions(s, cfg.Evictions)
 	s.overdue = &overdue{s: s, after: cfg.OverdueAfter}
+	s.promises = &promises{s: s, gangs: map[string]promise{}}
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
 		if err := s.metrics.register(cfg.Metrics); err != nil {
@@ -151,6 +158,7 @@ func (s *Scheduler) place(e *pendingGang, gang place.Gang) (decision place.Decis
 	s.view = s.cluster.NewView()
 	s.newPlacer()
 	s.cluster.Refresh(s.view)
+	s.promises.free = nil
 	if s.cfg.Refresh != nil {
 		s.cfg.Refresh(&place.Snapshot{}, true) // drops the filter's state for every node
 		s.cfg.Refresh(s.view.Snapshot, s.pending.rare > 0)
@@ -273,7 +281,16 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		s.pending.block(e.queue, &blockReason{reason: reason, byQueue: true})
 		return 0
 	}
-	// 2. Find nodes.
+	if reason := s.promises.refuse(e); reason != nil {
+		s.evictions.release(e.gang.Key)
+		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
+		s.pending.block(e.queue, &blockReason{reason: *reason, byQueue: true, announced: true})
+		return 0
+	}
+	// 2. Find nodes. Volumes that pods need must be bound first.
+	if s.awaitVolumes(e, s.waitingVolumes(e)) {
+		return 0
+	}
 	decision, ok := s.place(e, gang)
 	if !ok {
 		s.evictions.release(e.gang.Key)
@@ -295,6 +312,10 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		}
 		return 0
 	}
+	if s.awaitVolumes(e, s.chooseVolumes(e, decision)) {
+		s.placer.Undo(gang, decision)
+		return 0
+	}
 	// 4. Assume the pods in the model, then let the owner write.
 	placed := e.take(decision.Placed, func(i int32) string { return s.view.Node(i).Name })
 	s.grant(e, placed, decision.Pins)
@@ -307,6 +328,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	}
 	s.held[e.gang.Queue] = s.held[e.gang.Queue].Plus(held, 1)
 	s.ledger.Charge(e.gang.Queue, held)
+	s.promises.started(e, held)
 	s.pending.remove(e)
 	s.evictions.release(e.gang.Key)
 	now := s.clock.Now()
@@ -337,6 +359,7 @@ func (s *Scheduler) grant(e *pendingGang, placed []Assignment, pins [][]place.Pi
 // refresh updates the view, and the rare filter with it.
 func (s *Scheduler) refresh() {
 	s.cluster.Refresh(s.view)
+	s.promises.free = nil
 	if s.cfg.Refresh != nil {
 		s.cfg.Refresh(s.view.Snapshot, s.pending.rare > 0)
 	}
@@ -357,7 +380,12 @@ func (s *Scheduler) takeInbox() {
 	s.mu.Lock()
 	inbox := s.inbox
 	s.inbox = make(map[string]*pendingGang, len(inbox))
+	promised := s.promised
+	s.promised = make(map[string]promise, len(promised))
 	s.mu.Unlock()
+	for key, p := range promised {
+		s.promises.set(key, p)
+	}
 	for key, e := range inbox {
 		old := s.pending.gangs[key]
 		if old != nil {
@@ -393,11 +421,14 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 			}
 			continue
 		}
-		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && changes.Pods ||
-			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0])) || evictsNow(l) || overdue[l]) {
+		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && (changes.Pods || changes.Volumes) ||
+			b.announced && (s.promises.fewer || len(changes.Nodes) > 0) ||
+			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0])) ||
+			evictsNow(l) || overdue[l]) {
 			s.pending.reopen(l)
 		}
 	}
+	s.promises.fewer = false
 }
 
 // nodesHelp reports whether one of the nodes has room for a pod of the shape queue's gangs.

@@ -42,6 +42,11 @@ type Gang struct {
 	// gang that has lost pods, for example, takes any of them, but needs all.
 	Surplus int
 	Demands []Demand
+	// Announced is what the gang's pods will request in all, including pods that do not exist yet. If
+	// that is more than the Demands request, the gang starts only if so much is free besides what is
+	// promised to other gangs. The rest is then promised to this one, until Promise says otherwise.
+	// A gang without Demands has no pods yet: it starts with an empty Commit.
+	Announced corev1.ResourceList
 	// Owner acts on the outcome.
 	Owner Owner
 }
@@ -86,8 +91,8 @@ type Owner interface {
 
 // Reason says why a gang waits.
 type Reason struct {
-	// Code is a CamelCase word for conditions: NotEnoughResources, Unschedulable, QueueNotFound,
-	// QueueNotLeaf, QueueClosed or QueueOverCapability.
+	// Code is a CamelCase word for conditions: NotEnoughResources, Unschedulable, WaitingForVolumes,
+	// QueueNotFound, QueueNotLeaf, QueueClosed or QueueOverCapability.
 	Code string
 	// Message is a sentence for users. It contains no figures that change while the cause stays the
 	// same.
@@ -96,6 +101,8 @@ type Reason struct {
 	Detail string
 	// Partial means that the gang's minimum has been placed and only pods above the minimum wait.
 	Partial bool
+	// Announced means that Gang.Announced does not fit; the pods that exist may.
+	Announced bool
 	// Eviction says who leaves for the gang, or why nobody does; it is empty if no rule could allow
 	// an eviction. EvictionDetail gives the current figures, too.
 	Eviction, EvictionDetail string

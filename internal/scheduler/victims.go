@@ -30,7 +30,9 @@ func (v *evictions) look(now time.Time) {
 	options.Rare, options.Pin = nil, nil
 	state := &evict.State{
 		Now: now, Nodes: s.view.Snapshot, Place: options, Queues: v.queues(),
-		Rules: evict.Rules{Preempt: true, Reclaim: true, EvictionsMax: evictionsMax, Window: evictionsWindow},
+		Rules: evict.Rules{
+			Preempt: !v.cfg.NoPreemption, Reclaim: !v.cfg.NoReclaim, EvictionsMax: evictionsMax, Window: evictionsWindow,
+		},
 	}
 	budgets := v.readBudgets(state)
 	gangs, terms := map[string]*evict.Gang{}, map[string]GangTerms{}

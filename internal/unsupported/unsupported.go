@@ -4,6 +4,7 @@
 package unsupported
 
 import (
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,10 +44,7 @@ func Part[T, P any](part func(T) P, fields []Field[P]) []Field[T] {
 // hold it. Both are empty for most objects.
 func In[T any](object T, fields []Field[T]) (message, holding string) {
 	var all, holders []string
-	for _, f := range fields {
-		if !f.Used(object) {
-			continue
-		}
+	for _, f := range Used(object, fields) {
 		all = append(all, f.Path)
 		if f.Holds {
 			holders = append(holders, f.Path)
@@ -56,4 +54,9 @@ func In[T any](object T, fields []Field[T]) (message, holding string) {
 		return "", ""
 	}
 	return "not acted on: " + strings.Join(all, ", "), strings.Join(holders, ", ")
+}
+
+// Used returns the fields that an object uses.
+func Used[T any](object T, fields []Field[T]) []Field[T] {
+	return slices.DeleteFunc(slices.Clone(fields), func(f Field[T]) bool { return !f.Used(object) })
 }

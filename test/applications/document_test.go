@@ -78,7 +78,7 @@ func TestEveryCaseIsInTheDocument(t *testing.T) {
 // the last column names an existing case.
 func TestEveryPartHasItsCase(t *testing.T) {
 	names := cases(t)
-	sources, err := exec.CommandContext(t.Context(), "grep", "-rhoE", "--include=*_test.go", `^func Test\w+`, "../../internal/application", "../../test").Output()
+	sources, err := exec.CommandContext(t.Context(), "grep", "-rhoE", "--include=*_test.go", `^func Test\w+`, "../../internal/application", "../../internal/cli", "../../test").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,6 +140,31 @@ func TestTheDeploymentStartsAsAGang(t *testing.T) {
 	t.Error("the pod group does not run")
 }
 
+// TestTheDriversStartOneAfterTheOther deletes the driver that runs, and the next one starts.
+func TestTheDriversStartOneAfterTheOther(t *testing.T) {
+	if code, out, errOut := lockstep(t, "submit", example("drivers.yaml")); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	shows := func(group string, wants ...string) {
+		t.Helper()
+		localtest.Eventually(t, fmt.Sprint(group, " shows ", wants), func() error {
+			_, out, errOut := lockstep(t, "get", "podgroup", group, "-o", "yaml")
+			for _, want := range wants {
+				if !strings.Contains(out, want) {
+					return fmt.Errorf("%s%s", out, errOut)
+				}
+			}
+			return nil
+		})
+	}
+	shows("report-b", "phase: Pending", "spec.minResources: queue")
+	shows("report-a", "phase: Running")
+	if code, out, errOut := lockstep(t, "delete", "podgroup/report-a", "pod/report-a-driver"); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	shows("report-b", "phase: Running")
+}
+
 func TestBadManifestsAreRefusedByName(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	manifest := `{"apiVersion":"batch.volcano.sh/v1alpha1","kind":"Job","metadata":{"name":"bad"},"spec":{"tasks":[{"replica":1}]}}`

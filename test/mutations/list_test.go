@@ -47,6 +47,17 @@ const (
 )
 
 var mutations = []mutation{
+	// PodGroups whose pods come later.
+	{"a driver starts although its executors will find no room", scheduler + "/promises.go",
+		"if amount > 0 && amount > free.At(dim)", "if amount > 0 && amount > 2*free.At(dim)", scheduler,
+		"TestDriversStartAsFarAsTheirPodsWillFit", nil, nil},
+	{"what is promised to a gang is forgotten", scheduler + "/promises.go",
+		"		r.sum = r.sum.Plus(p.amounts, 1)\n", "", scheduler, "TestPromisesAreKept", nil, nil},
+	{"gangs whose pods all exist wait for promised room, and evict nobody", scheduler + "/classes.go",
+		"exceeds(announced, e.request())", "exceeds(announced, nil)", scheduler, "TestPodsThatExistAreNotHeldUp", nil, nil},
+	{"all groups without pods that are overdue start at once", scheduler + "/promises.go",
+		"if p.insisted && p.queue == e.gang.Queue {", "if false {", scheduler, "TestGroupsWithoutPodsThatInsist", nil, nil},
+
 	// CronJobs and JobFlows.
 	{"a CronJob that forbids it runs two Jobs at a time", cronJobs + "/decide.go",
 		"if len(p.status.Active) > 0 {", "if false {", cronJobs, "TestDecide/forbid: it stays due", nil, nil},
@@ -56,7 +67,7 @@ var mutations = []mutation{
 		"case seen || said != \"\" && said != api.Waiting && v.settled:", "case false:", jobFlows, "TestDecide/deleted before its end", nil,
 		[]string{"case said != api.Waiting:\n\t\ts.phase = said", "case false:\n\t\ts.phase = said"}},
 	{"a Job begins before the Job that it depends on has completed", jobFlows + "/decide.go",
-		"if t.phase != batch.Completed && (!mine || t.job == nil) {", "if t.job == nil {", jobFlows, "TestDecide/it runs", nil, nil},
+		"if t.phase != batch.Completed && (!mine || t.job == nil) {", "if t.job == nil && !mine {", jobFlows, "TestDecide/it runs", nil, nil},
 	{"a JobFlow ends as failed because the watch of Jobs is behind", jobFlows + "/decide.go",
 		"said != api.Waiting && v.settled:", "said != api.Waiting:", jobFlows, "TestDecide/the watch may be behind", nil, nil},
 	{"the Jobs of a JobFlow are deleted before its status says that it has succeeded", jobFlows + "/decide.go",
@@ -160,7 +171,7 @@ var mutations = []mutation{
 	{"an object that was set apart is handed over again by what is written about it", informerP + "/informer.go",
 		"\tif i.staysApart(t) {", "\tif false {", informerP, "TestAnObjectThatWasSetApartIsNotHandedOverAgain", nil, nil},
 	{"a malformed workflow that is deleted is held for ever", "internal/workflow/artifactgc/controller.go",
-		"\t\t\tif stuck(w) {", "\t\t\tif false {", hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
+		"\t\t\tif c.stuck(w) {", "\t\t\tif false {", hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
 	{"a malformed application that is deleted is held for ever", apps + "/reconcile.go",
 		"if o == nil || o.DeletionTimestamp != nil {\n\t\tc.remove", "if o == nil || o.DeletionTimestamp != nil && err == nil {\n\t\tc.remove",
 		hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
@@ -212,6 +223,12 @@ var mutations = []mutation{
 	// Placement.
 	{"containers of one pod are promised the same memory", "internal/cputopology/allocate/allocate.go",
 		"part.promise(scratch, set, a.memory)", "_ = part", "internal/cputopology/allocate", "TestContainersOfOnePodDoNotShareMemory", nil, nil},
+	{"local memory of many NUMA nodes is not looked for", "internal/cputopology/allocate/numasearch.go",
+		"q.ways = waysMax", "q.ways = 1", "internal/cputopology/allocate", "TestWhateverFitsIsFoundOnManyNUMANodes", nil, nil},
+	{"containers with exclusive CPUs keep their quota", "internal/cputopology/agent/desired/desired.go",
+		"case own[name].Exclusive:\n\t\t\tq.Own = 0", "case own[name].Exclusive:", "internal/cputopology/agent/enforce", "TestQuotasFollowTheCPUs", nil, nil},
+	{"a pod that cannot be pinned stays on CPUs of others", "internal/cputopology/agent/apply/apply.go",
+		"err = w.toPool(p.Target, err)", "_ = p", "internal/cputopology/agent/enforce", "TestAPodThatCannotBePinnedIsInThePool", nil, nil},
 	{"filters are blamed for a full cluster", placer + "/placer.go",
 		"case len(x.heap) == 0:", "case false:", placer, "TestAFullClusterLacksResources", nil, nil},
 	{"a gang that does not fit leaves a part behind", placer + "/placer.go",
@@ -308,8 +325,12 @@ var mutations = []mutation{
 	{"a create waits for a pod of which nothing is posted", workflows + "/pods.go",
 		" && metav1.IsControlledBy(old, r.object) {", " && metav1.GetControllerOfNoCopy(old) != nil {", workflows, "TestAPodNameThatAnEarlierWorkflowOfTheSameNameHas", nil, nil},
 	{"a workflow that runs again has the artifact repository of before", workflows + "/reconcile.go",
-		"r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil", "r.refusal, r.objects = podset.Refusal{}, nil",
+		"r.refusal, r.objects, r.repository, r.looks = podset.Refusal{}, nil, nil, looks{}", "r.refusal, r.objects, r.looks = podset.Refusal{}, nil, looks{}",
 		workflows, "TestAResetClearsEverythingOfARun", nil, nil},
+
+	{"why nodes refuse a pod is told anew when nodes become full", placer + "/shortage.go",
+		"if why != RefusedPods && !strings.HasPrefix(why, RefusedInsufficient) {", "if why != \"\" {", placer,
+		"TestWhatRefusesPodsIsNamed", nil, nil},
 
 	// Who is next, and overdue gangs.
 	{"surplus is placed with the minimum", scheduler + "/pending.go",

@@ -16,8 +16,11 @@ const (
 	LabelCronWorkflow            = prefix + "cron-workflow"
 	LabelWorkflowTemplate        = prefix + "workflow-template"
 	LabelClusterWorkflowTemplate = prefix + "cluster-workflow-template"
-	// LabelInstanceID is a label of workflows that belong to another controller.
-	LabelInstanceID             = prefix + "controller-instanceid"
+	// LabelInstanceID is a label of workflows that belong to the controller with this instance ID.
+	LabelInstanceID = prefix + "controller-instanceid"
+	// LabelParallelismLimit is a label of namespaces: the number of their workflows that may run at
+	// a time.
+	LabelParallelismLimit       = prefix + "parallelism-limit"
 	LabelReportOutputsCompleted = prefix + "report-outputs-completed"
 	LabelConfigMapType          = prefix + "configmap-type"
 	LabelArchivingStatus        = prefix + "workflow-archiving-status"
@@ -54,6 +57,14 @@ const (
 	// AnnotationLeader is an annotation of workflows that only the leader can run, because they
 	// have locks or gangs.
 	AnnotationLeader = "lockstep.dev/leader"
+	// AnnotationMembers is an annotation of the pods of container sets: the names of the set's
+	// containers, separated by commas. Other containers of the pod were injected.
+	AnnotationMembers = "lockstep.dev/members"
+	// AnnotationEnding is an annotation of pods that were ended because only injected containers
+	// still ran.
+	AnnotationEnding = "lockstep.dev/ending"
+	// PrefixKillCommand begins the annotations of pods that hold commands to end containers.
+	PrefixKillCommand = prefix + "kill-cmd-"
 )
 
 // maxPodPrefix is the maximum length of a pod's name before the hash, in bytes.

@@ -241,6 +241,17 @@ type PolicyDefinitionSpec struct {
 	// health.
 	// +optional
 	ManageHealthCheck bool `json:"manageHealthCheck,omitempty"`
+	// Scope must not be Application: policies do not change applications before they are deployed.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self != 'Application'",message="policies that change applications before they are deployed (scope: Application) are not supported: override policies and MutatingAdmissionPolicies take their place"
+	Scope string `json:"scope,omitempty"`
+	// Global must not be set: no policy is a part of applications that do not name it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!self",message="policies of all applications (global: true) are not supported: applications name their policies"
+	Global bool `json:"global,omitempty"`
+	// Priority has no effect: it orders policies that are not supported.
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
 	// Version is a semantic version that names the revision.
 	// +optional
 	Version string `json:"version,omitempty"`

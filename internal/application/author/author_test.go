@@ -2,6 +2,7 @@ package author
 
 import (
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,23 +42,33 @@ func TestRecordedAuthors(t *testing.T) {
 	}
 }
 
-// TestApplicationsThatConfineThemselvesAreConfined checks that an Application that names a service
-// account acts as that account, whatever the manager's configuration.
+// TestApplicationsThatConfineThemselvesAreConfined checks, for every configuration of the manager and
+// every recorded author, that an Application that names a service account never acts as anybody else:
+// it acts as that account, or not at all.
 func TestApplicationsThatConfineThemselvesAreConfined(t *testing.T) {
-	o := &oam.Application{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Annotations: map[string]string{"app.oam.dev/service-account-name": "low", "app.oam.dev/username": "root"}}}
-	want := &apiwriter.Identity{User: "system:serviceaccount:n:low", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:n"}}
+	account := &apiwriter.Identity{User: "system:serviceaccount:n:low", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:n"}}
+	recorded := map[string]func() error{
+		"always": nil, "yes": func() error { return nil }, "no": func() error { return errors.New("no policies") },
+		"not known": func() error { return ErrNotKnown },
+	}
+	authors := map[string]map[string]string{
+		"nobody": {}, "root": {"app.oam.dev/username": "root", "lockstep.dev/author-groups": `["system:masters"]`},
+		"unreadable": {"app.oam.dev/username": "root", "lockstep.dev/author-groups": "x"},
+	}
 	for _, asManager := range []bool{true, false} {
-		got, err := (&Finder{ActAsManager: asManager}).Of(o)
-		if d := cmp.Diff(want, got); d != "" || err != nil {
-			t.Errorf("ActAsManager %t: error %v, (-want +got)\n%s", asManager, err, d)
+		for recording, f := range recorded {
+			for written, annotations := range authors {
+				for _, named := range []string{"low", "x:system:masters", "../low", "system:masters"} {
+					o := &oam.Application{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Annotations: maps.Clone(annotations)}}
+					o.Annotations[oam.ServiceAccountAnnotation] = named
+					x := &Finder{ActAsManager: asManager, Recorded: f}
+					got, err := x.Of(o)
+					acts := named == "low" && (asManager || (recording == "always" || recording == "yes") && written == "root")
+					if acts && (err != nil || cmp.Diff(account, got) != "") || !acts && (err == nil || got != nil) {
+						t.Errorf("as manager %t, authors recorded %s, written by %s, account %q: it acts as %v, error %v", asManager, recording, written, named, got, err)
+					}
+				}
+			}
 		}
-	}
-	off := &Finder{Recorded: func() error { return errors.New("no policies") }}
-	if got, err := off.Of(o); err == nil {
-		t.Errorf("where authors are not recorded it acts as %v", got)
-	}
-	o.Annotations["app.oam.dev/service-account-name"] = "x:system:masters"
-	if got, err := (&Finder{ActAsManager: true}).Of(o); err == nil {
-		t.Errorf("it acts as %v", got)
 	}
 }

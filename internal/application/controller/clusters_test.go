@@ -281,3 +281,41 @@ spec: {controlPlaneOnly: true, schematic: {cue: {template: 'outputs: near: {apiV
 	e.gone(applications, "shop")
 	e.gone(configMaps, "near")
 }
+
+// TestInputsAreOfTheirCluster checks that a component that is deployed to several clusters takes, in
+// each, what the other component gives there.
+func TestInputsAreOfTheirCluster(t *testing.T) {
+	e := start(t)
+	a, b := e.far(0), e.far(1)
+	e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: ComponentDefinition
+metadata: {name: located}
+spec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: 'output: {apiVersion: "v1", kind: "ConfigMap", data: {k: "in \(context.cluster)", more: parameter.more}}, parameter: more: *"" | string'}}}
+`)
+	spec := fmt.Sprintf(`
+components:
+- {name: one, type: located, outputs: [{name: place, valueFrom: output.data.k}]}
+- name: two
+  type: k8s-objects
+  properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: two}, data: {}}]}
+  inputs: [{from: place, parameterKey: "objects[0].data.k"}, {from: context.cluster, parameterKey: "objects[0].data.cluster"}]
+policies: [{name: everywhere, type: topology, properties: {clusters: [%s, %s]}}]
+`, a.name, b.name)
+	e.app("shop", spec)
+	e.until("shop", inPhase(oam.PhaseRunning))
+	for _, f := range []*far{a, b} {
+		f.config(e, "two", "in "+f.name)
+		if cm, err := f.core.CoreV1().ConfigMaps(e.ns).Get(t.Context(), "two", metav1.GetOptions{}); err != nil || cm.Data["cluster"] != f.name {
+			t.Errorf("in %s: %v, error %v", f.name, cm.Data, err)
+		}
+	}
+	// Another state of the application gives the same.
+	e.app("shop", strings.Replace(spec, "type: located, ", "type: located, properties: {more: changed}, ", 1))
+	e.until("shop", inPhase(oam.PhaseRunning))
+	for _, f := range []*far{a, b} {
+		f.config(e, "two", "in "+f.name)
+	}
+	e.delete(applications, "shop")
+	e.gone(applications, "shop")
+}

@@ -44,7 +44,7 @@ func (c *reconciler) maybeIdle(a *record, o *oam.Application, p *deploy.Progress
 // mayIdle reports whether an Application's state can be read completely from the cluster and
 // nothing is under way.
 func (c *reconciler) mayIdle(a *record, o *oam.Application, p *deploy.Progress) bool {
-	if a.Plan == nil || a.PlanErr != nil || !p.Finished || p.Applied != len(a.Plan.Resources) || len(p.Problems) > 0 || a.Tracker.Dirty || a.planning.again ||
+	if a.Plan == nil || a.PlanErr != nil || a.Plan.Waiting() || !p.Finished || p.Applied != len(a.Plan.Resources) || len(p.Problems) > 0 || a.Tracker.Dirty || a.planning.again ||
 		a.run != nil || a.restarted != "" || len(a.planning.read) > 0 || slices.ContainsFunc(a.Plan.Resources, leftToOthers) || a.Follows || a.planning.places || a.Tracker.Object == nil {
 		return false
 	}

@@ -190,3 +190,24 @@ func TestRemovalInTheOrderOfDependencies(t *testing.T) {
 	e.gone(configMaps, "base")
 	e.gone(applications, "a")
 }
+
+// TestPoliciesThatChangeApplicationsAreRefused checks that the API server refuses definitions of policies
+// that would change applications before they are deployed, or would be a part of all applications.
+func TestPoliciesThatChangeApplicationsAreRefused(t *testing.T) {
+	e := connect(t)
+	for spec, want := range map[string]string{
+		`{"scope":"Application"}`: `spec.scope: Invalid value: "Application": policies that change applications before they are deployed (scope: Application) are not supported`,
+		`{"global":true}`:         "spec.global: Invalid value: true: policies of all applications (global: true) are not supported",
+		`{"scope":"WorkflowRun"}`: "",
+		`{"global":false}`:        "",
+	} {
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON([]byte(`{"apiVersion":"core.oam.dev/v1beta1","kind":"PolicyDefinition","metadata":{"generateName":"p-"},"spec":` + spec + `}`)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := e.dyn.Resource(oam.GroupVersion.WithResource("policydefinitions")).Namespace(e.ns).Create(t.Context(), u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationIgnore})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v; want %q", spec, err, want)
+		}
+	}
+}

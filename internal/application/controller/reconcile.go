@@ -148,7 +148,7 @@ func (c *reconciler) proceed(a *record) bool {
 		}
 	}
 	// 4. Delete objects that left the plan, and update the tracker.
-	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && len(a.Plan.Broken()) == 0 && a.run.Whole() && c.remover.Collect(a.State, &o.Spec) {
+	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && len(a.Plan.Broken()) == 0 && !a.Plan.Waiting() && a.run.Whole() && c.remover.Collect(a.State, &o.Spec) {
 		c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, "", a.Tracker.Object.Spec.ApplicationGeneration)
 	}
 	// 5. Report the status, unless a component's state is still being evaluated.

@@ -26,6 +26,10 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 	if len(a.planning.read) > 0 && c.planner.ValuesChanged(a.State, a.planning.read) {
 		a.planning.inputs, a.planning.objects = "", planInputs{}
 	}
+	live := c.planner.Live(a.State)
+	if a.Plan.LiveChanged(live) {
+		a.planning.inputs, a.planning.objects = "", planInputs{}
+	}
 	failing := a.PlanErr != nil || len(a.Plan.Broken()) > 0 || a.run == nil && report.Failing(a.report.Current(o), &a.Tracker)
 	changes := c.changes.Load()
 	mended := failing && a.planning.changes != changes // a definition may be the reason
@@ -83,7 +87,7 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 		a.External = nil
 		c.watches.Release(a.Key, true)
 	}
-	in.Now = a.planning.asked
+	in.Now, in.Live = a.planning.asked, live
 	var p *plan.Plan
 	if steps.HasSteps(spec) {
 		if a.report.Status == nil {

@@ -247,7 +247,11 @@ func find[T apiwriter.Object](d Templates, kind *informer.Informer[T], called re
 			return nil, unreadable{fault}
 		}
 	}
-	return nil, fmt.Errorf("%s %s, in namespaces %s and %s: %w", called, name, namespace, oam.SystemNamespace, ErrNotFound)
+	err := fmt.Errorf("%s %s, in namespaces %s and %s: %w", called, name, namespace, oam.SystemNamespace, ErrNotFound)
+	if why := render.Unsupported(called, base); why != nil {
+		err = fmt.Errorf("%w; %w", err, why)
+	}
+	return nil, err
 }
 
 // compile returns a definition's template. It compiles the definition if the cached template is of

@@ -11,9 +11,10 @@ import (
 
 // actAsFor sets the identity for removing an Application's labels from objects that it shares: its
 // own author or, if that author is no longer known, the author of another Application that shares
-// the object.
+// the object. An Application that names a service account acts as that account, also if others act as
+// the manager.
 func (d *Remover) actAsFor(a *State, other string) {
-	if a.As != nil || d.Authors.ActAsManager {
+	if a.As != nil {
 		return
 	}
 	namespace, name, _ := strings.Cut(other, "/")

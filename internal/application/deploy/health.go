@@ -101,6 +101,18 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 	state.Healthy = state.WorkloadHealthy
 	for n := range comp.Traits {
 		t := &comp.Traits[n]
+		if comp.Late != nil && comp.Late.Waiting && slices.Contains(comp.Late.Traits, n) {
+			waits := oam.TraitStatus{Type: t.Type, Pending: !state.WorkloadHealthy, Message: "it is made from live objects that do not exist yet"}
+			if comp.Late.Err != nil {
+				waits.Message = "it cannot be made yet: " + comp.Late.Err.Error()
+			}
+			state.Traits = append(state.Traits, waits)
+			state.Healthy = state.Healthy && waits.Pending
+			if state.WorkloadHealthy {
+				state.Message = "trait " + t.Type + ": " + waits.Message
+			}
+			continue
+		}
 		live.Properties = t.Properties
 		s, err := d.stateBy(a, t.Template, *live)
 		busy = busy || errors.Is(err, evaluation.ErrPending)

@@ -66,6 +66,16 @@ func (a *State) Resources() []plan.Resource {
 	return a.Plan.Resources
 }
 
+// Live returns a function for plan.Input.Live: the Application's own objects as last seen.
+func (p *Planner) Live(a *State) func(plan.Ref) []byte {
+	return func(ref plan.Ref) []byte {
+		if there := p.Targets.Seen(ref); there != nil && there.Owner == a.Key {
+			return there.JSON()
+		}
+		return nil
+	}
+}
+
 // wants returns an object as the Application wants it now.
 func (a *State) wants(r *plan.Resource) *objects.Wanted {
 	w := &objects.Wanted{Resource: r, Owner: a.Key, Applied: a.Tracker.Applied[records.RefKey(r.Ref)]}

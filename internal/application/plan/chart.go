@@ -116,11 +116,17 @@ func (w *withoutEffect) given() []string {
 
 // chart makes the objects of a component that deploys a chart, and of its traits. The template's
 // output is a chartUse instead of a workload.
-func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Target) ([]Resource, error) {
-	objects, err := render.Objects(req)
+func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Target) ([]Resource, []int, error) {
+	made, err := render.Render(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	resources, err := p.chartObjects(in, comp, made.Objects(), target)
+	return resources, made.Late, err
+}
+
+// chartObjects is chart for what the templates made.
+func (p *Plan) chartObjects(in *Input, comp *Component, objects []render.Object, target Target) ([]Resource, error) {
 	if len(objects) == 0 || objects[0].Name != "" {
 		return nil, errors.New("the template has no output, which would say which chart it is")
 	}
@@ -137,8 +143,7 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 		return nil, err
 	}
 	for _, name := range use.Options.given() {
-		p.Warnings = append(p.Warnings,
-			fmt.Sprintf("component %s: properties.options.%s has no effect: there is no release", comp.Name, name))
+		p.warning(fmt.Sprintf("component %s: properties.options.%s has no effect: there is no release", comp.Name, name))
 	}
 	if in.Charts == nil {
 		return nil, errors.New("charts cannot be fetched here")

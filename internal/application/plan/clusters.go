@@ -68,6 +68,15 @@ func (p Placement) ClusterName() string {
 	return p.Cluster
 }
 
+// Key returns a key for the placement of a replica of a component. replica is empty if there is one.
+func (p Placement) Key(replica string) string {
+	key := p.Cluster + "/" + p.Namespace
+	if replica != "" {
+		key += "#" + replica
+	}
+	return key
+}
+
 // Topology is a topology policy: it says where components are deployed.
 type Topology struct {
 	Name string `json:"-"`

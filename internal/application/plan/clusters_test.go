@@ -84,3 +84,49 @@ func TestWhereComponentsGo(t *testing.T) {
 		})
 	}
 }
+
+// TestObjectsWithALabelOfACluster checks that an object whose label app.oam.dev/cluster names a cluster is
+// in that cluster, once, whatever the clusters of its component are.
+func TestObjectsWithALabelOfACluster(t *testing.T) {
+	clusters := fleet{"a": {}, "b": {}, "c": {}}
+	defs := loadBuiltin(t)
+	const spec = `
+components:
+- name: web
+  type: k8s-objects
+  properties:
+    objects:
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: plain}}
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: named, labels: {app.oam.dev/cluster: %s}}}
+policies: [{name: t, type: topology, properties: {clusters: [a, b]}}]
+`
+	for label, want := range map[string]struct{ refs, err string }{
+		"c":     {"ConfigMap default/plain in cluster a, ConfigMap default/named in cluster c, ConfigMap default/plain in cluster b", ""},
+		"local": {"ConfigMap default/plain in cluster a, ConfigMap default/named, ConfigMap default/plain in cluster b", ""},
+		"x":     {"", "outputs.objects-1: cluster x: there is no such cluster"},
+	} {
+		memo := &plan.Memo{}
+		for range 3 { // later, objects may be remembered
+			p, err := plan.Make(&plan.Input{Namespace: "default", Name: "shop", Spec: specOf(t, fmt.Sprintf(spec, label)), Clusters: clusters, Memo: memo}, defs)
+			if want.err != "" {
+				if err == nil || !strings.Contains(err.Error(), want.err) || !errors.Is(err, plan.ErrNoCluster) {
+					t.Errorf("%s: %v", label, err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for i := range p.Resources {
+				got = append(got, p.Resources[i].String())
+				if r := &p.Resources[i]; strings.Contains(string(r.JSON), fmt.Sprintf("%q:%q", oam.AppClusterLabel, r.Cluster)) != (r.Cluster != "") && label != "local" {
+					t.Errorf("%s has the labels in %s", r.Ref, r.JSON)
+				}
+			}
+			if d := cmp.Diff(want.refs, strings.Join(got, ", ")); d != "" {
+				t.Errorf("label %s (-want +got):\n%s", label, d)
+			}
+		}
+	}
+}

@@ -40,8 +40,18 @@ type cachedComponent struct {
 	resources    []Resource
 }
 
-// resources returns the objects of a component, before policies are applied.
-func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, error) {
+// resources returns the objects of a component, before policies are applied, and the indexes of the
+// late traits without objects.
+func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, []int, error) {
+	if slices.ContainsFunc(req.Traits, func(t render.Use) bool { return t.Template.MayBeLate() }) {
+		return workLate(in, comp, req, kinds)
+	}
+	out, err := m.remembered(in, comp, req, kinds)
+	return out, nil, err
+}
+
+// remembered is resources for a component without late traits.
+func (m *Memo) remembered(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, error) {
 	placeholders, ok := render.PlaceholdersOf(in.Name, comp.Revision)
 	if m == nil || !ok {
 		return work(in, comp, req, kinds)
@@ -84,11 +94,18 @@ func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds 
 
 // work renders the objects of a component.
 func work(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, error) {
-	objects, err := render.Objects(req)
+	out, _, err := workLate(in, comp, req, kinds)
+	return out, err
+}
+
+// workLate renders the objects of a component that may have late traits.
+func workLate(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, []int, error) {
+	made, err := render.Render(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return complete(in, comp, objects, kinds)
+	out, err := complete(in, comp, made.Objects(), kinds)
+	return out, made.Late, err
 }
 
 // complete turns rendered objects into resources.
@@ -120,7 +137,7 @@ func learn(in *Input, comp *Component, open *render.Request, placeholders render
 	}
 	p := &cachedComponent{placeholders: last, spellings: words, resources: out}
 	for i := range out {
-		if !p.whole(&out[i]) {
+		if !p.whole(&out[i]) || elsewhere(&out[i], comp) { // its cluster may not have the kind
 			return none
 		}
 	}
@@ -140,10 +157,11 @@ func workWith(in *Input, comp *Component, req *render.Request, placeholders, wit
 	compOpen.Name, compOpen.Namespace, compOpen.Cluster = placeholders.Refill(comp.Name, with),
 		placeholders.Refill(comp.Namespace, with), placeholders.Refill(comp.Cluster, with)
 	compOpen.Type, compOpen.Context = placeholders.Refill(comp.Type, with), req.Context
-	objects, err := render.Objects(req)
+	made, err := render.Render(req)
 	if err != nil {
 		return nil, false
 	}
+	objects := made.Objects()
 	names := 0
 	for i := range objects {
 		names += with.Keys(map[string]any(objects[i].Object))

@@ -53,18 +53,28 @@ type Component struct {
 	// Resources are indexes into the plan's Resources. Workload is one of them, or -1.
 	Resources []int
 	Workload  int
+	// Late is nil if the component has no late traits.
+	Late *Late
 	// Err says why the component has no objects in this plan although others have. Which objects it
 	// has is unknown then.
 	Err *Error
 }
 
-// Key returns the component's key in the plan: a component may be in several placements.
-func (c *Component) Key() string {
-	key := c.Name + "@" + c.Cluster + "/" + c.Namespace
-	if c.Context.ReplicaKey != "" {
-		key += "#" + c.Context.ReplicaKey
+// Key returns the component's key in the plan: a component may be in several places.
+func (c *Component) Key() string { return c.Name + "@" + c.Place() }
+
+// Place returns the key of the component's place: its placement, and its replica if it has several.
+func (c *Component) Place() string { return c.Placement.Key(c.Context.ReplicaKey) }
+
+// Several reports whether the plan has several components with this name.
+func (p *Plan) Several(name string) bool {
+	n := 0
+	for i := range p.Components {
+		if p.Components[i].Name == name {
+			n++
+		}
 	}
-	return key
+	return n > 1
 }
 
 // Trait is one trait of a component.
@@ -137,12 +147,18 @@ type Input struct {
 	// otherwise nil.
 	Whole    *oam.ApplicationSpec
 	Clusters Clusters
+	// At overrides Spec's components for single placements, where inputs have other values or are
+	// missing.
+	At map[Placement][]oam.Component
 	// Memo caches earlier results. If nil, everything is rendered.
 	Memo *Memo
 	// Charts may be nil if charts are not available. External may be nil if other systems must not
 	// be asked.
 	Charts   Charts
 	External ExternalReader
+	// Live returns an object of the Application as it is in its cluster, in JSON, or nil if it does
+	// not exist. If Live is nil, no object exists.
+	Live func(Ref) []byte
 	// Now is the current time that charts see.
 	Now time.Time
 	// Run evaluates templates and charts.
@@ -196,8 +212,12 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 	}
 	var broken *Error
 	for _, at := range placements {
-		for i := range in.Spec.Components {
-			c := &in.Spec.Components[i]
+		components := in.Spec.Components
+		if in.At != nil {
+			components = in.At[at]
+		}
+		for i := range components {
+			c := &components[i]
 			for _, d := range c.DependsOn {
 				if _, exists := dependsOn[d]; !exists {
 					return nil, &Error{Parse, c.Name, fmt.Errorf("it depends on %s, which does not exist", d)}
@@ -302,6 +322,9 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 		comp.Name = policy.Type
 	}
 	p.warn("policy "+comp.Name, template, comp.Properties)
+	if template.Definition.ManagesHealth {
+		p.warning(fmt.Sprintf("policy %s: manageHealthCheck of %s has no effect: components determine the health", comp.Name, template.Definition))
+	}
 	comp.Context = in.context(&comp, target)
 	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties},
 		Run: in.Run}
@@ -313,13 +336,12 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 
 // render adds a component and its objects to the plan.
 func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Target, seen map[Ref]string) error {
-	var resources []Resource
-	var err error
-	if comp.Template.Definition.Chart {
-		resources, err = p.chart(in, comp, req, target)
-	} else {
-		resources, err = in.Memo.resources(in, comp, req, target.Kinds)
-	}
+	resources, err := comp.render(in, req, func(req *render.Request) ([]Resource, []int, error) {
+		if comp.Template.Definition.Chart {
+			return p.chart(in, comp, req, target)
+		}
+		return in.Memo.resources(in, comp, req, target.Kinds)
+	})
 	if err != nil {
 		return err
 	}
@@ -329,13 +351,16 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 		if own[r.Ref] {
 			return fmt.Errorf("%s is also made by component %s", r.Ref, comp.Name)
 		}
-		if other, twice := seen[r.Ref]; twice {
+		if other, twice := seen[r.Ref]; twice && !p.shares(r, comp) {
 			return fmt.Errorf("%s is also made by component %s", r.Ref, other)
 		}
 		own[r.Ref] = true
 	}
 	for i := range resources {
 		r := &resources[i]
+		if _, twice := seen[r.Ref]; twice {
+			continue // it belongs to the component in its first placement
+		}
 		seen[r.Ref] = comp.Name
 		if p.bytes += len(r.JSON); p.bytes > bytesMax {
 			return errTooLarge
@@ -352,13 +377,54 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 	return nil
 }
 
-// warn adds warnings about properties that a template does not use.
+// shares reports whether a component makes the same auxiliary object in another cluster for each of
+// its placements.
+func (p *Plan) shares(r *Resource, comp *Component) bool {
+	return r.Output != "" && elsewhere(r, comp) && slices.ContainsFunc(p.Resources, func(x Resource) bool {
+		return x.Ref == r.Ref && x.Hash == r.Hash && x.Component == comp.Name && x.Output == r.Output
+	})
+}
+
+// warn adds warnings about properties that a template does not know.
 func (p *Plan) warn(where string, t *render.Template, properties []byte) {
+	for _, text := range warningsOf(where, t, properties) {
+		p.warning(text)
+	}
+}
+
+// warningsOf returns warnings about properties that a template does not know.
+func warningsOf(where string, t *render.Template, properties []byte) []string {
+	var out []string
 	for _, name := range t.Unused(properties) {
-		if w := fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name,
-			t.Definition); !slices.Contains(p.Warnings, w) {
-			p.Warnings = append(p.Warnings, w)
+		out = append(out, fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name, t.Definition))
+	}
+	for _, path := range t.Undeclared(properties) {
+		out = append(out, fmt.Sprintf("%s: properties.%s is not declared by %s", where, path, t.Definition))
+	}
+	return out
+}
+
+// Warnings returns warnings about properties of components and traits that their definitions do not
+// know. It leaves out what has no definition in defs.
+func Warnings(namespace string, spec *oam.ApplicationSpec, defs Definitions) []string {
+	var out []string
+	for i := range spec.Components {
+		c := &spec.Components[i]
+		if t, err := defs.Component(namespace, c.Type); err == nil {
+			out = append(out, warningsOf("component "+c.Name, t, RawOf(c.Properties))...)
 		}
+		for j, trait := range c.Traits {
+			if t, err := defs.Trait(namespace, trait.Type); err == nil {
+				out = append(out, warningsOf(fmt.Sprintf("component %s: traits[%d]", c.Name, j), t, RawOf(trait.Properties))...)
+			}
+		}
+	}
+	return out
+}
+
+func (p *Plan) warning(text string) {
+	if !slices.Contains(p.Warnings, text) {
+		p.Warnings = append(p.Warnings, text)
 	}
 }
 

@@ -121,20 +121,19 @@ func Object(in *Input, policies *Policies, step, cluster string, object map[stri
 // newResource makes a resource from a rendered object: it sets the name, the namespace and the
 // labels.
 func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Resource, error) {
-	cluster := comp.Cluster
-	if o.ControlPlaneOnly && cluster != "" {
-		cluster = ""
-		local, err := in.Clusters.Target("")
-		if err != nil {
-			return nil, err
-		}
-		kinds = local.Kinds
-	}
 	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(o.Object)}
 	gvk := u.GroupVersionKind()
 	what := "output"
 	if o.Name != "" {
 		what = "outputs." + o.Name
+	}
+	cluster := clusterOf(comp, o, u)
+	if cluster != comp.Cluster {
+		target, err := in.Clusters.Target(cluster)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		kinds = target.Kinds
 	}
 	if gvk.Kind == "" || gvk.Version == "" {
 		return nil, fmt.Errorf("%s has no apiVersion or no kind", what)
@@ -167,6 +166,9 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 		labels = map[string]string{}
 	}
 	labels[oam.AppNameLabel], labels[oam.AppNamespaceLabel] = in.Name, in.Namespace
+	if cluster != "" {
+		labels[oam.AppClusterLabel] = labelValue(cluster)
+	}
 	if comp.Type == "" {
 		// A step's own object: its labels may name another component.
 		return r, r.complete(u, labels, what)
@@ -176,9 +178,6 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 		labels[oam.ReplicaKeyLabel] = labelValue(comp.Context.ReplicaKey)
 	}
 	labels[oam.ResourceTypeLabel] = r.ResourceType()
-	if cluster != "" {
-		labels[oam.AppClusterLabel] = labelValue(cluster)
-	}
 	if o.Name == "" {
 		labels[oam.WorkloadTypeLabel] = labelValue(comp.Type)
 	} else {
@@ -190,6 +189,21 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 	}
 	return r, r.complete(u, labels, what)
 }
+
+// clusterOf returns the cluster of a rendered object: the one that its label names, the local one for
+// objects of the control plane, or otherwise the component's.
+func clusterOf(comp *Component, o *render.Object, u *unstructured.Unstructured) string {
+	switch named := u.GetLabels()[oam.AppClusterLabel]; {
+	case named == oam.LocalCluster || named == "" && o.ControlPlaneOnly:
+		return ""
+	case named != "":
+		return named
+	}
+	return comp.Cluster
+}
+
+// elsewhere reports whether an object is in another cluster than its component.
+func elsewhere(r *Resource, comp *Component) bool { return r.Cluster != comp.Cluster }
 
 // complete sets the resource's JSON and hash.
 func (r *Resource) complete(u *unstructured.Unstructured, labels map[string]string, what string) error {

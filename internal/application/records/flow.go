@@ -17,6 +17,9 @@ type Flow struct {
 	Restarts int `json:"restarts,omitempty"`
 	// Outputs has the output values of steps and components.
 	Outputs map[string]json.RawMessage `json:"outputs,omitempty"`
+	// Placed has, by plan.Component.Place, the outputs of components that are deployed to several
+	// places.
+	Placed map[string]map[string]json.RawMessage `json:"placed,omitempty"`
 	// Resumed has the suspended steps that were resumed.
 	Resumed map[string]bool `json:"resumed,omitempty"`
 	// Suspended is set while a user has suspended the whole workflow.

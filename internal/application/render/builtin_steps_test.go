@@ -125,6 +125,37 @@ func TestBuiltinSteps(t *testing.T) {
 			asked:   `apply:apply cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c] stringData:map[.dockerconfigjson:{"auths":{"s":{"username":"u","password":"p","auth":"dTpw"}}}] type:kubernetes.io/dockerconfigjson]`,
 			outcome: render.StepDone,
 		},
+		"create-config": {
+			step: "create-config", properties: `{"name": "c", "config": {"a": "b"}}`, world: map[string]render.Answer{"create.apply": {}},
+			asked: `create.apply:apply cluster: value:map[apiVersion:v1 kind:Secret metadata:map[labels:map[config.oam.dev/catalog:velacore-config] name:c namespace:default] ` +
+				`stringData:map[input-properties:{"a":"b"}] type:Opaque]`, outcome: render.StepDone,
+		},
+		"read-config": {
+			step: "read-config", properties: `{"name": "c"}`, world: map[string]render.Answer{"read.read": secret("input-properties", `{"a": 1}`)},
+			asked:   `read.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c namespace:default]]`,
+			outcome: render.StepDone, outputs: []oam.StepOutput{{Name: "a", ValueFrom: "output.config.a"}}, given: map[string]string{"a": "1"},
+		},
+		"list-config": {
+			step: "list-config", properties: `{"template": "t", "namespace": "n"}`,
+			world: map[string]render.Answer{"list.list": {Returns: map[string]any{"values": map[string]any{"items": []any{
+				map[string]any{"metadata": map[string]any{"name": "c"}, "data": map[string]any{"input-properties": base64.StdEncoding.EncodeToString([]byte(`{"a":"b"}`))}},
+				map[string]any{"metadata": map[string]any{"name": "d"}},
+			}}}}},
+			asked: `list.list:list cluster: filter:map[matchingLabels:map[config.oam.dev/catalog:velacore-config config.oam.dev/type:t] namespace:n] ` +
+				`resource:map[apiVersion:v1 kind:Secret]`,
+			outcome: render.StepDone, outputs: []oam.StepOutput{{Name: "all", ValueFrom: "output.configs"}}, given: map[string]string{"all": `[{"name":"c","config":{"a":"b"}}]`},
+		},
+		"delete-config": {
+			step: "delete-config", properties: `{"name": "c"}`,
+			world: map[string]render.Answer{"delete.remove": {}, "delete.read": value(map[string]any{"metadata": map[string]any{"labels": map[string]any{"config.oam.dev/catalog": "velacore-config", "x": "y"}}})},
+			asked: `delete.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c namespace:default]]; ` +
+				`delete.remove:delete cluster: value:map[apiVersion:v1 kind:Secret metadata:map[labels:map[config.oam.dev/catalog:velacore-config] name:c namespace:default]]`,
+			outcome: render.StepDone,
+		},
+		"delete-config of none": {
+			step: "delete-config", properties: `{"name": "c"}`, world: map[string]render.Answer{"delete.read": {Returns: map[string]any{"err": "not found"}}},
+			asked: `delete.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c namespace:default]]`, outcome: render.StepDone,
+		},
 		"collect-service-endpoints waits": {
 			step: "collect-service-endpoints", properties: `{"portName": "http"}`, world: map[string]render.Answer{"collect": {Returns: map[string]any{"list": []any{}}}},
 			asked: `collect:collectServiceEndpoints app:map[filter:map[] name:shop namespace:default]`, outcome: render.StepWaits, message: "it waits for an address of shop",

@@ -69,6 +69,9 @@ func (p *program) compile() (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := missingPackages(file); err != nil {
+		return nil, err
+	}
 	if err := missingOperations(file); err != nil {
 		return nil, err
 	}
@@ -81,6 +84,7 @@ func (p *program) compile() (*instance, error) {
 	if p.Reads == nil {
 		// Set at the first compilation, before other goroutines see the program.
 		p.Reads, p.Wording = inputUseOf(file), stringUseOf(file)
+		p.Declared, p.Selected = declaredBy(file), selectedIn(file)
 		p.Processes = p.def.Kind == Trait && declares(file, "processing")
 	}
 	file.Unresolved = nil

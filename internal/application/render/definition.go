@@ -45,6 +45,8 @@ type Definition struct {
 	// Refers is set if the properties refer to objects that must be looked up before the template
 	// is evaluated.
 	Refers bool
+	// ManagesHealth is set for a policy that claims to determine the Application's health.
+	ManagesHealth bool
 
 	// The following fields are set for traits only.
 
@@ -89,7 +91,7 @@ func OfTrait(o *oam.TraitDefinition) *Definition {
 // OfPolicy returns the Definition of a PolicyDefinition.
 func OfPolicy(o *oam.PolicyDefinition) *Definition {
 	return &Definition{Kind: Policy, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec),
-		Template: templateOf(o.Spec.Schematic)}
+		Template: templateOf(o.Spec.Schematic), ManagesHealth: o.Spec.ManageHealthCheck}
 }
 
 // OfWorkflowStep returns the Definition of a WorkflowStepDefinition.

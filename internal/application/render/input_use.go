@@ -101,9 +101,19 @@ func (l *fieldUse) read(data []byte) (any, error) {
 	return out, errors.Join(failed, err)
 }
 
-// live returns the part of the context, including live objects, that is read.
+// live returns the part of the context, including the properties and live objects, that is read.
 func (l *fieldUse) live(live *Live) (map[string]any, error) {
 	looked := l.of(live.Context.values(l.atApplication())).(map[string]any)
+	if inner := l.field("parameter"); inner != nil {
+		looked["parameter"] = map[string]any{}
+		if len(live.Properties) > 0 {
+			parameter, err := inner.read(live.Properties)
+			if err != nil {
+				return nil, err
+			}
+			looked["parameter"] = parameter
+		}
+	}
 	if inner := l.field("output"); inner != nil && live.Output != nil {
 		output, err := inner.read(live.Output)
 		if err != nil {

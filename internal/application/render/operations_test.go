@@ -14,7 +14,11 @@ func TestNamesThatPackagesDoNotHaveAreRefused(t *testing.T) {
 		"import \"vela/op\"\nx: op.#CreateConfig & {name: \"a\"}":                         "line 2: vela/op has no #CreateConfig",
 		"import \"vela/op\"\nx: op.#Aply & {value: {}}":                                   "line 2: vela/op has no #Aply",
 		"import k \"vela/kube\"\nif parameter.a {x: k.#Applied & {}}\nparameter: a: bool": "line 2: vela/kube has no #Applied",
-		"import \"vela/none\"\nx: none.#Apply":                                            `"vela/none" undefined`,
+		"import \"vela/none\"\nx: none.#Apply":                                            "line 1: package vela/none is not supported: there is no such package",
+		"import \"vela/metrics\"\nx: metrics.#PromCheck & {$params: query: \"a\"}":        "line 1: package vela/metrics is not supported: metrics are not queried",
+		"import \"vela/helm\"\nx: helm.#Render & {}":                                      "line 1: package vela/helm is not supported: charts are deployed by components",
+		"import \"vela/terraform\"\nx: terraform.#X & {}":                                 "line 1: package vela/terraform is not supported: Terraform is not part",
+		"import \"vela/config\"\nx: config.#MakeConfig & {}":                              "line 2: vela/config has no #MakeConfig",
 		"import \"vela/op\"\nx: op.#Apply & {value: {}}":                                  "",
 		"import k \"vela/kube\"\nx: k.#Apply & {$params: value: {}}":                      "",
 	} {
@@ -66,4 +70,18 @@ func mustReadDir(t *testing.T) []string {
 		out = append(out, e.Name())
 	}
 	return out
+}
+
+// TestAnotherSecretIsNoConfig checks that delete-config deletes no Secret that is no config.
+func TestAnotherSecretIsNoConfig(t *testing.T) {
+	tmpl, err := Compile(&Definition{Kind: WorkflowStep, Name: "s", Template: "import \"vela/config\"\nx: config.#DeleteConfig & {$params: {name: \"a\", namespace: \"n\"}}"}, InProcess())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, labels := range []map[string]any{nil, {"x": "y"}, {"config.oam.dev/catalog": "other"}} {
+		s, err := tmpl.Step(&StepRequest{Answers: map[string]Answer{"x.read": {Returns: map[string]any{"value": map[string]any{"metadata": map[string]any{"labels": labels}}}}}})
+		if err == nil {
+			t.Errorf("labels %v: %+v", labels, s)
+		}
+	}
 }

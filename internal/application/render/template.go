@@ -29,6 +29,9 @@ type Template struct {
 type facts struct {
 	Reads   *inputUse
 	Wording stringUse
+	// Declared has the declared properties, and Selected the sorted names that are selected of values.
+	Declared *declared `json:",omitempty"`
+	Selected []string  `json:",omitempty"`
 	// Processes is set if a trait sends requests before it can be evaluated.
 	Processes bool
 }
@@ -64,6 +67,9 @@ type Request struct {
 	// Fetch answers the requests that traits send while they are evaluated. If nil, such traits
 	// fail.
 	Fetch Fetch
+	// Live is what LivePart returns for the traits and the component's live objects. If nil, late
+	// traits make no objects.
+	Live []byte
 	// Run evaluates. If nil, the Run that compiled the component's definition is used.
 	Run Run
 }
@@ -92,25 +98,23 @@ type Rendered struct {
 	// Auxiliaries are the other objects: the component's first, then those of each trait, in the
 	// order of the templates.
 	Auxiliaries []Object
+	// Late has the indexes of the late traits that have made no objects, because the request has no
+	// live objects.
+	Late []int `json:",omitempty"`
 }
 
-// Objects renders a component and returns its objects, the workload first. Errors of definitions
-// and properties are *Error.
-func Objects(req *Request) ([]Object, error) {
-	r, err := Render(req)
-	if err != nil {
-		return nil, err
-	}
+// Objects returns the component's objects, the workload first.
+func (r *Rendered) Objects() []Object {
 	if r.Workload == nil {
-		return r.Auxiliaries, nil
+		return r.Auxiliaries
 	}
-	return append([]Object{*r.Workload}, r.Auxiliaries...), nil
+	return append([]Object{*r.Workload}, r.Auxiliaries...)
 }
 
 // Render renders a component. Errors of its definitions and properties are *Error.
 func Render(req *Request) (*Rendered, error) {
 	uses := append([]Use{req.Component}, req.Traits...)
-	wire := renderRequest{Context: req.Context}
+	wire := renderRequest{Context: req.Context, Live: req.Live}
 	application := false
 	for _, use := range uses {
 		application = application || use.Template.main != nil && use.Template.main.Reads.Context.atApplication()
@@ -175,8 +179,12 @@ func (e *Engine) render(req *renderRequest) (*Rendered, error) {
 	if err != nil {
 		return nil, err
 	}
+	live, err := decodeMap(req.Live)
+	if err != nil && len(req.Live) > 0 {
+		return nil, err
+	}
 	for i, use := range uses[1:] {
-		if err := renderTrait(out, i, use, values, req.fetch); err != nil {
+		if err := renderTrait(out, i, use, values, live, req.fetch); err != nil {
 			return nil, err
 		}
 	}
@@ -216,8 +224,9 @@ func renderComponent(use evaluated, values map[string]any) (*Rendered, error) {
 	return out, err
 }
 
-// renderTrait adds a trait's objects to out, and applies the trait's patches.
-func renderTrait(out *Rendered, index int, use evaluated, values map[string]any, fetch Fetch) error {
+// renderTrait adds a trait's objects to out, and applies the trait's patches. live has the live objects
+// for late traits, or is nil.
+func renderTrait(out *Rendered, index int, use evaluated, values, live map[string]any, fetch Fetch) error {
 	t := use.template
 	d := t.def
 	if t.main == nil {
@@ -231,7 +240,18 @@ func renderTrait(out *Rendered, index int, use evaluated, values map[string]any,
 	if out.Workload != nil {
 		made["output"] = map[string]any(out.Workload.Object)
 	}
+	late := t.late(out)
+	if late && live == nil {
+		out.Late = append(out.Late, index)
+		return nil
+	}
+	if late {
+		made = overlaid(made, live)
+	}
 	err := t.run(use.properties, values, made, fetch, func(i *instance, v cue.Value) error {
+		if late && patches(v) {
+			return errors.New("a trait that reads live objects cannot patch those that it is made for")
+		}
 		m := &merger{ctx: i.ctx}
 		aux, err := outputsOf(v)
 		if err != nil {

@@ -32,7 +32,8 @@ type (
 		Context Context
 		// Uses are the component and its traits.
 		Uses    []wireUse
-		Answers []wireAnswer `json:",omitempty"`
+		Live    json.RawMessage `json:",omitempty"`
+		Answers []wireAnswer    `json:",omitempty"`
 	}
 
 	// wireAnswer is the answer to a trait's request, or the error that was returned instead.

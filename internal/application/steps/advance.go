@@ -49,7 +49,13 @@ func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Comm
 		w.status, f.Outputs, f.Resumed, w.tries, w.wake = d.Status, d.Outputs, d.Resumed, d.Tries, d.Wake
 		return d
 	}
-	remembered := func() int { return len(f.Units) + len(f.Made) + len(f.Outputs) }
+	remembered := func() int {
+		n := len(f.Units) + len(f.Made) + len(f.Outputs)
+		for _, given := range f.Placed {
+			n += len(given)
+		}
+		return n
+	}
 	before := remembered()
 	d := decide(nil)
 	for range StepsMax {

@@ -156,7 +156,10 @@ func (c *Runner) unitResult(a *deploy.State, w *Run, p *deploy.Progress, key str
 			continue
 		}
 		// Other components may wait for this component's outputs.
-		outputs := slices.DeleteFunc(slices.Clone(w.outputsOf(comp.Name)), func(o oam.StepOutput) bool { return a.Tracker.Flow.Outputs[o.Name] != nil })
+		f, several := a.Tracker.Flow, part.several || comp.Context.ReplicaKey != "" || part.plan.Several(comp.Name)
+		outputs := slices.DeleteFunc(slices.Clone(w.outputsOf(comp.Name)), func(o oam.StepOutput) bool {
+			return f.Outputs[o.Name] != nil && (!several || f.Placed[comp.Place()][o.Name] != nil)
+		})
 		if len(outputs) == 0 {
 			continue
 		}
@@ -167,11 +170,7 @@ func (c *Runner) unitResult(a *deploy.State, w *Run, p *deploy.Progress, key str
 		if err != nil {
 			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonOutput, Message: err.Error()}, part
 		}
-		f := a.Tracker.Flow
-		if f.Outputs == nil {
-			f.Outputs = map[string]json.RawMessage{}
-		}
-		maps.Copy(f.Outputs, values)
+		give(f, comp.Place(), several, values)
 	}
 	if len(part.waits) > 0 {
 		c.replanPart(a, w, part)
@@ -187,6 +186,30 @@ func (c *Runner) unitResult(a *deploy.State, w *Run, p *deploy.Progress, key str
 		return flow.Result{Outcome: flow.Running, Message: waits}, part
 	}
 	return flow.Result{Outcome: flow.Succeeded}, part
+}
+
+// give records what a component has given at a place. For everything that has no place itself, the
+// first place of several counts.
+func give(f *records.Flow, place string, several bool, values map[string]json.RawMessage) {
+	if f.Outputs == nil {
+		f.Outputs = map[string]json.RawMessage{}
+	}
+	if !several {
+		maps.Copy(f.Outputs, values)
+		return
+	}
+	if f.Placed == nil {
+		f.Placed = map[string]map[string]json.RawMessage{}
+	}
+	if f.Placed[place] == nil {
+		f.Placed[place] = map[string]json.RawMessage{}
+	}
+	maps.Copy(f.Placed[place], values)
+	for name, v := range values {
+		if f.Outputs[name] == nil {
+			f.Outputs[name] = v
+		}
+	}
 }
 
 // outputsOf returns the outputs that a component declares.

@@ -79,12 +79,46 @@ func TestComponentsWaitForTheirInputs(t *testing.T) {
 	components := []oam.Component{
 		{Name: "free"}, {Name: "fed", Inputs: input("given")}, {Name: "waits", Inputs: input("missing")}, {Name: "after", DependsOn: []string{"waits"}},
 	}
-	ready, waits, err := withInputs(components, map[string]json.RawMessage{"given": json.RawMessage(`"nginx"`)}, nil)
+	f := &records.Flow{Outputs: map[string]json.RawMessage{"given": json.RawMessage(`"nginx"`)}}
+	ready, waits, err := withInputs(components, valuesAt(f, map[string]any{}, components, plan.Placement{}, false))
 	if err != nil || len(ready) != 2 || ready[0].Name != "free" || !slices.Equal(waits, []string{"missing"}) {
 		t.Fatalf("ready %v, waits for %q: %v", ready, waits, err)
 	}
 	if fed := ready[1]; fed.Name != "fed" || len(fed.Inputs) != 0 || string(fed.Properties.Raw) != `{"image":"nginx"}` {
 		t.Errorf("%+v", fed)
+	}
+}
+
+// TestInputsOfPlaces checks which of the values that a component gives at several places an input
+// takes.
+func TestInputsOfPlaces(t *testing.T) {
+	gives := func(replica string) []oam.Component {
+		return []oam.Component{{Name: "giver", ReplicaKey: replica, Outputs: []oam.StepOutput{{Name: "x"}}}}
+	}
+	given := func(v string) map[string]json.RawMessage { return map[string]json.RawMessage{"x": json.RawMessage(v)} }
+	placed := map[string]map[string]json.RawMessage{"a/n": given(`{"y":"in a"}`), "b/n": given(`"in b"`), "a/n#r": given(`"r in a"`)}
+	for name, c := range map[string]struct {
+		placed     map[string]map[string]json.RawMessage
+		components []oam.Component
+		at         plan.Placement
+		several    bool
+		replica    string
+		from       string
+		want       any
+	}{
+		"of its place":                                {placed, gives(""), plan.Placement{Cluster: "b", Namespace: "n"}, true, "", "x", "in b"},
+		"a part of it":                                {placed, gives(""), plan.Placement{Cluster: "a", Namespace: "n"}, true, "", "x.y", "in a"},
+		"of its replica":                              {placed, gives("r"), plan.Placement{Cluster: "a", Namespace: "n"}, false, "r", "x", "r in a"},
+		"not given at its place yet":                  {placed, gives(""), plan.Placement{Cluster: "c", Namespace: "n"}, true, "", "x", nil},
+		"not given by its replica yet":                {nil, gives("s"), plan.Placement{Cluster: "a", Namespace: "n"}, false, "s", "x", nil},
+		"not given at its place, but not by its unit": {placed, nil, plan.Placement{Cluster: "c", Namespace: "n"}, true, "", "x", "first"},
+		"of a unit at one place":                      {nil, gives(""), plan.Placement{Namespace: "n"}, false, "", "x", "first"},
+		"of the context":                              {placed, gives(""), plan.Placement{Cluster: "b"}, true, "", "context.cluster", "b"},
+	} {
+		f := &records.Flow{Outputs: given(`"first"`), Placed: c.placed}
+		if got, _ := valuesAt(f, map[string]any{"cluster": "local"}, c.components, c.at, c.several)(c.replica, c.from); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }
 

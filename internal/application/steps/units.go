@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -46,14 +47,14 @@ func (c *Runner) replanPart(a *deploy.State, w *Run, p *deployedUnit) {
 		p.err = &plan.Error{Stage: plan.Policy, Err: err}
 		return
 	}
-	spec.Components, p.waits, err = withInputs(spec.Components, a.Tracker.Flow.Outputs, w.context())
+	at, err := c.placed(a, w, p, spec)
 	if err != nil {
-		p.err = &plan.Error{Stage: plan.Parse, Err: err}
+		p.err = err
 		return
 	}
 	// Policies that make objects are deployed once (policiesPart), not with every step.
 	spec.Policies = slices.DeleteFunc(spec.Policies, func(p oam.AppPolicy) bool { return !plan.BuiltIn(p.Type) })
-	data, err := json.Marshal(spec.Components)
+	data, err := inputsOf(spec, at)
 	if err != nil {
 		p.err = err
 		return
@@ -62,7 +63,7 @@ func (c *Runner) replanPart(a *deploy.State, w *Run, p *deployedUnit) {
 	if changed || p.plan == nil && p.err == nil || retried(p.err) || slices.ContainsFunc(p.plan.Broken(), temporary) {
 		p.inputs = plan.Hash(data)
 		in := w.input
-		in.Spec = spec
+		in.Spec, in.At = spec, at
 		made, err := c.Make(a, &in)
 		p.err = err
 		if err == nil && (changed || !plan.Same(made, p.plan)) {
@@ -80,15 +81,87 @@ func retried(err error) bool {
 	return errors.Is(err, definitions.ErrNotFound) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, deploy.ErrChart) || errors.Is(err, deploy.ErrAskedAgain)
 }
 
+// placed sets the inputs of the unit's components, and leaves out those that wait for inputs. If the
+// unit is deployed to several placements, their components differ and are returned.
+func (c *Runner) placed(a *deploy.State, w *Run, p *deployedUnit, spec *oam.ApplicationSpec) (map[plan.Placement][]oam.Component, error) {
+	p.waits = nil
+	if !slices.ContainsFunc(spec.Components, func(c oam.Component) bool { return len(c.Inputs) > 0 }) {
+		return nil, nil
+	}
+	in := w.input
+	in.Spec = spec
+	places, err := plan.Placements(&in)
+	if err != nil {
+		return nil, &plan.Error{Stage: plan.Policy, Err: err}
+	}
+	p.several = len(places) > 1
+	at := make(map[plan.Placement][]oam.Component, len(places))
+	for _, place := range places {
+		ready, waits, err := withInputs(spec.Components, valuesAt(a.Tracker.Flow, w.context(), spec.Components, place, len(places) > 1))
+		if err != nil {
+			return nil, &plan.Error{Stage: plan.Parse, Err: err}
+		}
+		at[place] = ready
+		for _, name := range waits {
+			if !slices.Contains(p.waits, name) {
+				p.waits = append(p.waits, name)
+			}
+		}
+	}
+	if len(places) == 1 { // with the inputs, it is like any other
+		spec.Components = at[places[0]]
+		return nil, nil
+	}
+	return at, nil
+}
+
+// valuesAt returns a function that gives the value of an input of a component at a placement: what is
+// given at its place or, unless a component of the same unit will give it there, what is given at all.
+// several is set if the components are deployed to several placements.
+func valuesAt(f *records.Flow, context map[string]any, components []oam.Component, at plan.Placement, several bool) func(replica, from string) (any, bool) {
+	context = maps.Clone(context)
+	context["cluster"] = at.ClusterName()
+	return func(replica, from string) (any, bool) {
+		for _, key := range []string{at.Key(replica), at.Key("")} {
+			if v, ok := flow.Input(f.Placed[key], nil, from); ok {
+				return v, true
+			}
+		}
+		if slices.ContainsFunc(components, func(c oam.Component) bool {
+			here := c.ReplicaKey == replica && replica != "" || c.ReplicaKey == "" && several
+			return here && givesTo(&c, from)
+		}) {
+			return nil, false
+		}
+		return flow.Input(f.Outputs, context, from)
+	}
+}
+
+// givesTo reports whether an input is an output of a component, or a part of one.
+func givesTo(c *oam.Component, from string) bool {
+	return slices.ContainsFunc(c.Outputs, func(o oam.StepOutput) bool { return from == o.Name || strings.HasPrefix(from, o.Name+".") })
+}
+
+// inputsOf returns what identifies the components of a unit with their inputs.
+func inputsOf(spec *oam.ApplicationSpec, at map[plan.Placement][]oam.Component) ([]byte, error) {
+	if at == nil {
+		return json.Marshal(spec.Components)
+	}
+	components := map[string][]oam.Component{}
+	for place, list := range at {
+		components[place.Key("")] = list
+	}
+	return json.Marshal(components)
+}
+
 // withInputs returns the components whose inputs are all available, with the inputs filled in, and
 // the inputs that the other components wait for. A component that depends on a waiting component
 // also waits.
-func withInputs(components []oam.Component, outputs map[string]json.RawMessage, context map[string]any) (ready []oam.Component, waits []string, _ error) {
-	value := func(from string) (any, bool) { return flow.Input(outputs, context, from) }
+func withInputs(components []oam.Component, value func(replica, from string) (any, bool)) (ready []oam.Component, waits []string, _ error) {
 	waiting := map[string]bool{}
 	for i := range components {
 		for _, in := range components[i].Inputs {
-			if _, ok := value(in.From); !ok {
+			if _, ok := value(components[i].ReplicaKey, in.From); !ok {
 				waiting[components[i].Name] = true
 				waits = append(waits, in.From)
 			}
@@ -109,7 +182,7 @@ func withInputs(components []oam.Component, outputs map[string]json.RawMessage, 
 			continue
 		}
 		if len(comp.Inputs) > 0 {
-			properties, err := flow.WithInputs(plan.RawOf(comp.Properties), comp.Inputs, value)
+			properties, err := flow.WithInputs(plan.RawOf(comp.Properties), comp.Inputs, func(from string) (any, bool) { return value(comp.ReplicaKey, from) })
 			if err != nil {
 				return nil, nil, fmt.Errorf("component %s: %w", comp.Name, err)
 			}

@@ -66,7 +66,9 @@ type deployedUnit struct {
 	// the inputs that are set.
 	waits  []string
 	inputs string
-	err    error
+	// several is set if components with inputs are deployed to several placements.
+	several bool
+	err     error
 }
 
 // HasSteps reports whether an Application is deployed in steps. Other Applications are deployed at

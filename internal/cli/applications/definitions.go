@@ -95,7 +95,7 @@ func (d definitionSet) Policy(_, name string) (*render.Template, error) {
 func (d definitionSet) compile(kind render.Kind, name string) (*render.Template, error) {
 	def, ok := d[string(kind)+" "+name]
 	if !ok {
-		return nil, fmt.Errorf("there is no %s %s", kind, name)
+		return nil, errors.Join(fmt.Errorf("there is no %s %s", kind, name), render.Unsupported(kind, name))
 	}
 	return render.Compile(def, inProcess())
 }

@@ -1,6 +1,7 @@
 package applications
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -67,7 +68,8 @@ manifests, and print the objects. Nothing is sent.`,
 	return cmd
 }
 
-// printRendered prints the objects that an application renders to.
+// printRendered prints the objects that an application renders to. Its error names the components
+// that could not be rendered; the others are printed.
 func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs definitionSet, charts plan.Charts) error {
 	var app oam.Application
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &app, true); err != nil {
@@ -88,6 +90,9 @@ func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs def
 	}
 	for i := range p.Components {
 		comp := &p.Components[i]
+		if comp.Err != nil {
+			continue
+		}
 		fmt.Fprintf(out, "---\n# Application(%s) -- Component(%s)\n", app.Name, comp.Name)
 		for _, at := range comp.Resources {
 			r := &p.Resources[at]
@@ -104,8 +109,18 @@ func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs def
 			}
 			fmt.Fprintf(out, "---\n# %s\n%s", what, text)
 		}
+		if comp.Late == nil {
+			continue
+		}
+		for _, n := range comp.Late.Traits {
+			fmt.Fprintf(out, "---\n# trait %s: its objects are made from the component's live objects\n", comp.Traits[n].Type)
+		}
 	}
-	return nil
+	var broken []error
+	for _, err := range p.Broken() {
+		broken = append(broken, fmt.Errorf("application %s: %w", app.Name, err))
+	}
+	return errors.Join(broken...)
 }
 
 // anyKind tells without a cluster which kinds are namespaced: all except some well-known ones.

@@ -7,8 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/submit"
 	"lockstep.dev/lockstep/internal/submit/applications"
@@ -46,6 +48,7 @@ did not come to run within --timeout.`,
 		if err != nil {
 			return err
 		}
+		warn(ctx, s, client, objects)
 		sent, err := command.Send(ctx, s, objects, v.DryRun, output)
 		if err == nil {
 			err = command.Refused(len(objects)-len(sent), len(objects))
@@ -67,6 +70,30 @@ did not come to run within --timeout.`,
 		}
 		return nil
 	})
+}
+
+// warn prints warnings about properties that definitions do not know. What a user may not read of the
+// cluster's definitions is left out: the application's condition Parsed has all warnings.
+func warn(ctx context.Context, s command.Streams, client *applications.Client, objects []*submit.Object) {
+	known := map[string]definitionSet{}
+	for _, o := range objects {
+		u, ok := o.Object().(*unstructured.Unstructured)
+		var app oam.Application
+		if !ok || u.GetKind() != "Application" || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &app) != nil {
+			continue
+		}
+		defs := known[app.Namespace]
+		if defs == nil {
+			var err error
+			if defs, err = definitionsIn(ctx, client, app.Namespace); err != nil {
+				continue
+			}
+			known[app.Namespace] = defs
+		}
+		for _, w := range plan.Warnings(app.Namespace, &app.Spec, defs) {
+			fmt.Fprintf(s.Err, "warning: application %s: %s\n", app.Name, w)
+		}
+	}
 }
 
 // await waits until an application runs in the given generation, and prints its progress.

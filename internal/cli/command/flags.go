@@ -106,8 +106,8 @@ func (d DryRun) Said(done string) string {
 func ApplicationFlags(cmd *cobra.Command, allowRequestsTo *[]string, actAsManager *bool) {
 	f := cmd.Flags()
 	f.StringSliceVar(allowRequestsTo, strings.TrimPrefix(egress.Flag, "--"), nil,
-		"what applications and probes of JobFlows may reach beside public addresses, "+
-			"for charts, requests and e-mails: networks (10.0.0.0/8), addresses, host names (charts.example.com, *.apps.svc.cluster.local)")
+		"what applications, probes of JobFlows and looks at images of workflows may reach beside public addresses, "+
+			"for charts, requests, registries and e-mails: networks (10.0.0.0/8), addresses, host names (charts.example.com, *.apps.svc.cluster.local)")
 	f.BoolVar(actAsManager, "applications-act-as-manager", false,
 		"UNSAFE: applications act with the manager's rights instead of those of who wrote them, so that whoever may write one has them all")
 	f.Bool("multi-tenant", true, "")

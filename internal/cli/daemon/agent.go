@@ -9,6 +9,7 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/cputopology/agent"
 	"lockstep.dev/lockstep/internal/cputopology/agent/nri"
+	"lockstep.dev/lockstep/internal/cputopology/agent/systemd"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
@@ -91,6 +92,8 @@ API server any more.`,
 		"CPUs for the system, which are not given out (default: those that the kubelet's config.yaml reserves)")
 	f.StringVar(&cfg.NRISocket, "nri-socket", nri.DefaultSocket,
 		"where the container runtime's Node Resource Interface listens, if it does; empty: not asked")
+	f.StringVar(&cfg.SystemdSocket, "systemd-socket", systemd.DefaultSocket,
+		"where systemd listens, which is told the CPU sets of its units (cgroups of version 2), if it is there; empty: not told")
 	f.BoolVar(&cfg.Observe, "observe", false, "report, and write to no cgroup")
 	f.BoolVar(&release, "release", false, "give back what agents have done on this node, and end")
 	f.BoolVar(&offline, "offline", false, "with --release: do without an API server")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
 	"lockstep.dev/lockstep/internal/cli/command"
@@ -15,7 +16,10 @@ import (
 	"lockstep.dev/lockstep/internal/manager"
 	"lockstep.dev/lockstep/internal/procs"
 	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/scheduler/config"
+	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/workflow/pods"
+	"lockstep.dev/lockstep/internal/workflow/settings"
 )
 
 // managerPace is the pace of the manager's garbage collector. It spends CPU time, of which the
@@ -29,6 +33,7 @@ func NewManager(s command.Streams) *cobra.Command {
 		kubeconfig, kubecontext string
 		verbose                 bool
 		entrypoints             string
+		schedulerConfig         string
 		events                  []string
 		cfg                     manager.Config
 	)
@@ -50,6 +55,12 @@ the policies that do it are missing or changed, applications are off and say so;
 			}
 			if err := cfg.Eviction.Validate(); err != nil {
 				return command.Usagef("--%v", err)
+			}
+			cfg.Log = logTo(s.Err, verbose)
+			if schedulerConfig != "" {
+				if err := configureScheduler(cmd.Flags(), schedulerConfig, &cfg); err != nil {
+					return command.Usagef("--scheduler-config %s: %w", schedulerConfig, err)
+				}
 			}
 			if cfg.NodeScore != "least" && cfg.NodeScore != "most" {
 				return command.Usagef("--node-score %q: want least or most", cfg.NodeScore)
@@ -85,7 +96,6 @@ the policies that do it are missing or changed, applications are off and say so;
 			if os.Getenv("GOGC") == "" {
 				defer managerPace.Start()()
 			}
-			cfg.Log = logTo(s.Err, verbose)
 			var err error
 			if cfg.REST, err = kubeclient.Load(kubeconfig, kubecontext); err != nil {
 				return err
@@ -118,6 +128,8 @@ the policies that do it are missing or changed, applications are off and say so;
 	f.IntVar(&cfg.WriterConcurrency, "writer-concurrency", 0, "requests in flight to the API server; 0 adapts to it")
 	f.StringSliceVar(&cfg.SchedulerNames, "scheduler-name", []string{"lockstep", "volcano"},
 		"schedulerNames to answer to")
+	f.StringVar(&schedulerConfig, "scheduler-config", "",
+		"file with a scheduler configuration in Volcano's format, or a ConfigMap that has one ('lockstep migrate check' says what becomes of its parts); other flags come before it")
 	f.StringVar((*string)(&cfg.Eviction), "eviction", string(scheduler.EvictionOn),
 		"whether pods leave for gangs of higher priority and for queues that have less than they deserve: on, dry-run (only say which would) or off")
 	f.DurationVar(&cfg.OverdueAfter, "overdue-after", 30*time.Minute,
@@ -141,6 +153,8 @@ the policies that do it are missing or changed, applications are off and say so;
 		"file with the certificates that the cluster gateway's is checked with")
 	f.StringVar(&cfg.Archive, "archive", "",
 		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
+	f.StringVar(&cfg.WorkflowConfigMap, "workflow-configmap", "",
+		"ConfigMap with the configuration of Argo's workflow controller, NAMESPACE/NAME; changes count at once (default lockstep-system/"+settings.ConfigMap+")")
 	f.IntVar(&cfg.WorkflowNodesBytes, "workflow-nodes-bytes", 128<<10,
 		"compress the nodes in a workflow's status when their JSON is larger")
 	f.StringSliceVar(&events, "workflow-events", nil,
@@ -157,4 +171,31 @@ the policies that do it are missing or changed, applications are off and say so;
 	f.StringVar(&cfg.ArchiveLabels, "archive-selector", "", "labels of the workflows to archive; empty is all")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return cmd
+}
+
+// configureScheduler sets what a scheduler configuration says, unless flags say something else, and
+// logs the parts of it that have no effect.
+func configureScheduler(flags *pflag.FlagSet, file string, cfg *manager.Config) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	settings, findings, err := config.Parse(data)
+	if err != nil {
+		return err
+	}
+	cfg.NoPreemption, cfg.NoReclaim = settings.NoPreemption, settings.NoReclaim
+	cfg.Scores, cfg.ScoredResources = settings.Place.Weights, settings.Place.Resources
+	if settings.Place.Strategy == place.MostAllocated && !flags.Changed("node-score") {
+		cfg.NodeScore = "most"
+	}
+	if settings.OverdueAfter > 0 && !flags.Changed("overdue-after") {
+		cfg.OverdueAfter = settings.OverdueAfter
+	}
+	for _, f := range findings {
+		if f.Verdict == config.Missing || f.Verdict == config.Differs {
+			cfg.Log.Warn("scheduler configuration", "part", f.Name, "line", f.Line, string(f.Verdict), f.Text)
+		}
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/scheduler/config"
 	"lockstep.dev/lockstep/internal/submit"
 )
 
@@ -24,6 +26,8 @@ func New(s command.Streams) *cobra.Command {
 		dryRun  command.DryRun
 		output  string
 		timeout time.Duration
+
+		schedulerConfig string
 	)
 	cmd := &cobra.Command{
 		Use:   "install",
@@ -55,6 +59,10 @@ nothing was changed.`,
 	command.Must(f.MarkHidden("namespace")) // the installed objects have a namespace of their own
 	f.StringVar(&opts.Image, "image", "", "image of lockstep, to run the manager in the cluster")
 	f.StringVar(&opts.ExecutorImage, "executor-image", "", "image of lockstep-exec, for pods of workflows that need it")
+	f.StringVar(&schedulerConfig, "scheduler-config", "",
+		"file with a scheduler configuration in Volcano's format for the manager in the cluster (see 'lockstep migrate check')")
+	f.StringVar(&opts.WorkflowConfigMap, "workflow-configmap", "",
+		"ConfigMap with the configuration of Argo's workflow controller, NAMESPACE/NAME (default lockstep-system/workflow-controller-configmap)")
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
 	f.BoolVar(&opts.CPUs, "cpu-policies", false,
@@ -74,11 +82,25 @@ nothing was changed.`,
 			return command.Usagef("--executor-image is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
 		case len(opts.AllowRequestsTo) > 0 && opts.Image == "":
 			return command.Usagef("%s is for a manager in the cluster: give --image too, or give it to 'lockstep manager'", egress.Flag)
+		case schedulerConfig != "" && opts.Image == "":
+			return command.Usagef("--scheduler-config is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
+		case opts.WorkflowConfigMap != "" && opts.Image == "":
+			return command.Usagef("--workflow-configmap is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
 		case opts.Replicas < 1:
 			return command.Usagef("--replicas=%d: want at least 1", opts.Replicas)
 		}
 		if _, err := egress.New(egress.Config{Allow: opts.AllowRequestsTo}); err != nil {
 			return command.Usage(err)
+		}
+		if schedulerConfig != "" {
+			data, err := os.ReadFile(schedulerConfig)
+			if err == nil {
+				_, _, err = config.Parse(data)
+			}
+			if err != nil {
+				return command.Usagef("--scheduler-config %s: %w", schedulerConfig, err)
+			}
+			opts.SchedulerConfig = string(data)
 		}
 		printer, err := command.ObjectPrinter(output, s.Out)
 		if err != nil {

@@ -3,10 +3,13 @@ package install_test
 import (
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"lockstep.dev/lockstep/internal/cli"
@@ -22,10 +25,13 @@ func TestInstallUsage(t *testing.T) {
 	}{
 		"no dry run":          {[]string{"--dry-run=x"}, "--dry-run\" flag: want none, client or server"},
 		"agent without image": {[]string{"--with-agent"}, "--with-agent needs --image"},
+		"configmap alone":     {[]string{"--workflow-configmap=argo/x"}, "give --image too"},
 		"executor alone":      {[]string{"--executor-image=x"}, "give --image too"},
 		"no manager":          {[]string{"--replicas=0"}, "--replicas=0"},
 		"form of output":      {[]string{"--dry-run=client", "-o", "table"}, "want name, json or yaml"},
 		"an argument":         {[]string{"all"}, "all"},
+		"scheduling alone":    {[]string{"--scheduler-config=x"}, "give --image too"},
+		"no such file":        {[]string{"--image=x", "--scheduler-config=/does/not/exist"}, "--scheduler-config /does/not/exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var errOut strings.Builder
@@ -40,7 +46,12 @@ func TestInstallUsage(t *testing.T) {
 // Deployment calls this program with flags that exist.
 func TestInstallPrintsManifests(t *testing.T) {
 	var out, errOut strings.Builder
-	args := []string{"install", "--dry-run=client", "-o", "yaml", "--image=registry.example/lockstep:1", "--replicas=3", "--with-agent", "--applications-act-as-manager"}
+	file := filepath.Join(t.TempDir(), "scheduler.yaml")
+	const configuration = "actions: allocate, preempt\n"
+	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"install", "--dry-run=client", "-o", "yaml", "--image=registry.example/lockstep:1", "--replicas=3", "--with-agent", "--applications-act-as-manager", "--scheduler-config", file}
 	if code := cli.Run(args, strings.NewReader(""), &out, &errOut); code != command.ExitOK {
 		t.Fatalf("exit code %d: %s", code, errOut.String())
 	}
@@ -61,6 +72,27 @@ func TestInstallPrintsManifests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	// The manager finds its scheduler configuration where its flag says.
+	var cm corev1.ConfigMap
+	for _, d := range documents {
+		if strings.Contains(d, "kind: ConfigMap") && strings.Contains(d, "name: lockstep-scheduler") && !strings.Contains(d, "kind: Deployment") {
+			if err := yaml.UnmarshalStrict([]byte(d), &cm); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pod := deployment.Spec.Template
+	for _, arg := range pod.Spec.Containers[0].Args {
+		if path, found := strings.CutPrefix(arg, "--scheduler-config="); found {
+			at := slices.IndexFunc(pod.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == filepath.Dir(path) })
+			if at < 0 || pod.Annotations["lockstep.dev/scheduler-config"] == "" || cm.Data[filepath.Base(path)] != configuration {
+				t.Errorf("%s: mount %d, annotations %v, data %v", arg, at, pod.Annotations, cm.Data)
+			}
+		}
+	}
+	if !strings.Contains(strings.Join(pod.Spec.Containers[0].Args, " "), "--scheduler-config=") {
+		t.Errorf("arguments: %q", pod.Spec.Containers[0].Args)
 	}
 	if images != 2 {
 		t.Errorf("the image is in %d places, want the manager's and the agent's", images)

@@ -33,11 +33,13 @@ func newLint(s command.Streams, kind string) *cobra.Command {
 expressions, cycles. Folders are looked through for .yaml, .yml and .json files. What is given together is checked together:
 a workflow may refer to templates of another file.
 
-Findings go to stdout, one a line: FILE:LINE: what is wrong.
+Findings go to stdout, one a line: FILE:LINE: what is wrong. -o json and -o sarif are for programs: a list, and the format
+that editors and code hosts read.
 
 Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2 wrong usage.`,
 		Example: `  lockstep lint workflows/
-  cat wf.yaml | lockstep lint - -o simple`,
+  cat wf.yaml | lockstep lint - -o simple
+  lockstep lint workflows/ -o sarif > findings.sarif`,
 		Args: command.SomeArgs("FILE, FOLDER or -"),
 	}
 	if kind == "" {
@@ -45,7 +47,7 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 		command.CompleteWords(cmd, "kinds", lint.Kinds()...)
 	}
 	cmd.Flags().BoolVar(&noColor, "no-color", false, "no colours, as $NO_COLOR does")
-	command.OutputFlag(cmd, &output, "pretty", "simple")
+	command.OutputFlag(cmd, &output, "pretty", "simple", "json", "sarif")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if kind != "" {
 			kinds = []string{kind}
@@ -63,20 +65,14 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 			return err
 		}
 		checked, findings := lint.Lint(files, lint.Options{Kinds: kinds, Check: checkWorkflows})
-		color := !noColor && command.Colors(s.Out)
 		wrong := 0
 		for _, f := range findings {
-			text := f.String()
-			if f.Warning {
-				text = strings.Replace(text, f.Message, "warning: "+f.Message, 1)
-			} else {
+			if !f.Warning {
 				wrong++
 			}
-			if color && f.Line > 0 {
-				place := fmt.Sprintf("%s:%d:", f.File, f.Line)
-				text = "\x1b[1m" + place + "\x1b[0m" + strings.TrimPrefix(text, place)
-			}
-			fmt.Fprintln(s.Out, text)
+		}
+		if err := printFindings(s.Out, findings, output, !noColor && command.Colors(s.Out)); err != nil {
+			return err
 		}
 		switch {
 		case wrong == 1:
@@ -86,12 +82,37 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 		case checked == 0:
 			return errors.New("there was nothing to check: no workflow, template or cron in what was given")
 		}
-		if output != "simple" {
+		if output != "simple" && output != "json" && output != "sarif" {
 			fmt.Fprintf(s.Err, "%d manifests checked, nothing wrong.\n", checked)
 		}
 		return nil
 	}
 	return cmd
+}
+
+// printFindings prints findings in the form output.
+func printFindings(out io.Writer, findings []lint.Finding, output string, color bool) error {
+	report := map[string]func([]lint.Finding) ([]byte, error){"json": lint.JSON, "sarif": lint.SARIF}[output]
+	if report != nil {
+		data, err := report(findings)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out, "%s\n", data)
+		return err
+	}
+	for _, f := range findings {
+		text := f.String()
+		if f.Warning {
+			text = strings.Replace(text, f.Message, "warning: "+f.Message, 1)
+		}
+		if color && f.Line > 0 {
+			place := fmt.Sprintf("%s:%d:", f.File, f.Line)
+			text = "\x1b[1m" + place + "\x1b[0m" + strings.TrimPrefix(text, place)
+		}
+		fmt.Fprintln(out, text)
+	}
+	return nil
 }
 
 // checkWorkflows returns the problems that the engine finds in objects.

@@ -24,6 +24,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
 	"lockstep.dev/lockstep/internal/cputopology/agent/kubelet"
 	"lockstep.dev/lockstep/internal/cputopology/agent/nri"
+	"lockstep.dev/lockstep/internal/cputopology/agent/systemd"
 	"lockstep.dev/lockstep/internal/cputopology/agent/watch"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
@@ -65,9 +66,15 @@ type Config struct {
 	// NRISocket is the socket of the runtime's Node Resource Interface. Empty means that NRI is not
 	// used.
 	NRISocket string
+	// SystemdSocket is the socket of systemd, which is told the CPU sets of its units if cgroups are
+	// of version 2. Empty, or a socket that does not exist, means that it is not told.
+	SystemdSocket string
 	// Reserved are CPUs for the system, which are not given out. Default: the CPUs that the
 	// kubelet's configuration reserves.
 	Reserved *cpuset.Set
+	// CFSQuotas means that the kubelet makes CFS quotas of limits. Default: what its configuration
+	// says.
+	CFSQuotas *bool
 
 	// Observe makes the agent report, and write no CPU sets.
 	Observe bool
@@ -107,6 +114,14 @@ func (c *Config) complete() error {
 			return fmt.Errorf("agent: %w", err)
 		}
 		c.Reserved = &reserved
+	}
+	if c.CFSQuotas == nil {
+		kubelets, err := readKubeletConfig(filepath.Join(c.KubeletDir, "config.yaml"))
+		if err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+		on := kubelets.CPUCFSQuota == nil || *kubelets.CPUCFSQuota
+		c.CFSQuotas = &on
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -163,14 +178,27 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
+	quotas := cgroup.Quotas{Version: version}
+	if dir, found := cgroup.FindCPU(cfg.CgroupMount, version); found {
+		if quotas.Files = dir; version == cgroup.V2 {
+			quotas.Files = cached
+		}
+	}
+	var units enforce.Units
+	if cfg.SystemdSocket != "" && version == cgroup.V2 {
+		if _, err := os.Stat(cfg.SystemdSocket); err == nil {
+			units = systemd.New(cfg.SystemdSocket)
+		}
+	}
 	var a *Agent
 	a = &Agent{
 		cfg: cfg, log: cfg.Log, files: cached, version: version, registry: registry, guard: guard,
 		machine: machine{root: cfg.Root, reserved: *cfg.Reserved},
 		enforcer: enforce.New(enforce.Config{
-			Node: cfg.Node, Sets: cgroup.Sets{Files: cached, Version: version},
+			Node: cfg.Node, Sets: cgroup.Sets{Files: cached, Version: version}, Quotas: quotas,
 			CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
-			Name:       func(id string) (string, bool) { return a.name(id) }, Observe: cfg.Observe, Guard: guard, Log: cfg.Log,
+			Name:       func(id string) (string, bool) { return a.name(id) }, Observe: cfg.Observe, Units: units, Guard: guard,
+			Log: cfg.Log,
 		}),
 	}
 	if cfg.NRISocket != "" && !cfg.Observe {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -156,7 +157,8 @@ func ready(t *topologyv1alpha1.NodeTopology) bool {
 func (h *harness) pinned(name, cpus string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: h.node + "-" + name},
-		Spec:       corev1.PodSpec{NodeName: h.node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		Spec: corev1.PodSpec{NodeName: h.node, Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(cpuset.MustParse(cpus).Len()), resource.DecimalSI)}}}}},
 	}
 	result, err := json.Marshal(request.Result{Version: 1, Node: h.node, Containers: map[string]request.ContainerResult{
 		"c": {CPUs: cpuset.MustParse(cpus), Share: 1}}})
@@ -328,6 +330,55 @@ func TestReleaseOnExit(t *testing.T) {
 	}
 	if c := h.topology().Status.Conditions[0]; c.Reason != "Released" || c.Status != metav1.ConditionFalse {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestExclusiveContainersHaveNoQuota follows the quotas of a pinned pod from the API's limits to the
+// files, and back when the agent ends; and a kubelet that makes no quotas.
+func TestExclusiveContainersHaveNoQuota(t *testing.T) {
+	for name, off := range map[string]bool{"on": false, "off": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, machines.NoL3)
+			h.cfg.ReleaseOnExit = true
+			if off {
+				h.check(os.WriteFile(filepath.Join(h.dir, "config.yaml"), []byte("cpuCFSQuota: false\n"), 0o644))
+			}
+			pod := h.pinned("a", "2-3")
+			dir := "kubepods/burstable/pod" + string(pod.UID)
+			leaf := dir + "/0123456789abcdef"
+			for _, dir := range []string{"", dir, leaf} {
+				h.cgroup(dir, "0-7\n")
+				path := filepath.Join(h.dir, "cpu", dir)
+				h.check(os.MkdirAll(path, 0o755))
+				for file, content := range map[string]string{"cpu.shares": "1024\n", "cpu.cfs_period_us": "100000\n", "cpu.cfs_quota_us": "200000\n"} {
+					h.check(os.WriteFile(filepath.Join(path, file), []byte(content), 0o644))
+				}
+			}
+			pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://0123456789abcdef"}}}
+			_, err := h.client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+			h.check(err)
+			quotas := func() string {
+				var all []string
+				for _, dir := range []string{dir, leaf} {
+					data, err := os.ReadFile(filepath.Join(h.dir, "cpu", dir, "cpu.cfs_quota_us"))
+					h.check(err)
+					line, _, _ := strings.Cut(string(data), "\n") // a plain file keeps the end of a longer value
+					all = append(all, line)
+				}
+				return strings.Join(all, " ")
+			}
+			h.run()
+			h.await("it to be pinned", func(n *topologyv1alpha1.NodeTopology) bool { return n.Status.Pinned == 1 })
+			want := "-1 -1"
+			if off {
+				want = "200000 200000"
+			}
+			h.eventually("the quotas "+want, func() bool { return quotas() == want })
+			h.end()
+			if got := quotas(); got != "200000 200000" {
+				t.Errorf("after the release the quotas are %s", got)
+			}
+		})
 	}
 }
 

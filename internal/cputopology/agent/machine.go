@@ -59,21 +59,35 @@ func (m *machine) refresh(now time.Time) (bool, error) {
 	return true, nil
 }
 
+// kubeletConfig is the part of a kubelet's configuration that matters here.
+type kubeletConfig struct {
+	ReservedSystemCPUs string `json:"reservedSystemCPUs"`
+	// CPUCFSQuota is false if the kubelet turns no limits into CFS quotas.
+	CPUCFSQuota *bool `json:"cpuCFSQuota"`
+}
+
+// readKubeletConfig reads a kubelet's configuration. Without a file it is empty.
+func readKubeletConfig(path string) (kubeletConfig, error) {
+	var config kubeletConfig
+	data, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return config, nil
+	}
+	if err != nil {
+		return config, err
+	}
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return config, fmt.Errorf("%s: %w", path, err)
+	}
+	return config, nil
+}
+
 // ReservedByKubelet returns the CPUs that a kubelet's configuration reserves for the system.
 // Without a file no CPUs are reserved.
 func ReservedByKubelet(path string) (cpuset.Set, error) {
-	data, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
-		return cpuset.Set{}, nil
-	}
+	config, err := readKubeletConfig(path)
 	if err != nil {
 		return cpuset.Set{}, err
-	}
-	var config struct {
-		ReservedSystemCPUs string `json:"reservedSystemCPUs"`
-	}
-	if err := yaml.Unmarshal(data, &config); err != nil {
-		return cpuset.Set{}, fmt.Errorf("%s: %w", path, err)
 	}
 	set, err := cpuset.Parse(config.ReservedSystemCPUs)
 	if err != nil {

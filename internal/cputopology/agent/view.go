@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	resource "k8s.io/component-helpers/resource"
 
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
@@ -33,6 +34,7 @@ type view struct {
 	changed chan struct{}
 
 	node       string
+	quotas     bool // the kubelet makes CFS quotas
 	guard      *panics.Guard
 	core       rest.Interface
 	podsHere   *informer.Informer[*corev1.Pod]
@@ -49,7 +51,7 @@ type view struct {
 }
 
 func newView(cfg Config, guard *panics.Guard) (*view, error) {
-	v := &view{changed: make(chan struct{}, 1), node: cfg.Node, guard: guard, dirty: true}
+	v := &view{changed: make(chan struct{}, 1), node: cfg.Node, quotas: *cfg.CFSQuotas, guard: guard, dirty: true}
 	var err error
 	if v.core, err = kubeclient.ForGroupVersion(cfg.REST, nil, corev1.SchemeGroupVersion, scheme.Scheme); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -97,11 +99,23 @@ func keep(kept, pod *corev1.Pod) {
 	if result, found := pod.Annotations[request.LockstepResult]; found {
 		kept.Annotations = map[string]string{request.LockstepResult: result}
 	}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name})
+	part := func(c corev1.Container) corev1.Container {
+		out := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
+		if cpu, found := c.Resources.Limits[corev1.ResourceCPU]; found {
+			out.Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: cpu}
+		}
+		return out
 	}
+	for _, c := range pod.Spec.InitContainers {
+		kept.Spec.InitContainers = append(kept.Spec.InitContainers, part(c))
+	}
+	for _, c := range pod.Spec.Containers {
+		kept.Spec.Containers = append(kept.Spec.Containers, part(c))
+	}
+	kept.Spec.Resources, kept.Spec.Overhead = pod.Spec.Resources, pod.Spec.Overhead
 	for _, c := range pod.Spec.EphemeralContainers {
-		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name})
+		kept.Spec.EphemeralContainers = append(kept.Spec.EphemeralContainers,
+			corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: c.Name}})
 	}
 	kept.Status.Phase = pod.Status.Phase
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
@@ -170,8 +184,14 @@ func (v *view) pods() ([]desired.Pod, map[string]string, int64) {
 		}
 		p := desired.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time,
 			Result: pod.Annotations[request.LockstepResult]}
-		for _, c := range pod.Spec.Containers {
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			p.Containers = append(p.Containers, c.Name)
+		}
+		for _, c := range pod.Spec.EphemeralContainers {
+			p.Containers = append(p.Containers, c.Name)
+		}
+		if p.Result != "" && v.quotas {
+			p.Limits = limitsOf(pod)
 		}
 		list = append(list, p)
 		for _, s := range pod.Status.ContainerStatuses {
@@ -189,6 +209,26 @@ func (v *view) pods() ([]desired.Pod, map[string]string, int64) {
 		v.names = names
 	}
 	return v.list, v.names, v.generation
+}
+
+// limitsOf returns the limits from which a kubelet makes CFS quotas, in thousandths of a CPU: the
+// containers' own, and for the pod their sum if all containers have limits.
+func limitsOf(pod *corev1.Pod) map[string]int64 {
+	limits := map[string]int64{}
+	all := true
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		cpu := c.Resources.Limits.Cpu().MilliValue()
+		if all = all && cpu > 0; cpu > 0 {
+			limits[c.Name] = cpu
+		}
+	}
+	if all || resource.IsPodLevelResourcesSet(pod) {
+		total := resource.PodLimits(pod, resource.PodResourcesOptions{})
+		if cpu := total.Cpu().MilliValue(); cpu > 0 {
+			limits[desired.WholePod] = cpu
+		}
+	}
+	return limits
 }
 
 // pod returns a pod of the node by "namespace/name", or nil.

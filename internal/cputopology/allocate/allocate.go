@@ -11,8 +11,8 @@ import (
 
 // Budgets of work, in inner knapsack steps of about 2 ns each.
 const (
-	// exactBudget bounds the choice on one node that needs several NUMA nodes. No machine with up
-	// to 16 NUMA nodes reaches it.
+	// exactBudget bounds the search through sets of NUMA nodes on one node. No machine reaches it
+	// whose sets are listed (Layout.subsets).
 	exactBudget = 20_000_000
 	// chooseBudget bounds the work that Choose spends on exact costs of nodes whose summaries give
 	// only a bound.
@@ -277,6 +277,10 @@ func (s *solver) bound(n *Node, a *ask) (cost, bool) {
 	}
 	if a.cpus%s.grain() != 0 {
 		return infinite, true
+	}
+	if tree := n.layout.tree; tree != nil {
+		size := max(2, fewestOf(s.numaCap, a.cpus))
+		return Cost{NUMANodes: size, Distance: tree.nearest[size]}.pack(a.bind), false
 	}
 	for size := 2; size < len(n.layout.subsets); size++ {
 		for _, set := range n.layout.subsets[size] {

@@ -126,3 +126,47 @@ func report(b *testing.B, took []time.Duration) {
 	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1e3, "p99-µs")
 	b.ReportMetric(float64(took[len(took)-1].Nanoseconds())/1e3, "max-µs")
 }
+
+// BenchmarkManyNUMANodes measures the choice of CPUs on one node of 64 NUMA nodes and 1,024 CPUs, at
+// half and at 85 % load, for pods that need several NUMA nodes.
+func BenchmarkManyNUMANodes(b *testing.B) {
+	flat := numaMachine(1, 64, 8)
+	for _, m := range []machines.Machine{numaMachine(8, 8, 8), flat, numaMachine(2, 32, 8)} {
+		for _, c := range []struct {
+			name   string
+			idle   int
+			policy request.Policy
+		}{{"idle", 100, request.Policy{}}, {"half", 50, request.Policy{}}, {"85%", 15, request.Policy{}},
+			{"half/local-memory", 50, request.Policy{Memory: request.LocalMemory}}, {"half/shared", 50, request.Policy{}}} {
+			b.Run(m.Name+"/"+c.name, func(b *testing.B) {
+				n := loadedNodes(b, m, 1, []int{1, 2, 3, 4, 4, 6, 8, 12, 16, 24})[0]
+				for _, a := range n.Pods() {
+					if n.totalIdle < 1024*c.idle/100 {
+						n.Release(a.Key)
+					}
+				}
+				var requests []*Request
+				for size := 17; size <= n.totalIdle; size += 1 + size/7 {
+					one := own(size, c.policy)
+					one.MemoryBytes = int64(size) << 30
+					if c.name == "half/shared" {
+						one.Policy.Share = 0
+					}
+					requests = append(requests, prepared(b, one))
+				}
+				var al Allocator
+				var took []time.Duration
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					start := time.Now()
+					_, err := al.Allocate(n, "bench", requests[i%len(requests)])
+					took = append(took, time.Since(start))
+					if err == nil {
+						n.Release("bench")
+					}
+				}
+				report(b, took)
+			})
+		}
+	}
+}

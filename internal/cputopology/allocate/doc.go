@@ -38,7 +38,9 @@
 //
 // The choice on a node is exact for this order (oracle_test.go compares it with every possible
 // set). The fields add up over cores, L3 domains and NUMA nodes, so nested knapsacks find the
-// minimum; see solver.
+// minimum; see solver. On machines with too many sets of NUMA nodes it is exact if their distances
+// are those of a tree, and otherwise finds whatever fits, but not always the nearest NUMA nodes; see
+// numaSearch.
 //
 // # Who may use a CPU
 //

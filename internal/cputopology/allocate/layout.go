@@ -14,7 +14,7 @@ const (
 	maxCPUs = 1<<bitsCPUs - 1
 	maxL3   = 1<<bitsL3 - 1
 	maxNUMA = 1<<bitsNUMA - 1
-	// Limit of enumerated NUMA subsets of one size; above it, only neighbourhoods are used.
+	// Limit of the number of sets of NUMA nodes of one size; above it, the sets are not listed.
 	maxSubsets = 4096
 )
 
@@ -40,8 +40,11 @@ type Layout struct {
 	smt     int
 	// packs is the number of CPUs per L3 domain if it is the same in all and packing.go applies,
 	// else 0.
-	packs   int
-	subsets [][]subset // by size
+	packs int
+	// subsets are all sets of NUMA nodes by size, nearest first; nil if there are too many.
+	// Then, tree takes their place.
+	subsets [][]subset
+	tree    *numaTree
 }
 
 type span struct{ lo, hi int } // own numbers lo..hi-1
@@ -73,6 +76,10 @@ type subset struct {
 // NewLayout prepares a machine for allocation. Reserved CPUs are never given out. It rejects
 // machines beyond the allocator's limits: 2047 CPUs, 1023 L3 domains, 1023 NUMA nodes with CPUs.
 func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error) {
+	return newLayout(topo, reserved, maxSubsets)
+}
+
+func newLayout(topo *cputopology.Topology, reserved cpuset.Set, subsetsMax int) (*Layout, error) {
 	l := &Layout{topo: topo, hash: topo.Hash(), reserved: reserved}
 	cpus := slices.Clone(topo.CPUs)
 	slices.SortFunc(cpus, func(a, b cputopology.CPU) int {
@@ -127,8 +134,8 @@ func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error)
 		}) {
 		l.packs = l3
 	}
-	for n := range len(l.numas) + 1 {
-		l.subsets = append(l.subsets, l.subsetsOf(n))
+	if l.subsets = l.allSubsets(subsetsMax); l.subsets == nil {
+		l.tree = l.newNUMATree()
 	}
 	return l, nil
 }
@@ -152,31 +159,36 @@ func (l *Layout) distance(a, b int) int {
 	return l.topo.NUMA[l.numas[a].index].Distances[l.numas[b].index]
 }
 
-// subsetsOf lists the sets of n NUMA nodes, nearest first. If there are more than maxSubsets, it
-// lists for each node the set of the node and its n-1 nearest.
+// allSubsets lists the sets of NUMA nodes by size, nearest first. It returns nil if there are more
+// than subsetsMax of one size.
+func (l *Layout) allSubsets(subsetsMax int) [][]subset {
+	most := 1
+	for i := range len(l.numas) / 2 {
+		if most = most * (len(l.numas) - i) / (i + 1); most > subsetsMax {
+			return nil
+		}
+	}
+	var out [][]subset
+	for n := range len(l.numas) + 1 {
+		out = append(out, l.subsetsOf(n))
+	}
+	return out
+}
+
+// subsetsOf lists the sets of n NUMA nodes, nearest first.
 func (l *Layout) subsetsOf(n int) []subset {
 	var out []subset
-	count := 1
-	for i := range n {
-		if count = count * (len(l.numas) - i) / (i + 1); count > maxSubsets {
-			break
+	var pick func(from int, chosen []int)
+	pick = func(from int, chosen []int) {
+		if len(chosen) == n {
+			out = append(out, subset{numas: slices.Clone(chosen)})
+			return
+		}
+		for i := from; i < len(l.numas); i++ {
+			pick(i+1, append(chosen, i))
 		}
 	}
-	if count > maxSubsets {
-		out = l.neighbourhoods(n)
-	} else {
-		var pick func(from int, chosen []int)
-		pick = func(from int, chosen []int) {
-			if len(chosen) == n {
-				out = append(out, subset{numas: slices.Clone(chosen)})
-				return
-			}
-			for i := from; i < len(l.numas); i++ {
-				pick(i+1, append(chosen, i))
-			}
-		}
-		pick(0, nil)
-	}
+	pick(0, nil)
 	for i, s := range out {
 		for k, a := range s.numas {
 			for _, b := range s.numas[:k] {
@@ -185,23 +197,6 @@ func (l *Layout) subsetsOf(n int) []subset {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b subset) int { return a.distance - b.distance })
-	return out
-}
-
-func (l *Layout) neighbourhoods(n int) []subset {
-	var out []subset
-	for a := range l.numas {
-		near := make([]int, len(l.numas))
-		for i := range near {
-			near[i] = i
-		}
-		slices.SortStableFunc(near, func(x, y int) int {
-			return cmp.Or(boolInt(x != a)-boolInt(y != a), l.distance(a, x)-l.distance(a, y))
-		})
-		chosen := near[:n]
-		slices.Sort(chosen)
-		out = append(out, subset{numas: chosen})
-	}
 	return out
 }
 

@@ -151,7 +151,7 @@ func (n *Node) Spans(cpus cpuset.Set) (l3, numas int) {
 // FewestNUMA returns the smallest number of NUMA nodes that together have count idle CPUs. ok is
 // false if all of them have fewer.
 func (n *Node) FewestNUMA(count int) (numas int, ok bool) {
-	return fewest(n.numaIdle, count), n.totalIdle >= count
+	return fewestOf(n.numaIdle, count), n.totalIdle >= count
 }
 
 // FewestL3 returns the smallest number of L3 domains, in at most numas NUMA nodes, that together
@@ -161,6 +161,9 @@ func (n *Node) FewestL3(count, numas int) (l3 int, ok bool) {
 		return 0, false
 	}
 	l := n.layout
+	if l.tree != nil {
+		return n.fewestL3(count, numas)
+	}
 	idle := make([]uint16, 0, len(l.cells))
 	for _, set := range l.subsets[min(numas, len(l.numas))] {
 		idle = idle[:0]
@@ -170,7 +173,7 @@ func (n *Node) FewestL3(count, numas int) (l3 int, ok bool) {
 			room += int(n.numaIdle[i])
 		}
 		if room >= count {
-			if used := fewest(idle, count); !ok || used < l3 {
+			if used := fewestOf(idle, count); !ok || used < l3 {
 				l3, ok = used, true
 			}
 		}
@@ -178,9 +181,38 @@ func (n *Node) FewestL3(count, numas int) (l3 int, ok bool) {
 	return l3, ok
 }
 
-// fewest returns how many of the sizes, largest first, add up to count, or the number of all sizes
+// fewestL3 is FewestL3 for machines of many NUMA nodes.
+func (n *Node) fewestL3(count, numas int) (l3 int, ok bool) {
+	l := n.layout
+	numas, most := min(numas, len(l.numas)), min(count, len(l.cells))
+	cpus := make([][]int, numas+1) // by numbers of NUMA nodes and of L3 domains: the most idle CPUs
+	for i := range cpus {
+		cpus[i] = make([]int, most+1)
+	}
+	for _, m := range l.numas {
+		idle := slices.Clone(n.cellIdle[m.cells.lo:m.cells.hi])
+		slices.Sort(idle)
+		for i := numas; i > 0; i-- {
+			for j := most; j > 0; j-- {
+				sum := 0
+				for k := 1; k <= min(j, len(idle)); k++ {
+					sum += int(idle[len(idle)-k])
+					cpus[i][j] = max(cpus[i][j], cpus[i-1][j-k]+sum)
+				}
+			}
+		}
+	}
+	for j, room := range cpus[numas] {
+		if room >= count {
+			return j, true
+		}
+	}
+	return 0, false
+}
+
+// fewestOf returns how many of the sizes, largest first, add up to count, or the number of all sizes
 // if they do not.
-func fewest(sizes []uint16, count int) int {
+func fewestOf[T int | uint16](sizes []T, count int) int {
 	sizes = slices.Clone(sizes)
 	slices.Sort(sizes)
 	room, used := 0, 0

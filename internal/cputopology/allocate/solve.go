@@ -631,6 +631,9 @@ func (s *solver) bestNUMA(takes *[]take) cost {
 // and distance for which a choice exists.
 func (s *solver) severalNUMA(takes *[]take, limit int) cost {
 	l := s.n.layout
+	if l.tree != nil {
+		return s.searchNUMA(takes)
+	}
 	rows := make([][]cost, len(l.numas))
 	best := infinite
 	var bestSet subset

@@ -69,6 +69,44 @@ func TestGangs(t *testing.T) {
 	}
 }
 
+// TestWhatRefusesPodsIsNamed checks the texts of shortages of nodes, not of resources. Those without
+// figures stay the same while nodes become full and other nodes join.
+func TestWhatRefusesPodsIsNamed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		s               Shortage
+		stable, counted string
+	}{
+		"two causes": {
+			Shortage{Wanted: 2, Rejected: map[string]int{RefusedTaint: 3, RefusedAffinity: 12, "Insufficient cpu": 4, RefusedPods: 1}},
+			"too few nodes accept 2 pods: node(s) didn't match Pod's node affinity/selector, node(s) had untolerated taint(s)",
+			"too few nodes accept 2 pods: 12 node(s) didn't match Pod's node affinity/selector, 3 node(s) had untolerated taint(s)",
+		},
+		"the same causes, and other figures": {
+			Shortage{Wanted: 2, Fit: 1, Rejected: map[string]int{RefusedTaint: 1, RefusedAffinity: 1}},
+			"too few nodes accept 2 pods: node(s) didn't match Pod's node affinity/selector, node(s) had untolerated taint(s)",
+			"too few nodes accept 2 pods: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s)",
+		},
+		"a cause that is the pod's": {
+			Shortage{Wanted: 1, Rejected: map[string]int{`persistentvolumeclaim "data" not found`: 4}},
+			`no node accepts 1 pod: persistentvolumeclaim "data" not found`, `no node accepts 1 pod: persistentvolumeclaim "data" not found`,
+		},
+		"no nodes": {Shortage{Wanted: 1}, "no node accepts 1 pod: there are no nodes for pods", "no node accepts 1 pod: there are no nodes for pods"},
+		"a resource is short": {
+			Shortage{Wanted: 1, Resource: "cpu", Missing: 1000, Rejected: map[string]int{RefusedTaint: 1, "Insufficient cpu": 1}},
+			"not enough cpu for 1 pod", "not enough cpu for 1 pod",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.s.Stable(); got != tc.stable {
+				t.Errorf("stable: %s", got)
+			}
+			if got := tc.s.Counted(); got != tc.counted {
+				t.Errorf("counted: %s", got)
+			}
+		})
+	}
+}
+
 func TestShortages(t *testing.T) {
 	tainted := func(c cluster, name string, pairs ...string) {
 		c.object(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}}}, name, pairs...)

@@ -121,13 +121,46 @@ func (s *Shortage) Stable() string {
 	case s.CPUs != "":
 		return fmt.Sprintf("%d pods need nodes with %s", s.Wanted, s.CPUs)
 	case s.Resource == "":
-		return fmt.Sprintf("%d pods need a node that accepts them", s.Wanted)
+		return s.refusal(func(why string, _ int) string { return why })
 	case s.TooLarge:
 		return fmt.Sprintf("a pod asks for more %s than any node has", s.Resource)
 	case s.Fragmented:
 		return fmt.Sprintf("no node has enough %s for all of %s", s.Resource, pods(s.Wanted))
 	}
 	return fmt.Sprintf("not enough %s for %s", s.Resource, pods(s.Wanted))
+}
+
+// Counted describes the shortage like Stable, with the number of nodes for each cause if no node, or
+// too few, accept the pods.
+func (s *Shortage) Counted() string {
+	if s.Never || s.CPUs != "" || s.Resource != "" {
+		return s.Stable()
+	}
+	return s.refusal(func(why string, n int) string {
+		if strings.HasPrefix(why, "node(s) ") {
+			return fmt.Sprintf("%d %s", n, why)
+		}
+		return why // about the pods, or their volumes: it holds for all nodes
+	})
+}
+
+// refusal lists why nodes refuse the pods, by their objects or by the rare filter. Nodes that are full
+// are left out: they come and go.
+func (s *Shortage) refusal(describe func(why string, nodes int) string) string {
+	var causes []string
+	for _, why := range slices.Sorted(maps.Keys(s.Rejected)) {
+		if why != RefusedPods && !strings.HasPrefix(why, RefusedInsufficient) {
+			causes = append(causes, describe(why, s.Rejected[why]))
+		}
+	}
+	if len(causes) == 0 {
+		causes = []string{"there are no nodes for pods"}
+	}
+	few := "too few nodes accept "
+	if s.Wanted == 1 {
+		few = "no node accepts "
+	}
+	return few + pods(s.Wanted) + ": " + strings.Join(causes, ", ")
 }
 
 func pods(n int) string {

@@ -46,8 +46,9 @@ type queue struct {
 	offers   int // number of queues, in this subtree, with a gang to offer
 }
 
-// amounts are the amounts held by pods, and the amounts that waiting gangs ask for.
-type amounts struct{ held, pending place.Vector }
+// amounts are the amounts held by pods, the amounts that waiting gangs ask for, and those that pods
+// which do not exist yet have been promised.
+type amounts struct{ held, pending, promised place.Vector }
 
 // item is a gang in one of the two heaps of its queue.
 type item struct {
@@ -153,6 +154,37 @@ func (l *Ledger) Charge(queue string, amount place.Vector) {
 	l.add(l.queue(queue), amounts{held: amount}, 1)
 }
 
+// Promise adds amount, which may be negative, to what a queue has promised to pods that do not exist
+// yet. It counts in AdmitPromised only.
+func (l *Ledger) Promise(queue string, amount place.Vector) {
+	l.add(l.queue(queue), amounts{promised: amount}, 1)
+}
+
+// AdmitPromised returns a Refusal if the queue, or one above it, would exceed its limit with more
+// beside what it holds and has promised.
+func (l *Ledger) AdmitPromised(queue string, more place.Vector) *Refusal {
+	l.settle()
+	q := l.queues[queue]
+	if q == nil {
+		return &Refusal{Code: QueueNotFound, Queue: queue}
+	}
+	return l.over(q, more, true)
+}
+
+// Exceeds reports whether an amount is above a limit of the queue, or of one above it, even if they
+// held nothing.
+func (l *Ledger) Exceeds(queue string, amount place.Vector) bool {
+	l.settle()
+	for q := l.queues[queue]; q != nil; q = q.parent {
+		for dim, a := range amount {
+			if limit := q.Capability.at(dim); a > 0 && limit != Unlimited && a > limit {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Next returns the gang whose turn it is. The answer stays the same until the gang is Parked
 // or Removed, or something else changes. Gangs with Resume come first. Queues are ordered by: below
 // their share before above, minimums before surplus, higher priority, smaller share, name. Gangs
@@ -244,11 +276,11 @@ func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 		all = all.Plus(d.Class.Request, int64(d.Count))
 		minimum = minimum.Plus(d.Class.Request, int64(d.Min))
 	}
-	if l.over(q, all) == nil {
+	if l.over(q, all, false) == nil {
 		return g, nil
 	}
 	// 2. Take each demand's minimum.
-	if refusal := l.over(q, minimum); refusal != nil {
+	if refusal := l.over(q, minimum, false); refusal != nil {
 		return g, refusal
 	}
 	demands := slices.Clone(g.Demands)
@@ -279,7 +311,7 @@ func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 	if members < g.MinMember {
 		for _, i := range order {
 			if demands[i].Count < g.Demands[i].Count {
-				return g, l.over(q, taken.Plus(demands[i].Class.Request, int64(g.MinMember-members)))
+				return g, l.over(q, taken.Plus(demands[i].Class.Request, int64(g.MinMember-members)), false)
 			}
 		}
 	}
@@ -292,12 +324,15 @@ func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 }
 
 // over finds the first limit, from the queue upwards, that the queue would exceed if it held more
-// in addition.
-func (l *Ledger) over(q *queue, more place.Vector) *Refusal {
+// in addition. promised says whether what the queues have promised counts as held.
+func (l *Ledger) over(q *queue, more place.Vector, promised bool) *Refusal {
 	for ; q != nil; q = q.parent {
 		for dim, amount := range more {
-			limit := q.Capability.at(dim)
-			if held := q.sum.held.At(dim); amount > 0 && limit != Unlimited && held+amount > limit {
+			limit, held := q.Capability.at(dim), q.sum.held.At(dim)
+			if promised {
+				held += q.sum.promised.At(dim)
+			}
+			if amount > 0 && limit != Unlimited && held+amount > limit {
 				return &Refusal{
 					Code: QueueOverCapability, Queue: q.Name, Resource: l.dims.Name(dim),
 					Limit: l.dims.Quantity(dim, limit), Held: l.dims.Quantity(dim, held), Wanted: l.dims.Quantity(dim, amount),
@@ -359,6 +394,7 @@ func (l *Ledger) add(q *queue, a amounts, sign int64) {
 func (a *amounts) add(b amounts, sign int64) {
 	a.held = addTo(a.held, b.held, sign)
 	a.pending = addTo(a.pending, b.pending, sign)
+	a.promised = addTo(a.promised, b.promised, sign)
 }
 
 func addTo(v, w place.Vector, sign int64) place.Vector {
@@ -421,16 +457,16 @@ func (l *Ledger) link() {
 	root := l.queue(Root)
 	root.known = true
 	for name, q := range l.queues {
-		if !q.known && len(q.ready)+len(q.parked) == 0 && !slices.ContainsFunc(q.own.held, func(a int64) bool {
-			return a != 0
-		}) {
+		if !q.known && len(q.ready)+len(q.parked) == 0 && empty(q.own.held) && empty(q.own.promised) {
 			delete(l.queues, name)
 		}
 	}
 	for _, q := range l.queues {
 		q.parent, q.attached, q.children, q.offers = nil, false, q.children[:0], 0
 		q.deserved, q.share = q.deserved[:0], 0
-		q.sum = amounts{held: slices.Clone(q.own.held), pending: slices.Clone(q.own.pending)}
+		q.sum = amounts{
+			held: slices.Clone(q.own.held), pending: slices.Clone(q.own.pending), promised: slices.Clone(q.own.promised),
+		}
 	}
 	for _, q := range l.queues {
 		if q.attached = l.reachesRoot(q); q.attached && q != root {
@@ -449,6 +485,8 @@ func (l *Ledger) link() {
 		l.offers(q, false)
 	}
 }
+
+func empty(v place.Vector) bool { return !slices.ContainsFunc(v, func(a int64) bool { return a != 0 }) }
 
 // reachesRoot reports whether q and all queues above it are known, up to the root.
 func (l *Ledger) reachesRoot(q *queue) bool {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	storagev1listers "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -28,7 +30,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumezone"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	"k8s.io/utils/clock"
 
+	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/scheduler/place"
@@ -39,7 +43,11 @@ type Config struct {
 	Client    kubernetes.Interface
 	Informers *informer.Set
 	Cluster   *cluster.Cluster
-	Log       *slog.Logger
+	// Writer writes which volume, or which node, was chosen for a claim. Only ChooseVolumes needs it.
+	Writer apiwriter.Writer
+	// Clock defaults to the real clock.
+	Clock clock.PassiveClock
+	Log   *slog.Logger
 }
 
 // Filter implements place.RareFilter with the kube-scheduler's plugins. It belongs to the
@@ -52,6 +60,12 @@ type Filter struct {
 	frame   framework.Framework
 	nodes   *nodes
 	active  bool // nodes are up to date in this cycle
+
+	claims  corev1listers.PersistentVolumeClaimLister
+	volumes corev1listers.PersistentVolumeLister
+	classes storagev1listers.StorageClassLister
+	writer  apiwriter.Writer
+	choices choices
 
 	states   map[*place.Class]*state
 	added    []added
@@ -79,14 +93,20 @@ type added struct {
 // Start.
 func New(ctx context.Context, cfg Config) (*Filter, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Clock = cmp.Or[clock.PassiveClock](cfg.Clock, clock.RealClock{})
 	metrics.InitMetrics()
 	factory := informers.NewSharedInformerFactory(cfg.Client, 0)
 	f := &Filter{
 		ctx: klog.NewContext(ctx, klog.Logger{}), cluster: cfg.Cluster, log: cfg.Log, nodes: newNodes(cfg.Cluster),
 		states: map[*place.Class]*state{}, concerns: map[*place.Class]bool{},
-		factory: factory,
+		factory: factory, claims: factory.Core().V1().PersistentVolumeClaims().Lister(),
+		volumes: factory.Core().V1().PersistentVolumes().Lister(), classes: factory.Storage().V1().StorageClasses().Lister(),
+		writer: cfg.Writer, choices: choices{clock: cfg.Clock, made: map[types.UID]choice{}},
 	}
-	var err error
+	err := f.watchVolumes()
+	if err != nil {
+		return nil, err
+	}
 	f.frame, err = frameworkruntime.NewFramework(f.ctx, registry(), profile(),
 		frameworkruntime.WithClientSet(cfg.Client),
 		frameworkruntime.WithInformerFactory(shared{factory, cfg.Informers}),
@@ -229,9 +249,9 @@ func (f *Filter) Filter(class *place.Class, candidates []*place.Node, refused []
 		case st.refused != "":
 			refused[i] = st.refused
 		case info == nil:
-			refused[i] = "node is not known yet"
+			refused[i] = "node(s) were not known yet"
 		case st.only != nil && !st.only[n.Name]:
-			refused[i] = "node is not one that the pod's volumes can be used on"
+			refused[i] = "node(s) couldn't use the pod's volumes"
 		default:
 			if s := f.frame.RunFilterPlugins(f.ctx, st.cycle, class.Template, info); !s.IsSuccess() {
 				refused[i] = reason(s)
@@ -260,10 +280,9 @@ func (f *Filter) state(class *place.Class) *state {
 	return st
 }
 
-// reason returns the plugin's reason without the prefix "node(s) ", which belongs in front of a
-// count of nodes.
+// reason returns the plugin's reason.
 func reason(s *fwk.Status) string {
-	why := strings.TrimPrefix(strings.Join(s.Reasons(), ", "), "node(s) ")
+	why := strings.Join(s.Reasons(), ", ")
 	if why == "" {
 		return "refused by " + s.Plugin()
 	}

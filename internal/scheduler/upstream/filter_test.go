@@ -210,13 +210,21 @@ func TestTheKubeSchedulersPlugins(t *testing.T) {
 				t.Fatalf("%v, %+v", nodes, short)
 			}
 		}},
-		{"what is not supported is refused and says so", func(t *testing.T) {
-			_, short := w.place(testPod("a", func(s *corev1.PodSpec) {
+		{"a claim that waits for its first pod may get its volume on any node", func(t *testing.T) {
+			nodes, short := w.place(testPod("a", func(s *corev1.PodSpec) {
 				s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
 					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "late"},
 				}}}
+			}), 2)
+			if short != nil || len(nodes) != 2 {
+				t.Fatalf("%v, %+v", nodes, short)
+			}
+		}},
+		{"what is not supported is refused and says so", func(t *testing.T) {
+			_, short := w.place(testPod("a", func(s *corev1.PodSpec) {
+				s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
 			}), 1)
-			if short == nil || short.Rejected["a volume that is bound when its pod has a node (WaitForFirstConsumer) is not supported yet"] != 6 {
+			if short == nil || short.Rejected["ephemeral volumes are not supported yet"] != 6 {
 				t.Fatalf("%+v", short)
 			}
 			_, short = w.place(testPod("a", func(s *corev1.PodSpec) {

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core"
 	corev1informers "k8s.io/client-go/informers/core/v1"
@@ -22,22 +21,8 @@ func (f *Filter) unsupported(p *corev1.Pod) string {
 		if v.Ephemeral != nil {
 			return "ephemeral volumes are not supported yet"
 		}
-		if v.PersistentVolumeClaim != nil && f.bindsLate(p.Namespace, v.PersistentVolumeClaim.ClaimName) {
-			return "a volume that is bound when its pod has a node (WaitForFirstConsumer) is not supported yet"
-		}
 	}
 	return ""
-}
-
-// bindsLate reports whether a claim waits for the node of its first consumer.
-func (f *Filter) bindsLate(namespace, name string) bool {
-	claim, err := f.factory.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(namespace).Get(name)
-	if err != nil || claim.Spec.VolumeName != "" || claim.Spec.StorageClassName == nil {
-		return false // the volume plugins report what is wrong, if anything
-	}
-	class, err := f.factory.Storage().V1().StorageClasses().Lister().Get(*claim.Spec.StorageClassName)
-	return err == nil && class.VolumeBindingMode != nil &&
-		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 // shared is an informer factory that takes pods and nodes from existing caches.

@@ -27,6 +27,7 @@ import (
 	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/pods"
+	"lockstep.dev/lockstep/internal/workflow/settings"
 )
 
 // Config configures a Controller. REST, Informers and Writer are required.
@@ -36,6 +37,8 @@ type Config struct {
 	Writer    apiwriter.Writer
 	// Pods configures how pods are built.
 	Pods pods.Options
+	// Settings returns the cluster's configuration of workflows; nil: it has none.
+	Settings func() *settings.Settings
 	// Guard recovers from panics that one workflow causes. If it is nil, a panic ends the process.
 	Guard *panics.Guard
 	// Clock defaults to the real clock.
@@ -86,6 +89,10 @@ func New(cfg Config) (*Controller, error) {
 		return nil, errors.New("artifactgc: a cluster, informers and a writer are required")
 	}
 	cfg.Clock, cfg.Log = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{}), cmp.Or(cfg.Log, slog.Default())
+	if cfg.Settings == nil {
+		none := &settings.Settings{}
+		cfg.Settings = func() *settings.Settings { return none }
+	}
 	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, wf.GroupVersion, scheme.Scheme)
 	if err != nil {
 		return nil, fmt.Errorf("artifactgc: %w", err)
@@ -97,7 +104,7 @@ func New(cfg Config) (*Controller, error) {
 	cfg.Informers.Workflows.Handle(informer.Handler[*wf.Workflow]{
 		Added: c.consider, Updated: func(_, w *wf.Workflow) { c.consider(w) }, Deleted: c.consider,
 		Malformed: func(w *wf.Workflow, _ *malformed.Error) {
-			if stuck(w) {
+			if c.stuck(w) {
 				c.loop.Wake(informer.KeyOf(w))
 			}
 		},
@@ -110,7 +117,7 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 func (c *Controller) consider(w *wf.Workflow) {
-	if key := informer.KeyOf(w); c.loop.Get(key) != nil || w.Guarded() && len(due(w)) > 0 && w.Labels[wf.LabelInstanceID] == "" {
+	if key := informer.KeyOf(w); c.loop.Get(key) != nil || w.Guarded() && len(due(w)) > 0 && c.cfg.Settings().Selects(w.Labels) {
 		c.loop.Wake(key)
 	}
 }
@@ -141,7 +148,7 @@ func (c *Controller) turn(key types.NamespacedName) {
 	//   1. Stop if there is nothing to do.
 	w, found := c.cfg.Informers.Workflows.Get(key.Namespace, key.Name)
 	if !found {
-		if bare, apart := c.cfg.Informers.Workflows.Apart(key.Namespace, key.Name); apart && stuck(bare) {
+		if bare, apart := c.cfg.Informers.Workflows.Apart(key.Namespace, key.Name); apart && c.stuck(bare) {
 			c.letGo(key, bare, malformed.Of(bare).Error())
 			return
 		}
@@ -212,8 +219,8 @@ func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
 
 // stuck reports whether a workflow that cannot be decoded is being deleted and still has the
 // artifact finalizer.
-func stuck(w *wf.Workflow) bool {
-	return w.DeletionTimestamp != nil && w.Guarded() && w.Labels[wf.LabelInstanceID] == ""
+func (c *Controller) stuck(w *wf.Workflow) bool {
+	return w.DeletionTimestamp != nil && w.Guarded() && c.cfg.Settings().Selects(w.Labels)
 }
 
 // unreadable reports that a workflow's nodes cannot be unpacked, so the locations of its artifacts
@@ -257,7 +264,7 @@ func (c *Controller) read(key types.NamespacedName, t *turn) error {
 
 // options returns the options for a workflow's pods, with the repository recorded in its status.
 func (c *Controller) options(w *wf.Workflow) pods.Options {
-	options := c.cfg.Pods
+	options := c.cfg.Settings().Options(c.cfg.Pods)
 	if ref := w.Status.ArtifactRepositoryRef; ref != nil && ref.ArtifactRepository != nil {
 		options.Repository = &pods.Repository{Location: *ref.ArtifactRepository}
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/informer"
@@ -24,11 +25,12 @@ type gcRule struct {
 	selector labels.Selector
 }
 
-func readGC(gc *wf.PodGC) gcRule {
+// readGC parses a podGC. delay is the default of its delay; nil: podGCDelay.
+func readGC(gc *wf.PodGC, delay *time.Duration) gcRule {
 	if gc == nil || gc.Strategy == "" {
 		return gcRule{}
 	}
-	rule := gcRule{strategy: gc.Strategy, delay: podGCDelay, selector: labels.Everything()}
+	rule := gcRule{strategy: gc.Strategy, delay: ptr.Deref(delay, podGCDelay), selector: labels.Everything()}
 	if gc.LabelSelector != nil {
 		s, err := metav1.LabelSelectorAsSelector(gc.LabelSelector)
 		if err != nil {
@@ -79,7 +81,8 @@ func (c *Controller) collect(r *record) {
 	if spec == nil {
 		spec = r.object.EffectiveSpec()
 	}
-	rule := readGC(spec.PodGC)
+	configured := c.Settings()
+	rule := readGC(spec.PodGC, configured.PodGCDelay)
 	now := c.Clock.Now()
 	var next time.Time
 	kept := r.done[:0]
@@ -103,7 +106,7 @@ func (c *Controller) collect(r *record) {
 			}
 			continue
 		}
-		r.pods.DeletePod(podset.Deletion{Name: d.name, UID: d.uid, Reason: "pod-gc"})
+		r.pods.DeletePod(podset.Deletion{Name: d.name, UID: d.uid, Grace: configured.PodGCGrace, Reason: "pod-gc"})
 	}
 	if r.done = kept; len(kept) == 0 {
 		r.done = nil
@@ -133,7 +136,8 @@ func (c *Controller) sweepOver(r *record) {
 	}
 	now := c.Clock.Now()
 	spec := w.EffectiveSpec()
-	rule := readGC(spec.PodGC)
+	configured := c.Settings()
+	rule := readGC(spec.PodGC, configured.PodGCDelay)
 	finished := w.Status.FinishedAt.Time
 	later := false
 	if rule.strategy != "" {
@@ -149,7 +153,7 @@ func (c *Controller) sweepOver(r *record) {
 			if !ended(p) {
 				continue // the pod is terminating
 			}
-			r.pods.DeletePod(podset.Deletion{Name: p.Name, UID: p.UID, Reason: "pod-gc"})
+			r.pods.DeletePod(podset.Deletion{Name: p.Name, UID: p.UID, Grace: configured.PodGCGrace, Reason: "pod-gc"})
 		}
 	}
 	r.over.swept = !later
@@ -169,6 +173,9 @@ const keepFor = 5 * time.Second
 
 // expiry returns how long a finished workflow is still kept. expires is false if it has no TTL.
 func (c *Controller) expiry(w *wf.Workflow) (left time.Duration, expires bool) {
+	if c.retired.has(w.UID) && w.Status.Phase.Completed() {
+		return 0, true
+	}
 	ttl := w.EffectiveSpec().TTLStrategy
 	if ttl == nil || w.Status.FinishedAt.IsZero() {
 		return 0, false
@@ -188,7 +195,7 @@ func (c *Controller) expiry(w *wf.Workflow) (left time.Duration, expires bool) {
 
 // collectable reports whether the podGC of a finished workflow selects pods that still exist.
 func (c *Controller) collectable(w *wf.Workflow) bool {
-	rule := readGC(w.EffectiveSpec().PodGC)
+	rule := readGC(w.EffectiveSpec().PodGC, c.Settings().PodGCDelay)
 	if rule.strategy == "" {
 		return false
 	}

@@ -27,8 +27,8 @@ import (
 	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/podset/plan"
-	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
+	"lockstep.dev/lockstep/internal/workflow/settings"
 )
 
 // Config configures a Controller. Fields without a stated default are required.
@@ -58,6 +58,11 @@ type Config struct {
 	Evaluators Evaluators
 	// Pods configures how pods are built.
 	Pods pods.Options
+	// Settings returns the cluster's configuration of workflows, which may change: call Configured
+	// then. Default: one that configures nothing.
+	Settings func() *settings.Settings
+	// Images tells what images run by default, for steps without a command; nil: nobody does.
+	Images Images
 	// SystemNamespace holds the artifact repositories of namespaces that have none of their own.
 	// Default lockstep-system.
 	SystemNamespace string
@@ -96,6 +101,10 @@ func (cfg *Config) complete() error {
 	if len(cfg.SchedulerNames) == 0 {
 		cfg.SchedulerNames = []string{scheduling.SchedulerLockstep}
 	}
+	if cfg.Settings == nil {
+		none := &settings.Settings{}
+		cfg.Settings = func() *settings.Settings { return none }
+	}
 	cfg.Pods.SchedulerName = cfg.SchedulerNames[0]
 	cfg.SystemNamespace = cmp.Or(cfg.SystemNamespace, "lockstep-system")
 	if cfg.Workers <= 0 {
@@ -124,12 +133,15 @@ type Controller struct {
 	metrics         *metrics
 	workflowMetrics workflowMetrics
 	past            estimates
-	specs           engine.SpecCache
+	generation      atomic.Pointer[generation] // see configured
+	throttle        *throttle
+	retired         retired
 	released        releasedWorkflows
 	taken           takeover
 	lookups         *podLookups
 	// repositories reads the ConfigMaps of artifact repositories that are not watched.
 	repositories *repositoryReads
+	images       *imageLooks
 	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
 	// epoch counts the calls of Lapsed.
@@ -155,8 +167,10 @@ func New(cfg Config) (*Controller, error) {
 	c.caches.controller = c
 	c.workflowMetrics.init()
 	c.taken.init(c)
+	c.throttle = newThrottle(c.limitOf)
 	c.lookups = newPodLookups(c)
 	c.repositories = newRepositoryReads(c)
+	c.images = newImageLooks(c)
 	c.pods = podset.Config{
 		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
 		Post: func(workflow types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
@@ -176,17 +190,23 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) watch() {
 	wake := func(w *wf.Workflow) { c.loop.Wake(informer.KeyOf(w)) }
 	c.Informers.Workflows.Handle(informer.Handler[*wf.Workflow]{
-		Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) },
-		Deleted: func(w *wf.Workflow) { c.released.gone(w.UID); wake(w) },
+		Added: func(w *wf.Workflow) { c.countSeen(w); wake(w) }, Updated: func(_, w *wf.Workflow) { c.seen(w) },
+		Deleted: func(w *wf.Workflow) {
+			c.released.gone(w.UID)
+			c.mayBegin(c.throttle.leave(informer.KeyOf(w), w.UID))
+			wake(w)
+		},
 	})
 	c.Informers.Pods.Follow(func(p *corev1.Pod) { c.podSeen(p, false) }, func(p *corev1.Pod) { c.podSeen(p, true) })
 	c.Informers.TaskResults.Follow(c.resultSeen, nil)
 	c.followTemplates()
+	c.followLimits()
 }
 
 // seen wakes a workflow unless the new version is this controller's own last write.
 func (c *Controller) seen(w *wf.Workflow) {
 	key := informer.KeyOf(w)
+	c.countSeen(w)
 	if r := c.loop.Get(key); r == nil || !r.ownVersion(w.ResourceVersion) {
 		c.loop.Wake(key)
 	}
@@ -203,6 +223,7 @@ func (c *Controller) Resume() {
 			c.locks.restore(w)
 		}
 	}
+	c.countRunning()
 	for _, w := range all {
 		if w.Status.Phase.Completed() || len(c.Informers.Pods.ByIndex(informer.PodsByController, string(w.UID))) == 0 {
 			rest = append(rest, informer.KeyOf(w))
@@ -237,6 +258,7 @@ func (c *Controller) Run(ctx context.Context) {
 	asking.Go(func() { c.taken.requests.Run(ctx) })
 	asking.Go(func() { c.lookups.Run(ctx) })
 	asking.Go(func() { c.repositories.Run(ctx) })
+	asking.Go(func() { c.images.Run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }
@@ -261,6 +283,7 @@ func (c *Controller) sweep() {
 	c.locks.sweep()
 	c.statusSlots.sweep()
 	c.sweepAwaited()
+	c.retire()
 	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.pods.Expects() {
 			c.loop.Post(key, controlloop.Anyone, c.takeUnseen)

@@ -20,12 +20,12 @@ type reported struct {
 }
 
 // reportedSoFar returns what events of an earlier run have told, if events are reported at all.
-func (c *Controller) reportedSoFar(s *wf.WorkflowStatus, nodes wf.Nodes) *reported {
-	if c.Events == (Events{}) {
+func (r *record) reportedSoFar(s *wf.WorkflowStatus, nodes wf.Nodes) *reported {
+	if r.tells == (Events{}) {
 		return nil
 	}
 	out := &reported{phase: s.Phase}
-	if c.Events.Nodes {
+	if r.tells.Nodes {
 		out.nodes = map[string]wf.NodePhase{}
 		for id := range nodes {
 			out.nodes[id] = nodes[id].Phase
@@ -47,12 +47,12 @@ func (c *Controller) reportEvents(r *record, changed []string) {
 		return
 	}
 	w := r.run.Workflow
-	if phase := w.Status.Phase; c.Events.Workflows && phase != r.reported.phase {
+	if phase := w.Status.Phase; r.tells.Workflows && phase != r.reported.phase {
 		if r.reported.phase = phase; phase == wf.WorkflowRunning {
 			c.Writer.Event(w, corev1.EventTypeNormal, "WorkflowRunning", "Workflow Running")
 		}
 	}
-	if !c.Events.Nodes {
+	if !r.tells.Nodes {
 		return
 	}
 	for _, id := range changed {

@@ -112,7 +112,7 @@ func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 	if m = cmp.Or(m, base.WorkflowMetadata); m == nil {
 		return nil
 	}
-	r.extraLabels, r.extraAnnotations = merged(m.Labels), merged(m.Annotations)
+	r.extraLabels, r.extraAnnotations = merged(r.extraLabels, m.Labels), merged(r.extraAnnotations, m.Annotations)
 	for name, from := range m.LabelsFrom {
 		value, err := evaluateLabel(from.Expression, w, base, c.evaluate(r))
 		if err != nil {

@@ -36,6 +36,8 @@ templates:
 			ObjectMeta: metav1.ObjectMeta{Name: volume},
 			Spec: corev1.PersistentVolumeSpec{
 				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				// Claims without a class of tests that run at the same time could take the volume.
+				ClaimRef:               &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: e.ns, Name: name + "-work"},
 				PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
 			},
 		}, metav1.CreateOptions{})

@@ -38,6 +38,7 @@ type nodePod struct {
 	phase        corev1.PodPhase // as last shown by the watch
 	replacing    bool            // the pod is being deleted, to be created again
 	deleted      bool            // its deletion was requested
+	ending       bool            // a write that ends its injected containers is in flight
 }
 
 // PodName implements podset.Maker.
@@ -114,12 +115,18 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if err == nil {
 		pod, err = pods.Build(r.run.Workflow, *create, options)
 	}
+	if unknown := (*pods.NoCommandError)(nil); errors.As(err, &unknown) && c.lookUpImage(r, create, unknown) {
+		return
+	}
 	if err != nil {
 		r.events = append(r.events, engine.PodState{NodeID: create.NodeID, Phase: corev1.PodFailed, Error: true, Message: err.Error()})
 		return
 	}
 	for _, key := range topology.ResultAnnotations() {
 		delete(pod.Annotations, key) // placement assigns CPUs, not a template
+	}
+	if c.Settings().LogSpecs.AllPods {
+		c.logSpec(r, pod.Name, &pod.Spec)
 	}
 	p := r.addPod(create.NodeID, create.PodName, create)
 	p.pod, p.queue = pod, scheduling.DefaultQueue

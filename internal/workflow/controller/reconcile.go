@@ -59,7 +59,10 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	// key.
 	c.takeVersion(r, w)
 	//   2. Step the engine.
-	if r.run != nil && !r.evaluations.interrupted {
+	if r.postponed != nil {
+		c.beginPostponed(r)
+	}
+	if r.run != nil && r.postponed == nil && !r.evaluations.interrupted {
 		c.explainWaiting(r, c.Clock.Now())
 		c.step(r)
 	}
@@ -91,7 +94,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 
 // mine reports whether this manager runs the workflow.
 func (c *Controller) mine(w *wf.Workflow) bool {
-	return w.Labels[wf.LabelInstanceID] == "" && c.Owns(w)
+	return c.Settings().Selects(w.Labels) && c.Owns(w)
 }
 
 // atRest reports whether a workflow without a record needs no work now. If the workflow expires
@@ -129,6 +132,7 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 		c.released.left(r)
 	}
 	c.locks.abandon(r.key, r.uid, elsewhere)
+	c.mayBegin(c.throttle.stopWaiting(r.key, r.uid))
 	c.statusSlots.leave(r)
 	c.releaseRun(r)
 	r.uid, r.object, r.version = "", nil, ""
@@ -142,7 +146,7 @@ func (r *record) reset() {
 	r.pods.Clear()
 	r.nodePods, r.leaving, r.delayed, r.waiting = nil, nil, nil, nil
 	r.running, r.created, r.ran = 0, time.Time{}, time.Time{}
-	r.refusal, r.objects, r.repository = podset.Refusal{}, nil, nil
+	r.refusal, r.objects, r.repository, r.looks = podset.Refusal{}, nil, nil, looks{}
 	r.next, r.base, r.packed, r.size = statusChanges{}, nil, false, 0
 	r.writing, r.lastStatusAt, r.writes, r.stuck = 0, time.Time{}, 0, false
 	r.refused, r.reported = controlloop.Backoff{}, nil
@@ -150,6 +154,8 @@ func (r *record) reset() {
 	r.done, r.over = nil, overState{}
 	r.looked, r.finalizer = false, false
 	r.evaluations = evaluations{}
+	r.postponed, r.defaults = nil, nil
+	r.tells = Events{}
 }
 
 // takeVersion takes in a version of the workflow that is newer than the one last taken in or
@@ -193,12 +199,21 @@ func (c *Controller) endedElsewhere(r *record) {
 func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	r.reset()
 	c.statusSlots.leave(r)
+	if c.postpone(r, w, retried) {
+		return
+	}
+	config := c.configured()
+	r.tells = config.events(c.Events)
 	own := *w
 	own.Status = *w.Status.DeepCopy()
 	own.ResourceVersion = ""
 	// A SpecError condition is obsolete: the workflow and the templates it refers to can be decoded
 	// now.
 	own.Status.Conditions = slices.DeleteFunc(own.Status.Conditions, func(c wf.Condition) bool { return c.Type == wf.ConditionSpecError })
+	if own.Status.Phase == wf.WorkflowPending && own.Status.StartedAt.IsZero() && len(own.Status.Nodes) == 0 && own.Status.CompressedNodes == "" {
+		own.Status.Phase, own.Status.Message = wf.WorkflowUnknown, "" // it was postponed
+	}
+	specs, refusal := c.configure(r, &own, config)
 	endDeleted(&own)
 	nodes, err := compress.Nodes(&own.Status)
 	if err != nil {
@@ -208,7 +223,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 	r.packed = own.Status.CompressedNodes != ""
 	own.Status.Nodes, own.Status.CompressedNodes = nodes, ""
-	r.reported = c.reportedSoFar(&own.Status, nodes)
+	r.reported = r.reportedSoFar(&own.Status, nodes)
 	r.nodePods, r.leaving, r.delayed = map[string]*nodePod{}, map[string]types.UID{}, map[string]engine.CreatePod{}
 	r.pauses, r.supplied = map[string]bool{}, map[string]*wf.Outputs{}
 	r.next.nodes = map[string]bool{}
@@ -218,10 +233,16 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	if retried || prepared {
 		own.Status.PersistentVolumeClaims = nil
 	}
-	r.run = engine.New(&own, engine.Config{Library: templateLibrary{c, w.Namespace}, Transient: transient, Evaluate: c.evaluate(r), Specs: &c.specs})
+	r.run = engine.New(&own, engine.Config{
+		Library: templateLibrary{c, w.Namespace}, Transient: transient, Evaluate: c.evaluate(r), Specs: specs, Defaults: config.Spec(),
+	})
 	if !own.Status.Phase.Completed() {
 		c.resumePods(r, &own, retried, prepared, since)
-		if err := c.prepareMetadata(r, w); err != nil && !r.evaluations.interrupted {
+		err := refusal
+		if err == nil {
+			err = c.prepareMetadata(r, &own)
+		}
+		if err != nil && !r.evaluations.interrupted {
 			out := r.run.Abort(c.Clock.Now(), err.Error())
 			c.act(r, &out, c.Clock.Now())
 		}
@@ -290,10 +311,11 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	own := r.run.Workflow
 	own.ObjectMeta = w.ObjectMeta
 	own.ResourceVersion = ""
-	if w.DeletionTimestamp != nil || edited(&own.Spec, &w.Spec) {
+	spec := c.withDefaults(r, w)
+	if w.DeletionTimestamp != nil || edited(&own.Spec, spec) {
 		r.wake = c.Clock.Now()
 	}
-	own.Spec = w.Spec
+	own.Spec = *spec
 	endDeleted(own)
 	r.base = nil // another client wrote: the server's fields are unknown now
 	if len(r.pauses) == 0 {
@@ -473,6 +495,12 @@ func (c *Controller) observe(r *record, np *nodePod, p *corev1.Pod, gone bool) {
 	}
 	if np.replacing {
 		return
+	}
+	if before != corev1.PodFailed && np.phase == corev1.PodFailed && c.Settings().LogSpecs.FailedPod {
+		c.logFailed(r, np)
+	}
+	if left := engine.LeftOver(p); len(left) > 0 && !gone && p.DeletionTimestamp == nil && p.Annotations[wf.AnnotationEnding] == "" {
+		c.endInjected(r, np, p, left)
 	}
 	result, _ := c.Informers.TaskResults.Get(p.Namespace, np.nodeID)
 	s := pods.Observe(p, result)

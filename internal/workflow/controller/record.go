@@ -36,6 +36,13 @@ type record struct {
 	// reported is nil unless events are reported.
 	reported *reported
 
+	// defaults has what the next status write adds to the spec; nil if nothing is left to add. tells
+	// says of which changes users get events.
+	defaults *defaults
+	tells    Events
+	// postponed is set while the run must not begin; its status says why.
+	postponed *postponed
+
 	run *engine.Run // nil once the workflow is over
 	// resumed is true if an earlier manager began the run.
 	resumed bool
@@ -71,6 +78,8 @@ type record struct {
 	objects *objects
 	// repository is the default artifact repository, for artifacts that name no store.
 	repository *repository
+	// looks are the images whose registries were asked for their commands.
+	looks looks
 
 	// The status.
 	next statusChanges

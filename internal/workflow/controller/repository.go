@@ -44,8 +44,8 @@ func newRepositoryReads(c *Controller) *repositoryReads {
 
 // podOptions returns the options for building the workflow's pods.
 func (c *Controller) podOptions(r *record) (pods.Options, error) {
-	options := c.Pods
-	options.Repository, options.Evaluate = r.repository.found, c.evaluate(r)
+	options := c.Settings().Options(c.Pods)
+	options.Repository, options.Evaluate, options.Looked = r.repository.found, c.evaluate(r), r.looks.known
 	return options, r.repository.err
 }
 
@@ -114,6 +114,13 @@ func (c *Controller) findRepository(r *record, get func(namespace, name string) 
 		r.run.Workflow.Status.ArtifactRepositoryRef = status
 		r.news(c.Clock.Now())
 		r.next.fields = true
+	}
+	if found == nil && err == nil {
+		if found = c.Settings().Repository; found != nil && r.run.Workflow.Status.ArtifactRepositoryRef == nil {
+			r.run.Workflow.Status.ArtifactRepositoryRef = &wf.ArtifactRepositoryRefStatus{Default: true, ArtifactRepository: &found.Location}
+			r.news(c.Clock.Now())
+			r.next.fields = true
+		}
 	}
 	r.repository = &repository{true, found, err}
 }

@@ -169,7 +169,7 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 	switch {
 	case err == nil:
 		r.setVersion(version, true)
-		r.base, r.next.sent = sent, nil
+		r.base, r.next.sent, r.defaults = sent, nil, nil
 		r.refused.Succeeded()
 		r.labelled(labels)
 		for i := range r.done {
@@ -190,6 +190,10 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 	case apierrors.IsNotFound(err):
 		r.stuck = true // the watch will show its deletion
 	default:
+		if r.defaults != nil && apierrors.IsInvalid(err) {
+			c.Log.Warn("a workflow keeps its spec without the defaults, which the API server refuses", "workflow", r.key)
+			r.defaults = nil
+		}
 		r.refused.Failed(c.Clock.Now())
 		c.Log.Warn("writing a workflow's status failed", "workflow", r.key, "error", err)
 	}
@@ -217,7 +221,7 @@ func (c *Controller) finish(r *record) {
 	c.metrics.ended(phase, w)
 	c.past.learn(w)
 	if phase == wf.WorkflowSucceeded {
-		if c.Events.Workflows {
+		if r.tells.Workflows {
 			c.Writer.Event(w, corev1.EventTypeNormal, "WorkflowSucceeded", "Workflow completed")
 		}
 	} else {
@@ -393,6 +397,9 @@ func (r *record) patchMetadata(w *wf.Workflow) (p statusPatch) {
 	p.addMap("/metadata/annotations", r.object.Annotations, annotations, r.extraAnnotations)
 	if list := r.finalizers(); len(list) > len(r.object.Finalizers) {
 		p.add("/metadata/finalizers", list)
+	}
+	if r.defaults != nil {
+		p = append(p, r.defaults.patch...)
 	}
 	return p
 }

@@ -24,6 +24,7 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/sandbox"
+	"lockstep.dev/lockstep/internal/workflow/settings"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
@@ -41,6 +42,9 @@ type Config struct {
 	// Owns reports whether this manager owns a cron; nil means that it owns all. Call Resync after
 	// the answers of Owns have changed.
 	Owns func(namespace, name string) bool
+	// Settings returns the cluster's configuration of workflows; nil: it has none. Call Resync after
+	// its answer has changed.
+	Settings func() *settings.Settings
 	// Guard recovers from panics that one cron causes. If Guard is nil, a panic ends the process.
 	Guard *panics.Guard
 	// Malformed is called with each cron of this manager that cannot be decoded, or on which the
@@ -72,6 +76,10 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Owns == nil {
 		cfg.Owns = func(string, string) bool { return true }
 	}
+	if cfg.Settings == nil {
+		none := &settings.Settings{}
+		cfg.Settings = func() *settings.Settings { return none }
+	}
 	client, err := kubeclient.LeanCustom(cfg.REST, nil, wf.GroupVersion, scheme.Scheme, nil)
 	if err != nil {
 		return nil, fmt.Errorf("cron: %w", err)
@@ -92,16 +100,24 @@ func New(cfg Config) (*Controller, error) {
 	c.crons.Guard(cfg.Guard)
 	c.Controller, err = cron.New(cron.Config[*wf.CronWorkflow, *metav1.PartialObjectMetadata]{
 		Name: "crons", Prefix: "cron", Crons: c.crons, Runs: c.workflows, Index: byCron, Kind: kind, Decide: c.decide, Made: made,
-		Writer: cfg.Writer, Owns: cfg.Owns, Guard: cfg.Guard, Clock: cfg.Clock, Log: cfg.Log,
+		Writer: cfg.Writer, Owns: c.owns, Guard: cfg.Guard, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	c.crons.Handle(informer.Handler[*wf.CronWorkflow]{Malformed: c.malformed})
 	return c, err
 }
 
 func (c *Controller) malformed(cron *wf.CronWorkflow, why *malformed.Error) {
-	if c.cfg.Malformed != nil && c.cfg.Owns(cron.Namespace, cron.Name) {
+	if c.cfg.Malformed != nil && c.cfg.Owns(cron.Namespace, cron.Name) && c.cfg.Settings().Selects(cron.Labels) {
 		c.cfg.Malformed(cron, why)
 	}
+}
+
+// owns reports whether this manager owns a cron that is in the cache, or that was deleted.
+func (c *Controller) owns(namespace, name string) bool {
+	if cron, found := c.crons.Get(namespace, name); found && !c.cfg.Settings().Selects(cron.Labels) {
+		return false
+	}
+	return c.cfg.Owns(namespace, name)
 }
 
 // Resync reconciles every cron again, after ownership has changed.

@@ -229,6 +229,9 @@ func Workflow(cron *wf.CronWorkflow, name string, scheduled time.Time) *wf.Workf
 		w.Finalizers = slices.Clone(m.Finalizers)
 	}
 	w.Labels[wf.LabelCronWorkflow] = cron.Name
+	if id := cron.Labels[wf.LabelInstanceID]; id != "" {
+		w.Labels[wf.LabelInstanceID] = id
+	}
 	if !scheduled.IsZero() {
 		w.Annotations[wf.AnnotationScheduledTime] = scheduled.UTC().Format(time.RFC3339)
 	}

@@ -80,7 +80,7 @@ func (r *Run) load() error {
 			if !found {
 				return fmt.Errorf("workflowTemplateRef: %s not found", scopeOf(ref.ClusterScope, ref.Name))
 			}
-			merged, err := mergeSpec(spec, &w.Spec)
+			merged, err := r.mergeTemplate(spec)
 			if err != nil {
 				return fmt.Errorf("workflowTemplateRef: %w", err)
 			}
@@ -130,6 +130,19 @@ func (r *Run) load() error {
 	return join(c.findings)
 }
 
+// mergeTemplate returns the spec of a workflow that refers to a template: its own fields, then those
+// of the template, then the defaults.
+func (r *Run) mergeTemplate(spec *wf.WorkflowSpec) (*wf.WorkflowSpec, error) {
+	if r.config.Defaults != nil {
+		with, err := MergeSpec(r.config.Defaults, spec)
+		if err != nil {
+			return nil, fmt.Errorf("defaults: %w", err)
+		}
+		spec = with
+	}
+	return MergeSpec(spec, &r.Workflow.Spec)
+}
+
 // ownSpec returns a copy of a spec for one run. The run sets its arguments; the rest is shared with
 // other runs of the same spec.
 func ownSpec(s *wf.WorkflowSpec) *wf.WorkflowSpec {
@@ -154,8 +167,8 @@ func (r *Run) malformed(cluster bool, name string) error {
 	return nil
 }
 
-// mergeSpec returns base with the fields of over merged into it. Arguments are merged by name.
-func mergeSpec(base, over *wf.WorkflowSpec) (*wf.WorkflowSpec, error) {
+// MergeSpec returns base with the fields of over merged into it. Arguments are merged by name.
+func MergeSpec(base, over *wf.WorkflowSpec) (*wf.WorkflowSpec, error) {
 	out := &wf.WorkflowSpec{}
 	if err := mergePatch(base, over, out); err != nil {
 		return nil, err

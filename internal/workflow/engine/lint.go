@@ -97,7 +97,7 @@ func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete 
 			l.report(prefix, c.findings)
 			return
 		}
-		merged, err := mergeSpec(base, spec)
+		merged, err := MergeSpec(base, spec)
 		if err != nil {
 			c.add(at, "%s", err)
 			l.report(prefix, c.findings)

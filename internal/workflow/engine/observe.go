@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,9 @@ import (
 // mainContainer is the container whose exit decides how the template ends, unless the pod is a
 // container set.
 const mainContainer = "main"
+
+// The exit codes of containers that the kubelet has ended.
+const exitTerm, exitKill = 128 + 15, 128 + 9
 
 // Observe returns the state of a pod. The caller adds the outputs, because their transport is a
 // matter of the executor and the controller.
@@ -44,8 +48,8 @@ func Observe(pod *corev1.Pod) PodState {
 	switch pod.Status.Phase {
 	case corev1.PodFailed:
 		s.Message, s.Error = failure(pod)
-		if s.Message == "" && s.ExitCode != nil && *s.ExitCode == 0 {
-			s.Phase = corev1.PodSucceeded // only sidecars were killed
+		if s.Message == "" && membersEnded(pod) {
+			s.Phase = corev1.PodSucceeded // only sidecars and injected containers were killed
 		}
 	case corev1.PodPending:
 		for _, c := range pod.Status.Conditions {
@@ -55,6 +59,43 @@ func Observe(pod *corev1.Pod) PodState {
 		}
 	}
 	return s
+}
+
+// isMember reports whether a container is one of the template: main, or one of a container set.
+func isMember(pod *corev1.Pod, container string) bool {
+	if names, isSet := pod.Annotations[wf.AnnotationMembers]; isSet {
+		return slices.Contains(strings.Split(names, ","), container)
+	}
+	return container == mainContainer
+}
+
+// membersEnded reports whether the containers of the template have ended.
+func membersEnded(pod *corev1.Pod) bool {
+	ended := false
+	for i := range pod.Status.ContainerStatuses {
+		if c := &pod.Status.ContainerStatuses[i]; isMember(pod, c.Name) {
+			if c.State.Terminated == nil {
+				return false
+			}
+			ended = true
+		}
+	}
+	return ended
+}
+
+// LeftOver returns the names of the containers that keep a pod running although the containers of
+// the template have ended: admission has injected them, or a podSpecPatch has added them. Sidecars
+// that are init containers are not among them: the kubelet ends those.
+func LeftOver(pod *corev1.Pod) (names []string) {
+	if pod.Status.Phase != corev1.PodRunning || !membersEnded(pod) {
+		return nil
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if c := &pod.Status.ContainerStatuses[i]; !isMember(pod, c.Name) && c.State.Terminated == nil {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 func observeContainer(c *corev1.ContainerStatus) ContainerState {
@@ -72,7 +113,8 @@ func observeContainer(c *corev1.ContainerStatus) ContainerState {
 // failure returns why a pod failed. isError is true if the cluster, not the user's program, caused
 // the failure.
 func failure(pod *corev1.Pod) (message string, isError bool) {
-	if pod.Status.Message != "" {
+	ending := pod.Annotations[wf.AnnotationEnding] != "" && membersEnded(pod) // the deadline is the manager's
+	if pod.Status.Message != "" && !ending {
 		// The cause is an eviction or a deadline: Failed as in Argo, so that the default policy
 		// retries it.
 		return pod.Status.Message, false
@@ -80,9 +122,9 @@ func failure(pod *corev1.Pod) (message string, isError bool) {
 	if pod.Status.Reason != "" && len(pod.Status.ContainerStatuses) == 0 {
 		return pod.Status.Reason, true
 	}
-	hasMain := false
+	hasMember := false
 	for i := range pod.Status.ContainerStatuses {
-		hasMain = hasMain || pod.Status.ContainerStatuses[i].Name == mainContainer
+		hasMember = hasMember || isMember(pod, pod.Status.ContainerStatuses[i].Name)
 	}
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
@@ -93,7 +135,7 @@ func failure(pod *corev1.Pod) (message string, isError bool) {
 		switch {
 		case c.Name == mainContainer && len(pod.Status.ContainerStatuses) == 1:
 			return exitMessage(t), false
-		case c.Name == mainContainer, !hasMain:
+		case isMember(pod, c.Name), !hasMember:
 			return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), false
 		}
 	}
@@ -101,9 +143,11 @@ func failure(pod *corev1.Pod) (message string, isError bool) {
 	// done.
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
-		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-			return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), true
+		t := c.State.Terminated
+		if t == nil || t.ExitCode == 0 || ending && (t.ExitCode == exitTerm || t.ExitCode == exitKill) {
+			continue
 		}
+		return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), true
 	}
 	return "", false
 }

@@ -48,6 +48,9 @@ type Config struct {
 	// Evaluate evaluates expressions that are not cheap; nil: such expressions are errors.
 	Evaluate template.Run
 	Specs    *SpecCache // shared with other runs; nil: none
+	// Defaults are merged below the template that the workflow refers to; nil: none. A workflow
+	// without such a reference must have its defaults in its spec.
+	Defaults *wf.WorkflowSpec
 }
 
 // Result lists the actions that a Step requests.

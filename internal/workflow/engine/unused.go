@@ -14,8 +14,20 @@ func unused(spec *wf.WorkflowSpec, yield func(place)) {
 	if spec.Executor != nil {
 		yield(place{}.at("executor"))
 	}
+	kills := func(m *wf.Metadata, at place) {
+		if m == nil {
+			return
+		}
+		for _, key := range sortedKeys(m.Annotations) {
+			if strings.HasPrefix(key, wf.PrefixKillCommand) {
+				yield(at.at("annotations." + key))
+			}
+		}
+	}
+	kills(spec.PodMetadata, place{}.at("podMetadata"))
 	for i := range spec.Templates {
 		t := &spec.Templates[i]
+		kills(&t.Metadata, place{}.named("templates", i, t.Name).at("metadata"))
 		if t.Executor != nil {
 			yield(place{}.named("templates", i, t.Name).at("executor"))
 		}

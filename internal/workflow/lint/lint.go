@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/spelling"
 )
 
 const (
@@ -482,7 +483,7 @@ func suggest(wrong string, known map[string]reflect.Type, t reflect.Type) string
 	best, distance := "", 3
 	names := slices.Sorted(maps.Keys(known))
 	for _, name := range names {
-		if d := edits(strings.ToLower(wrong), strings.ToLower(name)); d < distance {
+		if d := spelling.Distance(strings.ToLower(wrong), strings.ToLower(name)); d < distance {
 			best, distance = name, d
 		}
 	}
@@ -493,27 +494,6 @@ func suggest(wrong string, known map[string]reflect.Type, t reflect.Type) string
 		return "; there are " + strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("; there are %s and %d others", strings.Join(names[:manyFields], ", "), len(names)-manyFields)
-}
-
-// edits returns the edit distance of a and b: the number of bytes to change, add or remove.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
-			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func describe(n *yaml.Node) string {

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -300,8 +301,13 @@ func (b *builder) carrier(c *corev1.Container, plan *execapi.ArtifactPlan, with 
 	return nil
 }
 
-// own sets our image on a container.
+// own sets our image on a container, and the settings of the executor.
 func (b *builder) own(c corev1.Container) corev1.Container {
 	c.Image, c.ImagePullPolicy = b.options.Image, b.options.ImagePullPolicy
+	if e := b.options.Executor; e != nil {
+		c.ImagePullPolicy = cmp.Or(e.ImagePullPolicy, c.ImagePullPolicy)
+		c.Resources, c.SecurityContext = *e.Resources.DeepCopy(), e.SecurityContext.DeepCopy()
+		c.Env = append(slices.Clone(e.Env), c.Env...)
+	}
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,8 +83,18 @@ func (b *builder) metadata() {
 	if b.create.OnExit {
 		labels[wf.LabelOnExit] = "true"
 	}
+	if id := b.options.InstanceID; id != "" {
+		labels[wf.LabelInstanceID] = id
+	}
 	annotations[wf.AnnotationNodeID], annotations[wf.AnnotationNodeName] = b.create.NodeID, b.create.NodeName
 	annotations[annotationDefaultContainer] = MainContainer
+	if set := b.t.ContainerSet; set != nil {
+		var names []string
+		for i := range set.Containers {
+			names = append(names, set.Containers[i].Name)
+		}
+		annotations[wf.AnnotationMembers] = strings.Join(names, ",")
+	}
 	b.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: b.create.PodName, Namespace: b.workflow.Namespace, Labels: labels, Annotations: annotations,
 		OwnerReferences: []metav1.OwnerReference{*OwnerReference(b.workflow)},

@@ -47,6 +47,13 @@ func (b *builder) containers() error {
 	default:
 		return errors.New("the template has no container, script, containerSet, resource or http")
 	}
+	for i := range b.mains {
+		c, err := withDefaults(b.options.MainContainer, &b.mains[i])
+		if err != nil {
+			return fmt.Errorf("the defaults of main containers: %w", err)
+		}
+		b.mains[i] = *c
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"fmt"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,6 +33,45 @@ type Options struct {
 	// Entrypoints are the commands of images, by image, for containers without a command. They are
 	// needed only for containers that are wrapped.
 	Entrypoints map[string]Entrypoint
+	// Images are further such commands, which count before Entrypoints.
+	Images map[string]Entrypoint
+	// Looked are commands that registries have told, for images that neither map has.
+	Looked map[string]Entrypoint
+	// MainContainer has the defaults of main containers, Executor those of the containers that are
+	// added for Lockstep. Both may be nil.
+	MainContainer, Executor *corev1.Container
+	// InstanceID is a label of all pods; "" means none.
+	InstanceID string
+}
+
+// NoCommandError says that a container has no command, that its outputs are wanted, and that what
+// its image runs is not known.
+type NoCommandError struct {
+	Container, Image string
+	// Why says why the image's registry has not told it; "" if it was not asked.
+	Why string
+}
+
+func (e *NoCommandError) Error() string {
+	why := "is not known"
+	if e.Why != "" {
+		why += " (" + e.Why + ")"
+	}
+	return fmt.Sprintf("container %s has no command: what image %s runs %s, and its outputs are wanted; "+
+		"set command, or give the image's entrypoint in the configuration: images in the ConfigMap of the workflow "+
+		"controller, or the manager's --executor-entrypoints", e.Container, strconv.Quote(e.Image), why)
+}
+
+// entrypoint returns the command of an image, if it is known.
+func (o *Options) entrypoint(image string) (Entrypoint, bool) {
+	e, found := o.Images[image]
+	if !found {
+		e, found = o.Entrypoints[image]
+	}
+	if !found {
+		e, found = o.Looked[image]
+	}
+	return e, found && len(e.Command)+len(e.Args) > 0
 }
 
 // Entrypoint is the command that an image runs.

@@ -26,6 +26,27 @@ func (b *builder) patch() error {
 	return nil
 }
 
+// withDefaults returns a container with the defaults of what it does not set. defaults may be nil.
+func withDefaults(defaults *corev1.Container, c *corev1.Container) (*corev1.Container, error) {
+	if defaults == nil {
+		return c, nil
+	}
+	original, err := json.Marshal(defaults)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(original, patch, corev1.Container{})
+	if err != nil {
+		return nil, err
+	}
+	out := &corev1.Container{}
+	return out, json.Unmarshal(merged, out)
+}
+
 func patchSpec(spec *corev1.PodSpec, patch string) (*corev1.PodSpec, error) {
 	merge, err := yamldoc.ToJSON([]byte(patch), "the patch")
 	if err != nil {

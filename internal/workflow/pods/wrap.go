@@ -3,7 +3,6 @@ package pods
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -136,10 +135,9 @@ func mentions(c *corev1.Container, text string) bool {
 
 func (b *builder) wrapContainer(c *corev1.Container, plan *execapi.Plan) error {
 	if len(c.Command) == 0 {
-		e, found := b.options.Entrypoints[c.Image]
-		if !found || len(e.Command)+len(e.Args) == 0 {
-			return fmt.Errorf("container %s has no command: what image %s runs is not known, and its outputs are wanted; "+
-				"set command, or give the image's entrypoint in the configuration", c.Name, strconv.Quote(c.Image))
+		e, found := b.options.entrypoint(c.Image)
+		if !found {
+			return &NoCommandError{Container: c.Name, Image: c.Image}
 		}
 		c.Command = e.Command
 		if len(c.Args) == 0 {

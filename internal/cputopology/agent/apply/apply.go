@@ -19,6 +19,12 @@ type Target struct {
 	CPUs cpuset.Set
 	// Leaves are in the order of Pod.Leaves.
 	Leaves []Leaf
+	// Pool is where the containers go if the pod cannot be brought to its wanted state and they run
+	// on CPUs that are not theirs; such CPUs may be exclusive to another pod. An empty Pool means
+	// that they stay where they are.
+	Pool cpuset.Set
+	// OnlyPool means that the wanted state is not tried now, because it has failed before.
+	OnlyPool bool
 }
 
 // Leaf is the wanted state of a container's cgroup.
@@ -50,6 +56,8 @@ type Failure struct {
 	// Path is the cgroup in which the error occurred.
 	Path string
 	Err  error
+	// Safe means that all containers of the pod run on CPUs that are theirs or the pool's.
+	Safe bool
 }
 
 // Applier writes CPU sets.
@@ -79,6 +87,11 @@ func (a Applier) Apply(targets []Target) Report {
 	for _, t := range targets {
 		var p *podChange
 		err := a.contain(t.Pod, func() (err error) {
+			if t.OnlyPool {
+				if t, _, err = w.pooled(t); err != nil {
+					return err
+				}
+			}
 			p, err = w.compare(t)
 			return err
 		})
@@ -93,11 +106,16 @@ func (a Applier) Apply(targets []Target) Report {
 		p := pods[i]
 		err := a.contain(p.Pod, func() error {
 			// 3. Change the pod in one transaction.
-			if err := w.transaction(p); err != nil {
-				return err
-			}
+			err := w.transaction(p)
 			// 4. Check the result.
-			return w.verify(p)
+			if err == nil {
+				err = w.verify(p)
+			}
+			// 5. Put it into the pool if it would run on CPUs of others.
+			if err != nil && !p.OnlyPool {
+				err = w.toPool(p.Target, err)
+			}
+			return err
 		})
 		if err != nil {
 			w.fail(p.Pod, err)
@@ -128,10 +146,10 @@ type work struct {
 	undo   []undo // of the current transaction
 }
 
+// undo is a call that takes a write back.
 type undo struct {
-	what func(string, cpuset.Set) error
 	dir  string
-	set  cpuset.Set
+	call func() error
 }
 
 // podChange is a pod that is not in its wanted state.
@@ -156,6 +174,8 @@ func (w *work) fail(pod cgroup.Pod, err error) {
 	if errors.As(err, &at) {
 		f.Path = at.dir
 	}
+	var safe *safeError
+	f.Safe = errors.As(err, &safe)
 	w.report.Failures = append(w.report.Failures, f)
 }
 
@@ -167,6 +187,72 @@ type atError struct {
 
 func (e *atError) Error() string { return fmt.Sprintf("cgroup /%s: %s", e.dir, explain(e.err)) }
 func (e *atError) Unwrap() error { return e.err }
+
+// safeError is the error of a failed pod whose containers run on CPUs that are theirs or the pool's.
+type safeError struct {
+	pool cpuset.Set // where some of them went because of the error
+	err  error
+}
+
+func (e *safeError) Error() string {
+	if e.pool.IsEmpty() {
+		return e.err.Error()
+	}
+	return fmt.Sprintf("%v; it runs on the shared pool, CPUs %s", e.err, e.pool)
+}
+func (e *safeError) Unwrap() error { return e.err }
+
+// toPool moves the containers of a failed pod that run on CPUs which are neither theirs nor the
+// pool's to the pool, and returns err with the result.
+func (w *work) toPool(t Target, err error) error {
+	if t.Pool.IsEmpty() {
+		return err
+	}
+	pool, needed, readErr := w.pooled(t)
+	if readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	if !needed {
+		return &safeError{err: err}
+	}
+	p, poolErr := w.compare(pool)
+	if poolErr == nil && p != nil {
+		if poolErr = w.transaction(p); poolErr == nil {
+			poolErr = w.verify(p)
+		}
+	}
+	if poolErr != nil {
+		return errors.Join(err, fmt.Errorf("putting it into the shared pool: %w", poolErr))
+	}
+	return &safeError{t.Pool, err}
+}
+
+// pooled returns the target of a pod that stays as it is, as far as its containers run on CPUs that
+// are theirs or the pool's, and has the pool otherwise. needed reports whether one has the pool.
+func (w *work) pooled(t Target) (out Target, needed bool, err error) {
+	out = Target{Pod: t.Pod, Leaves: make([]Leaf, len(t.Leaves)), OnlyPool: true}
+	for i, leaf := range t.Leaves {
+		has, err := w.sets.CPUs(t.Pod.Leaves[i].Path)
+		if err != nil && !cgroup.Gone(err) {
+			return out, false, &atError{t.Pod.Leaves[i].Path, err}
+		}
+		switch {
+		case leaf.Keep || err != nil:
+			out.Leaves[i] = leaf
+		case has.IsEmpty() || !has.SubsetOf(leaf.CPUs.Union(t.Pool)):
+			out.Leaves[i], needed = Leaf{CPUs: t.Pool, Own: true}, true
+		default:
+			out.Leaves[i] = Leaf{CPUs: has, Own: leaf.Own}
+		}
+		if err == nil {
+			out.CPUs = out.CPUs.Union(out.Leaves[i].CPUs)
+		}
+	}
+	if out.CPUs.IsEmpty() {
+		out.CPUs = t.Pool
+	}
+	return out, needed, nil
+}
 
 // explain returns a description of a kernel error.
 func explain(err error) string {
@@ -218,8 +304,12 @@ func (w *work) compare(t Target) (*podChange, error) {
 }
 
 func (w *work) unlessGone(dir string, err error) error {
-	if cgroup.Gone(err) {
+	var at *atError
+	switch {
+	case cgroup.Gone(err):
 		return nil
+	case errors.As(err, &at):
+		return err
 	}
 	return &atError{dir, err}
 }
@@ -266,7 +356,7 @@ func (w *work) transaction(p *podChange) error {
 	for i := len(w.undo) - 1; i >= 0; i-- {
 		u := w.undo[i]
 		w.report.Writes++
-		if undoErr := u.what(u.dir, u.set); undoErr != nil && !cgroup.Gone(undoErr) {
+		if undoErr := u.call(); undoErr != nil && !cgroup.Gone(undoErr) {
 			err = errors.Join(err, fmt.Errorf("taking it back: %w", &atError{u.dir, undoErr}))
 		}
 	}
@@ -438,15 +528,15 @@ func (w *work) set(dir string, has, want cpuset.Set) error {
 
 // setCPUs writes one file, and records how to undo the write.
 func (w *work) setCPUs(dir string, cpus cpuset.Set) error {
-	return w.write(dir, cpus, w.sets.Wish, w.sets.SetCPUs)
+	return w.write(dir, cpus, w.sets.Wish, w.sets.SetCPUs, w.sets.ClearCPUs)
 }
 
 func (w *work) setMems(dir string, mems cpuset.Set) error {
-	return w.write(dir, mems, w.sets.WishMems, w.sets.SetMems)
+	return w.write(dir, mems, w.sets.WishMems, w.sets.SetMems, w.sets.ClearMems)
 }
 
 func (w *work) write(dir string, set cpuset.Set, read func(string) (cpuset.Set, error),
-	write func(string, cpuset.Set) error) error {
+	write func(string, cpuset.Set) error, clear func(string) error) error {
 	old, err := read(dir)
 	if err != nil {
 		return &atError{dir, err}
@@ -455,7 +545,12 @@ func (w *work) write(dir string, set cpuset.Set, read func(string) (cpuset.Set, 
 	if err := write(dir, set); err != nil {
 		return &atError{dir, err}
 	}
-	w.undo = append(w.undo, undo{write, dir, old})
+	w.undo = append(w.undo, undo{dir, func() error {
+		if old.IsEmpty() && w.sets.Version == cgroup.V2 {
+			return clear(dir)
+		}
+		return write(dir, old)
+	}})
 	return nil
 }
 
@@ -531,6 +626,23 @@ func (w *work) release(t Target) error {
 }
 
 func (w *work) releaseV2(t Target) error {
+	clear := func(dir string, wish, has func(string) (cpuset.Set, error), clear func(string) error) error {
+		before, err := wish(dir)
+		if err != nil || before.IsEmpty() {
+			return err
+		}
+		// A set that is the parent's already is as good as none.
+		set, err := has(dir)
+		if err != nil {
+			return err
+		}
+		above, err := has(path.Dir(dir))
+		if err != nil || set.Equal(above) && before.Equal(above) {
+			return err
+		}
+		w.report.Writes++
+		return clear(dir)
+	}
 	dirs, mems := []string{t.Pod.Path}, []bool{false}
 	for i, leaf := range t.Leaves {
 		if !leaf.Keep {
@@ -538,16 +650,16 @@ func (w *work) releaseV2(t Target) error {
 		}
 	}
 	for i, dir := range dirs {
-		wish, err := w.sets.Wish(dir)
-		if err == nil && !wish.IsEmpty() {
-			err = w.setCPUs(dir, cpuset.Set{})
+		writes := w.report.Writes
+		err := clear(dir, w.sets.Wish, w.sets.CPUs, w.sets.ClearCPUs)
+		if w.report.Writes > writes {
 			w.report.Changed = append(w.report.Changed, dir)
 		}
 		if err == nil && mems[i] {
-			err = w.setMems(dir, cpuset.Set{})
+			err = clear(dir, w.sets.WishMems, w.sets.Mems, w.sets.ClearMems)
 		}
 		if err != nil && !cgroup.Gone(err) {
-			return err
+			return &atError{dir, err}
 		}
 	}
 	return nil

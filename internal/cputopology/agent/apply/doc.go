@@ -18,7 +18,9 @@
 //   - Level-triggered: Apply compares the files with the wanted state, and writes the difference.
 //     After a crash between any two writes, the next Apply ends in the same state as without the
 //     crash.
-//   - A pod's transaction is completed or rolled back: an error leaves the pod as it was.
+//   - A pod's transaction is completed or rolled back: an error leaves the pod as it was, except
+//     for containers that would then run on CPUs that are neither theirs nor the pool's: these go
+//     to the pool (Target.Pool).
 //   - A missing cgroup is not an error: its container has ended.
 //   - Without a difference nothing is written.
 package apply

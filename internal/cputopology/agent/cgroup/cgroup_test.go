@@ -78,10 +78,15 @@ func TestCachedIsDir(t *testing.T) {
 		t.Skipf("cgroups cannot be made: %v", err)
 	}
 	defer syscall.Rmdir(top)
-	if version == cgroup.V2 {
-		t.Skip("the test's cgroups have no sets in version 2")
+	enable := func(sets cgroup.Sets, dir string) {
+		t.Helper()
+		if err := sets.Enable(dir); err != nil { // does nothing in version 1
+			t.Fatal(err)
+		}
 	}
+	enable(cgroup.Sets{Files: mount, Version: version}, filepath.Base(top))
 	dir := cgroup.Dir(top)
+	own := cgroup.Sets{Files: dir, Version: version}
 	cached := cgroup.NewCached(dir)
 	same := func(when string) {
 		t.Helper()
@@ -99,9 +104,10 @@ func TestCachedIsDir(t *testing.T) {
 		}
 	}
 	same("at first")
-	all, err := mount.ReadFile("cpuset.cpus")
+	cpus, err := cgroup.Sets{Files: mount, Version: version}.CPUs("")
+	all := cpus.String() + "\n"
 	if err == nil {
-		err = cached.WriteFile("cpuset.cpus", string(all))
+		err = cached.WriteFile("cpuset.cpus", all)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -110,8 +116,9 @@ func TestCachedIsDir(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(top, "a"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	enable(own, "a")
 	same("with a child")
-	if err := dir.WriteFile("a/cpuset.cpus", string(all)); err != nil {
+	if err := dir.WriteFile("a/cpuset.cpus", all); err != nil {
 		t.Fatal(err)
 	}
 	same("with CPUs in the child")
@@ -124,6 +131,7 @@ func TestCachedIsDir(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(top, "a"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	enable(own, "a")
 	same("with another of its name")
 	cached.Sweep()
 	cached.Sweep()

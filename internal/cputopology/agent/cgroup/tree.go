@@ -189,8 +189,31 @@ func (s Sets) read(dir, file string) (cpuset.Set, error) {
 	return set, nil
 }
 
-// SetCPUs writes a cgroup's CPUs. In version 2 the empty set removes the restriction: the cgroup
-// gets its parent's CPUs.
+// ClearCPUs removes the restriction of a cgroup of version 2 to CPUs: it gets its parent's, also
+// those that the parent gets later. Kernels before 7.2 refuse that for a cgroup with processes, which
+// then gets the CPUs that its parent has now.
+func (s Sets) ClearCPUs(dir string) error { return clearSet(dir, s.Wish, s.CPUs, s.SetCPUs) }
+
+// ClearMems is like ClearCPUs for memory nodes.
+func (s Sets) ClearMems(dir string) error { return clearSet(dir, s.WishMems, s.Mems, s.SetMems) }
+
+func clearSet(dir string, wish, effective func(string) (cpuset.Set, error), set func(string, cpuset.Set) error) error {
+	err := set(dir, cpuset.Set{})
+	if !errors.Is(err, unix.ENOSPC) {
+		return err
+	}
+	above, err := effective(path.Dir(dir))
+	if err != nil {
+		return err
+	}
+	if has, err := wish(dir); err != nil || has.Equal(above) {
+		return err
+	}
+	return set(dir, above)
+}
+
+// SetCPUs writes a cgroup's CPUs. In version 2 the empty set means that of ClearCPUs, and is refused
+// as described there.
 func (s Sets) SetCPUs(dir string, cpus cpuset.Set) error {
 	// A write of zero bytes has no effect; an empty line has.
 	return s.Files.WriteFile(path.Join(dir, fileCPUs), cpus.String()+"\n")

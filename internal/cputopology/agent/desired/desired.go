@@ -68,6 +68,10 @@ type Pod struct {
 	Result string
 	// Containers are the names of all containers, including init and ephemeral containers.
 	Containers []string
+	// Limits are the limits from which the kubelet has made CFS quotas, in thousandths of a CPU: of
+	// containers by name, and of the pod under WholePod. What is not listed has no quota. A nil map
+	// means that the kubelet makes no quotas.
+	Limits map[string]int64
 }
 
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
@@ -95,6 +99,15 @@ type PodState struct {
 	// CPUs are for the pod's cgroup, and for all cgroups in it that are not in Containers.
 	CPUs       cpuset.Set
 	Containers map[string]Container
+	// Quota is the quota of the pod's cgroup; nil leaves it unchanged.
+	Quota *Quota
+}
+
+// Quota is the CFS quota of a cgroup, in thousandths of a CPU; 0 is none.
+type Quota struct {
+	// Own is for the CPUs of the state, and Kubelets is the one that the kubelet has set, to which the
+	// cgroup returns when it loses them.
+	Own, Kubelets int64
 }
 
 // Container is the wanted state of one container.
@@ -107,6 +120,8 @@ type Container struct {
 	// Kubelet means that the kubelet has pinned the container. The agent does not write its CPU
 	// set.
 	Kubelet bool
+	// Quota is the container's quota; nil leaves it unchanged.
+	Quota *Quota
 }
 
 // computation is the state of one Compute.
@@ -255,7 +270,39 @@ func (c *computation) pod(p Pod, own map[string]reservation.CPUs) PodState {
 	if c.Kubelet.Static {
 		s.CPUs = c.Allowed
 	}
+	c.quotas(p, own, &s)
 	return s
+}
+
+// quotas fills in the quotas of a pod with CPUs of its own. A quota would throttle a container that
+// uses all CPUs which only it may use, as soon as more of its threads run than its limit has CPUs in a
+// part of a period; so exclusive CPUs have none. Burst containers may use all CPUs to which they are
+// widened. All others keep the kubelet's.
+func (c *computation) quotas(p Pod, own map[string]reservation.CPUs, s *PodState) {
+	result, pinned := c.results[p.UID]
+	if !pinned || p.Limits == nil || len(c.Input.Kubelet.Pins[p.UID]) > 0 {
+		return
+	}
+	pod := &Quota{Kubelets: p.Limits[WholePod]}
+	none, differ := false, int64(0)
+	for name, out := range s.Containers {
+		q := &Quota{Own: p.Limits[name], Kubelets: p.Limits[name]}
+		switch {
+		case !out.Pinned || q.Kubelets == 0:
+		case own[name].Exclusive:
+			q.Own = 0
+		case result.Containers[name].Burst:
+			q.Own = max(q.Kubelets, 1000*int64(out.CPUs.Len()))
+		}
+		none = none || q.Own == 0 && q.Kubelets != 0
+		differ += q.Own - q.Kubelets
+		out.Quota = q
+		s.Containers[name] = out
+	}
+	if pod.Kubelets != 0 && !none {
+		pod.Own = pod.Kubelets + differ
+	}
+	s.Quota = pod
 }
 
 func (c *computation) pinnedByKubelet(uid, container string) (cpuset.Set, bool) {

@@ -34,6 +34,8 @@ type Config struct {
 	// Node is the node's name.
 	Node string
 	Sets cgroup.Sets
+	// Quotas are the quotas of the same cgroups; without Files, quotas are left alone.
+	Quotas cgroup.Quotas
 	// CgroupRoot is the cgroup that contains the kubelet's cgroups, relative to the root of the
 	// hierarchy.
 	CgroupRoot string
@@ -42,6 +44,8 @@ type Config struct {
 	Name func(id string) (string, bool)
 	// Observe makes passes write nothing.
 	Observe bool
+	// Units is told the sets of systemd's units, if it is not nil.
+	Units Units
 	// Guard recovers from panics caused by one pod. With a nil Guard such panics end the process.
 	Guard *panics.Guard
 	Log   *slog.Logger
@@ -93,10 +97,19 @@ type Enforcer struct {
 	// failing are the pods in backoff, by UID, which are not tried in every pass.
 	failing map[string]*failing
 	names   map[string]string // of containers by ID, returned by cfg.Name
+	// told are the sets that systemd was told, by unit; untold is the reason why the last call failed,
+	// and tellNext when the next one may be made.
+	told     map[string]string
+	untold   error
+	tellNext time.Time
+	// quotaFailures are the pods whose quotas could not be written, by UID.
+	quotaFailures map[string]quotaFailure
 }
 
 // failing is the state of a pod that could not be brought to its target.
 type failing struct {
+	// safe means that its containers run on their own CPUs or the pool's. They then follow the pool.
+	safe    bool
 	want    string // description of the target
 	problem topologyv1alpha1.Problem
 	next    time.Time
@@ -135,13 +148,16 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	if e.failure != nil {
 		return Outcome{}, e.failure
 	}
-	targets, pinned := e.targets(tree, in)
+	targets, pinned, quotas := e.targets(tree, in)
 	// 3. Apply it.
 	out := Outcome{Pool: e.state.Pool, KubeletPins: e.state.KubeletPins, Watch: watch(tree)}
 	out.Problems = append(out.Problems, e.state.Problems...)
 	changed := e.apply(targets, now, &out)
 	// 4. Determine the resulting state.
 	e.account(targets, pinned, changed, &out)
+	// 5. Set the quotas that fit, and tell systemd.
+	e.setQuotas(targets, quotas, now, &out)
+	e.tell(targets, pinned, quotas, now, &out)
 	out.Moved = e.moved(in)
 	return out, nil
 }
@@ -243,18 +259,23 @@ func watch(tree cgroup.Tree) []string {
 }
 
 // targets returns the wanted state of the cgroups. pinned are the leaves whose CPUs come from an
-// annotation.
-func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[string]bool) {
-	pinned := map[string]bool{}
+// annotation, and quotas are those of cgroups, both by path.
+func (e *Enforcer) targets(tree cgroup.Tree, in Input) (_ []apply.Target, pinned map[string]bool,
+	quotas map[string]*desired.Quota) {
+	pinned, quotas = map[string]bool{}, map[string]*desired.Quota{}
 	targets := make([]apply.Target, len(tree.Pods))
 	used := map[string]string{}
 	for i, pod := range tree.Pods {
 		state, known := e.state.Pods[pod.UID]
 		_, kubelets := in.Kubelet.Pins[pod.UID]
 		t := apply.Target{Pod: pod, CPUs: e.state.Pool, Leaves: make([]apply.Leaf, len(pod.Leaves))}
+		if _, moving := e.state.Moves[pod.UID]; !moving { // a pod that cannot be moved keeps what it has
+			t.Pool = e.state.Pool
+		}
 		switch {
 		case known:
 			t.CPUs = state.CPUs
+			quotas[pod.Path] = state.Quota
 		case in.Kubelet.Static:
 			t.CPUs = e.allowed
 		}
@@ -265,11 +286,12 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 			if !known {
 				want.CPUs = e.state.Pool
 			}
-			if name, found := e.name(leaf.ID, in.Names, known && len(state.Containers) > 1); found {
+			if name, found := e.name(leaf.ID, in.Names, known && (len(state.Containers) > 1 || state.Quota != nil)); found {
 				used[leaf.ID] = name
 				if c, found := state.Containers[name]; found {
 					want = apply.Leaf{CPUs: c.CPUs, Mems: c.Mems, Own: c.Pinned, Keep: c.Kubelet}
 					pinned[leaf.Path] = c.Pinned
+					quotas[leaf.Path] = c.Quota
 				}
 			}
 			t.Leaves[j] = want
@@ -277,7 +299,7 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 		targets[i] = t
 	}
 	e.names = used
-	return targets, pinned
+	return targets, pinned, quotas
 }
 
 // name returns a container's name. It asks the runtime only if ask is set, which the caller sets if
@@ -307,6 +329,10 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 		f := e.failing[t.Pod.UID]
 		if f != nil && now.Before(f.next) && f.want == describe(t) {
 			failing[t.Pod.UID] = f
+			if f.safe {
+				t.OnlyPool = true
+				try = append(try, t)
+			}
 			continue
 		}
 		try = append(try, t)
@@ -315,6 +341,10 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 	out.Writes = report.Writes
 	for _, failed := range report.Failures {
 		t := try[slices.IndexFunc(try, func(t apply.Target) bool { return t.Pod.UID == failed.UID })]
+		if t.OnlyPool {
+			failing[failed.UID].safe = false
+			continue
+		}
 		failing[failed.UID] = e.failed(t, failed, now)
 	}
 	e.failing = failing
@@ -326,7 +356,7 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 
 // failed records a failure, and logs it if it is new.
 func (e *Enforcer) failed(t apply.Target, failed apply.Failure, now time.Time) *failing {
-	f := &failing{want: describe(t), delay: retryMin}
+	f := &failing{want: describe(t), delay: retryMin, safe: failed.Safe}
 	f.problem = topologyv1alpha1.Problem{Pod: e.state.Pods[failed.UID].Name, Message: failed.Err.Error()}
 	if f.problem.Pod == "" {
 		f.problem.Pod = "uid/" + failed.UID
@@ -415,7 +445,8 @@ func (e *Enforcer) podName(uid string) string {
 
 // Release undoes everything that passes have done, except for the kubelet's own pins. Without an
 // API server, and so without pods in its input, it still resets all CPUs; but it does not reset
-// memory nodes, because it knows only from pods which containers are bound to them.
+// memory nodes and quotas, because it knows only from pods which containers are bound to them, and
+// which limits they have.
 func (e *Enforcer) Release(in Input) (Outcome, error) {
 	tree, err := cgroup.Scan(e.cfg.Sets.Files, e.cfg.CgroupRoot)
 	if err != nil {
@@ -433,25 +464,42 @@ func (e *Enforcer) Release(in Input) (Outcome, error) {
 		}
 	}
 	var targets []apply.Target
+	quotas := map[string]*desired.Quota{}
 	for _, pod := range tree.Pods {
+		state := e.state.Pods[pod.UID]
+		quotas[pod.Path] = state.Quota
 		pins := in.Kubelet.Pins[pod.UID]
 		t := apply.Target{Pod: pod}
 		for _, leaf := range pod.Leaves {
 			name, named := in.Names[leaf.ID]
 			_, its := pins[name]
 			_, whole := pins[desired.WholePod]
+			quotas[leaf.Path] = state.Containers[name].Quota
 			// Without names, no container of a pod with the kubelet's pins is changed.
 			t.Leaves = append(t.Leaves, apply.Leaf{Keep: len(pins) > 0 && (!named || its || whole), Mems: e.mems(pod.UID, name)})
 		}
 		targets = append(targets, t)
 	}
+	out := Outcome{Pool: allowed}
+	for _, t := range targets {
+		err := e.untell(t, quotas)
+		// Containers get their quotas back before they may run elsewhere.
+		if want, known := quotaTarget(t, quotas, false); known && err == nil && e.cfg.Quotas.Files != nil {
+			var writes int
+			writes, err = apply.SetQuotas(e.cfg.Quotas, want)
+			out.Writes += writes
+		}
+		if err != nil {
+			out.Problems = append(out.Problems, topologyv1alpha1.Problem{Pod: e.podName(t.Pod.UID), Message: err.Error()})
+		}
+	}
 	report := apply.Applier{Sets: e.cfg.Sets}.Release(targets)
-	out := Outcome{Pool: allowed, Writes: report.Writes}
+	out.Writes += report.Writes
 	for _, f := range report.Failures {
 		e.cfg.Log.Error("a pod's CPU sets cannot be released", "pod", e.podName(f.UID), "cgroup", f.Path, "error", f.Err)
 		out.Problems = append(out.Problems, topologyv1alpha1.Problem{Pod: e.podName(f.UID), Message: f.Err.Error()})
 	}
-	e.settled, e.failing, e.computed = map[string]cpuset.Set{}, map[string]*failing{}, false
+	e.settled, e.failing, e.told, e.computed = map[string]cpuset.Set{}, map[string]*failing{}, nil, false
 	return out, nil
 }
 

@@ -48,7 +48,11 @@ type fakeNode struct {
 }
 
 func newFakeNode(t testing.TB, version cgroup.Version, cpus int) *fakeNode {
-	n := &fakeNode{fakekernel.New(version, cpus, 1), t, version}
+	return newFakeNodeOn(t, fakekernel.New(version, cpus, 1), version)
+}
+
+func newFakeNodeOn(t testing.TB, kernel *fakekernel.Kernel, version cgroup.Version) *fakeNode {
+	n := &fakeNode{kernel, t, version}
 	n.mkdir("kubepods")
 	n.mkdir("kubepods/burstable")
 	return n
@@ -82,52 +86,82 @@ func (n *fakeNode) runs(dir string) string { return n.Runs(dir).String() }
 type realNode struct {
 	cgroup.Dir
 	t         testing.TB
+	version   cgroup.Version
+	cpu       cgroup.Dir // the same cgroups in the hierarchy with the cpu controller
 	processes map[string]*exec.Cmd
 	// before is called before each write.
 	before func()
+	// fail, if set, returns the result of a write that does not take place.
+	fail func(name, content string) error
 }
 
-// newRealNode returns a realNode, or skips the test if the kernel does not support it.
-func newRealNode(t testing.TB) *realNode {
+// newRealNode returns a realNode with that many CPUs, or skips the test if the kernel does not support
+// it.
+func newRealNode(t testing.TB, count int) *realNode {
 	version, mount, err := cgroup.Find("/sys/fs/cgroup")
-	if err != nil || version != cgroup.V1 {
-		t.Skipf("no cgroups of version 1 here (%v, %v)", version, err)
+	if err != nil {
+		t.Skip(err)
 	}
 	cpus, err := cgroup.Sets{Files: mount, Version: version}.CPUs("")
 	check(t, err)
-	if !cpus.Contains(0) || !cpus.Contains(1) {
-		t.Skipf("CPUs 0 and 1 are needed, and there are %s", cpus)
+	own := cpuset.Range(0, count-1)
+	if !own.SubsetOf(cpus) {
+		t.Skipf("CPUs %s are needed, and there are %s", own, cpus)
 	}
 	top, err := os.MkdirTemp(string(mount), "lockstep-test-")
 	if err != nil {
 		t.Skipf("cgroups cannot be made: %v", err)
 	}
-	n := &realNode{Dir: cgroup.Dir(top), t: t, processes: map[string]*exec.Cmd{}}
+	n := &realNode{Dir: cgroup.Dir(top), t: t, version: version, processes: map[string]*exec.Cmd{}}
 	t.Cleanup(n.remove)
-	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		value, err := mount.ReadFile(file)
-		check(t, err)
-		check(t, n.Dir.WriteFile(file, string(value)))
+	cpu, found := cgroup.FindCPU("/sys/fs/cgroup", version)
+	if !found {
+		t.Skip("there is no cpu controller")
 	}
+	n.cpu = cpu + "/" + cgroup.Dir(filepath.Base(top))
+	if version == cgroup.V2 {
+		check(t, cgroup.Sets{Files: mount, Version: version}.Enable(filepath.Base(top)))
+		check(t, mount.WriteFile("cgroup.subtree_control", "+cpu\n"))
+	} else {
+		check(t, os.Mkdir(string(n.cpu), 0o755))
+		n.copySets("", mount, "")
+	}
+	check(t, n.Dir.WriteFile("cpuset.cpus", own.String()))
 	n.mkdir("kubepods")
 	n.mkdir("kubepods/burstable")
 	return n
+}
+
+// copySets gives a new cgroup of version 1 the sets of another.
+func (n *realNode) copySets(dir string, from cgroup.Dir, above string) {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := from.ReadFile(path.Join(above, file))
+		check(n.t, err)
+		check(n.t, n.Dir.WriteFile(path.Join(dir, file), string(value)))
+	}
 }
 
 func (n *realNode) WriteFile(name, content string) error {
 	if n.before != nil {
 		n.before()
 	}
+	if n.fail != nil {
+		if err := n.fail(name, content); err != nil {
+			return err
+		}
+	}
 	return n.Dir.WriteFile(name, content)
 }
 
 func (n *realNode) mkdir(dir string) {
 	check(n.t, os.Mkdir(filepath.Join(string(n.Dir), dir), 0o755))
-	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		value, err := n.ReadFile(path.Join(path.Dir(dir), file))
-		check(n.t, err)
-		check(n.t, n.Dir.WriteFile(path.Join(dir, file), string(value)))
+	if n.version == cgroup.V2 {
+		check(n.t, cgroup.Sets{Files: n.Dir, Version: n.version}.Enable(dir))
+		check(n.t, n.Dir.WriteFile(path.Join(path.Dir(dir), "cgroup.subtree_control"), "+cpu\n"))
+		return
 	}
+	check(n.t, os.Mkdir(filepath.Join(string(n.cpu), dir), 0o755))
+	n.copySets(dir, n.Dir, path.Dir(dir))
 }
 
 func (n *realNode) start(dir string) {
@@ -156,6 +190,32 @@ func (n *realNode) remove() {
 		_ = cmd.Wait()
 	}
 	n.removeTree(string(n.Dir))
+	if n.version == cgroup.V1 {
+		n.removeTree(string(n.cpu))
+	}
+}
+
+// end removes the cgroups of pods, with their processes.
+func (w *world) end(uids ...string) {
+	for _, uid := range uids {
+		dir := path.Dir(leaf(uid, "c"))
+		switch n := w.node.(type) {
+		case *realNode:
+			for at, cmd := range n.processes {
+				if path.Dir(at) == dir {
+					_ = cmd.Process.Kill()
+					_ = cmd.Wait()
+					delete(n.processes, at)
+				}
+			}
+			n.removeTree(filepath.Join(string(n.Dir), dir))
+			if n.version == cgroup.V1 {
+				n.removeTree(filepath.Join(string(n.cpu), dir))
+			}
+		case *fakeNode:
+			n.Rmdir(dir)
+		}
+	}
 }
 
 func (n *realNode) removeTree(dir string) {
@@ -244,6 +304,7 @@ type world struct {
 	e          *Enforcer
 	generation int64
 	now        time.Time
+	limits     map[string]map[string]int64 // desired.Pod.Limits, by UID
 }
 
 func newWorld(t testing.TB, n node, version cgroup.Version, cpus int) *world {
@@ -273,7 +334,11 @@ func leaf(uid, name string) string { return "kubepods/burstable/pod" + uid + "/"
 
 func (w *world) input(p pods) Input {
 	w.generation++
-	return Input{Generation: w.generation, Layout: w.layout, Pods: p.list(), Names: names(p)}
+	list := p.list()
+	for i := range list {
+		list[i].Limits = w.limits[list[i].UID]
+	}
+	return Input{Generation: w.generation, Layout: w.layout, Pods: list, Names: names(p)}
 }
 
 func (w *world) pass(p pods) Outcome {
@@ -295,10 +360,31 @@ func (w *world) is(want ...string) {
 }
 
 // onAll runs a test on the running kernel and on fake kernels. All have two CPUs.
-func onAll(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Run("this kernel", func(t *testing.T) { test(t, newWorld(t, newRealNode(t), cgroup.V1, 2)) })
+func onAll(t *testing.T, test func(t *testing.T, w *world)) { onAllWith(t, 2, test) }
+
+// onAllWith is onAll with that many CPUs.
+func onAllWith(t *testing.T, cpus int, test func(t *testing.T, w *world)) {
+	t.Run("this kernel", func(t *testing.T) {
+		n := newRealNode(t, cpus)
+		test(t, newWorld(t, n, n.version, cpus))
+	})
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
-		t.Run("fake "+version.String(), func(t *testing.T) { test(t, newWorld(t, newFakeNode(t, version, 2), version, 2)) })
+		t.Run("fake "+version.String(), func(t *testing.T) { test(t, newWorld(t, newFakeNode(t, version, cpus), version, cpus)) })
+	}
+	t.Run("fake v2 that clears sets", func(t *testing.T) {
+		k := fakekernel.New(cgroup.V2, cpus, 1)
+		k.ClearsPopulated = true
+		test(t, newWorld(t, newFakeNodeOn(t, k, cgroup.V2), cgroup.V2, cpus))
+	})
+}
+
+// fail makes writes fail, on either kind of node.
+func (w *world) fail(fail func(name, content string) error) {
+	switch n := w.node.(type) {
+	case *realNode:
+		n.fail = fail
+	case *fakeNode:
+		n.Fail = fail
 	}
 }
 
@@ -444,20 +530,17 @@ func TestContainersOfOnePodHaveTheirOwn(t *testing.T) {
 }
 
 func TestStaticBurstShrinksAndWidens(t *testing.T) {
-	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
-		t.Run(version.String(), func(t *testing.T) {
-			w := newWorld(t, newFakeNode(t, version, 8), version, 8)
-			w.start(leaf("a", "c"))
-			w.start(leaf("b", "c"))
-			w.pass(pods{"a": {"c": "+0-1"}, "b": {"c": ""}})
-			w.is("a c 0-3", "b c 0-7")
-			w.start(leaf("e", "c"))
-			w.pass(pods{"a": {"c": "+0-1"}, "b": {"c": ""}, "e": {"c": "2"}})
-			w.is("a c 0-1,3", "b c 0-1,3-7", "e c 2")
-			w.pass(pods{"a": {"c": "+0-1"}, "b": {"c": ""}})
-			w.is("a c 0-3")
-		})
-	}
+	onAllWith(t, 4, func(t *testing.T, w *world) {
+		w.start(leaf("a", "c"))
+		w.start(leaf("b", "c"))
+		w.pass(pods{"a": {"c": "+0-1"}, "b": {"c": ""}})
+		w.is("a c 0-3", "b c 0-3")
+		w.start(leaf("e", "c"))
+		w.pass(pods{"a": {"c": "+0-1"}, "b": {"c": ""}, "e": {"c": "2"}})
+		w.is("a c 0-1,3", "b c 0-1,3", "e c 2")
+		w.pass(pods{"a": {"c": "+0-1"}, "b": {"c": ""}})
+		w.is("a c 0-3")
+	})
 }
 
 func TestKubeletsPinsAreLeftAlone(t *testing.T) {
@@ -502,6 +585,61 @@ func TestRelease(t *testing.T) {
 	})
 }
 
+// TestAPodThatCannotBePinnedIsInThePool lets each write to the cgroups of a new pod fail in turn. The
+// pod must be in the pool after the same pass, never on the CPUs of another pod, and follow the pool
+// while it waits for the next try.
+func TestAPodThatCannotBePinnedIsInThePool(t *testing.T) {
+	onAllWith(t, 4, func(t *testing.T, w *world) {
+		w.start(leaf("a", "c"))
+		w.pass(pods{"a": {"c": "0"}})
+		for at, file := range []string{leaf("b", "c"), leaf("b", "sandbox"), path.Dir(leaf("b", "c"))} {
+			w.start(leaf("b", "c"))
+			w.start(leaf("b", "sandbox"))
+			refused := 0
+			w.fail(func(name, content string) error {
+				if name == file+"/cpuset.cpus" && content == "1\n" {
+					refused++
+					return unix.EIO
+				}
+				return nil
+			})
+			both := pods{"a": {"c": "0"}, "b": {"c": "1"}}
+			out := w.pass(both)
+			w.is("a c 0")
+			if refused == 0 { // in version 2 the sandbox inherits its CPUs
+				w.end("b")
+				continue
+			}
+			if got := w.runs(leaf("b", "c")); got != "2-3" && got != "1" {
+				t.Errorf("%d: the failing pod runs on %s", at, got)
+			}
+			if len(out.Problems) != 1 || out.Problems[0].Pod != "ns/b" || out.Pinned != 1 ||
+				file == leaf("b", "c") && !strings.Contains(out.Problems[0].Message, "it runs on the shared pool, CPUs 2-3") {
+				t.Errorf("%d: %+v", at, out)
+			}
+			w.start(leaf("e", "c"))
+			three := pods{"a": {"c": "0"}, "b": {"c": "1"}, "e": {"c": "2"}}
+			for range 2 {
+				out = w.pass(three)
+				w.is("a c 0", "e c 2")
+				if got := w.runs(leaf("b", "c")); got != "3" && got != "1" {
+					t.Errorf("%d: when the pool has shrunk, the failing pod runs on %s", at, got)
+				}
+				if len(out.Problems) != 1 {
+					t.Errorf("%d: %+v", at, out)
+				}
+			}
+			w.fail(nil)
+			w.now = w.now.Add(retryMax)
+			if out := w.pass(three); len(out.Problems) != 0 || out.Pinned != 3 {
+				t.Errorf("%d: later: %+v", at, out)
+			}
+			w.is("a c 0", "b c 1", "b sandbox 1", "e c 2")
+			w.end("b", "e")
+		}
+	})
+}
+
 func TestAFailingPodIsNotTriedAllTheTime(t *testing.T) {
 	n := newFakeNode(t, cgroup.V1, 2)
 	w := newWorld(t, n, cgroup.V1, 2)
@@ -529,6 +667,40 @@ func TestAFailingPodIsNotTriedAllTheTime(t *testing.T) {
 	if out, err := w.e.Pass(in, w.now); err != nil || len(out.Problems) != 0 || out.Pinned != 1 {
 		t.Errorf("%+v, %v", out, err)
 	}
+}
+
+// TestHotPlug switches a CPU off and on again. It takes place only where LOCKSTEP_HOTPLUG allows it,
+// because it concerns the whole machine.
+func TestHotPlug(t *testing.T) {
+	if os.Getenv("LOCKSTEP_HOTPLUG") == "" {
+		t.Skip("LOCKSTEP_HOTPLUG is not set")
+	}
+	n := newRealNode(t, 4)
+	w := newWorld(t, n, n.version, 4)
+	w.start(leaf("a", "c"))
+	w.start(leaf("b", "c"))
+	p := pods{"a": {"c": "3"}, "b": {"c": ""}}
+	w.pass(p)
+	w.is("a c 3", "b c 0-2")
+	sets := cgroup.Sets{Files: n.Dir, Version: n.version}
+	online := func(value, cpus string) {
+		t.Helper()
+		check(t, os.WriteFile("/sys/devices/system/cpu/cpu3/online", []byte(value), 0))
+		check(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+			has, err := sets.CPUs("kubepods")
+			return has.String() == cpus, err
+		}))
+	}
+	online("0", "0-2")
+	if out := w.pass(p); len(out.Problems) != 1 || !strings.Contains(out.Problems[0].Message, "off line") {
+		t.Errorf("%+v", out)
+	}
+	w.is("a c 0-2", "b c 0-2")
+	online("1", "0-3")
+	if out := w.pass(p); len(out.Problems) != 0 {
+		t.Errorf("%+v", out)
+	}
+	w.is("a c 3", "b c 0-2")
 }
 
 // TestAPanicConcernsOnePod lets the agent panic on pod b, either when it computes b's wanted state
@@ -602,8 +774,8 @@ func TestObserveWritesNothing(t *testing.T) {
 // BenchmarkAtRest runs passes over a full node where nothing has changed: 250 containers, each with
 // a sandbox beside it.
 func BenchmarkAtRest(b *testing.B) {
-	n := newRealNode(b)
-	w := newWorld(b, n, cgroup.V1, 2)
+	n := newRealNode(b, 2)
+	w := newWorld(b, n, n.version, 2)
 	cached := cgroup.NewCached(n.Dir)
 	w.e.cfg.Sets.Files = cached
 	p := pods{}

@@ -1,6 +1,6 @@
-// Package fakekernel implements cgroups with the cpuset controller in memory, with the kernel's
-// rules, for machines and cgroup versions that the test machine does not have. A test compares its
-// version 1 with the running kernel.
+// Package fakekernel implements cgroups with CPU sets and CFS quotas in memory, with the kernel's
+// rules, for machines and cgroup versions that the test machine does not have. A test compares it
+// with the running kernel, of either version.
 //
 //   - Version 1: a child's CPUs must be among its parent's (else EACCES), and a parent's must
 //     include its children's (else EBUSY). A cgroup with processes must have CPUs and memory nodes
@@ -9,11 +9,15 @@
 //     is removed from all cgroups for good.
 //   - Version 2: any set of CPUs is accepted as a wish. The effective CPUs are those CPUs of the
 //     wish that are effective in the parent, or all of the parent's if there are none; minus the
-//     CPUs of a sibling that is a partition. The files exist only if the parent enables the
+//     CPUs of a sibling that is a partition. A set of a cgroup with processes cannot be cleared
+//     (ENOSPC), except where ClearsPopulated. The files exist only if the parent enables the
 //     controller for its children.
+//   - Quotas: at least 1 ms in a period. In version 1 no cgroup may have a larger share of a CPU than
+//     one above it (else EINVAL). The files of both hierarchies of version 1 are in one here.
 package fakekernel
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -41,6 +45,9 @@ type Kernel struct {
 	Fail func(name, content string) error
 	// Writes is the number of allowed writes.
 	Writes int
+	// ClearsPopulated means that, in version 2, the sets of a cgroup with processes may be cleared.
+	// Kernel 7.2 allows that; kernels 6.1 and 6.12 answer ENOSPC.
+	ClearsPopulated bool
 }
 
 type group struct {
@@ -52,13 +59,20 @@ type group struct {
 	migrate    bool   // version 1
 	hands      bool   // version 2: the controller is enabled for its children
 	partition  string // version 2: member, root
+	quota      int64  // microseconds of CPU time in a period; -1: any
+	period     int64
+}
+
+func newGroup(parent *group) *group {
+	return &group{parent: parent, children: map[string]*group{}, partition: "member", quota: -1, period: 100_000}
 }
 
 // New returns the kernel of a machine with CPUs 0 to cpus-1 and memory nodes 0 to nodes-1, all
 // online.
 func New(version cgroup.Version, cpus, nodes int) *Kernel {
 	k := &Kernel{version: version, possible: cpus, online: cpuset.Range(0, cpus-1), memory: cpuset.Range(0, nodes-1)}
-	k.root = &group{children: map[string]*group{}, cpus: k.online, mems: k.memory}
+	k.root = newGroup(nil)
+	k.root.cpus, k.root.mems = k.online, k.memory
 	return k
 }
 
@@ -92,7 +106,7 @@ func (k *Kernel) Mkdir(dir string) {
 	if parent == nil || parent.children[name] != nil {
 		panic("fakekernel: mkdir " + dir)
 	}
-	parent.children[name] = &group{parent: parent, children: map[string]*group{}, partition: "member"}
+	parent.children[name] = newGroup(parent)
 }
 
 // Rmdir removes a cgroup and everything below it, with their processes.
@@ -201,7 +215,7 @@ func (k *Kernel) file(name string) (*group, string) {
 	common := []string{"cpuset.cpus", "cpuset.mems"}
 	switch k.version {
 	case cgroup.V1:
-		if slices.Contains(append(common, "cpuset.cpu_exclusive", "cpuset.memory_migrate"), file) {
+		if slices.Contains(append(common, "cpuset.cpu_exclusive", "cpuset.memory_migrate", "cpu.cfs_quota_us", "cpu.cfs_period_us"), file) {
 			return g, file
 		}
 	case cgroup.V2:
@@ -210,7 +224,7 @@ func (k *Kernel) file(name string) (*group, string) {
 		}
 		effective := file == "cpuset.cpus.effective" || file == "cpuset.mems.effective"
 		if g.parent == nil && effective ||
-			g.parent != nil && g.parent.hands && (effective || slices.Contains(append(common, "cpuset.cpus.partition"), file)) {
+			g.parent != nil && g.parent.hands && (effective || slices.Contains(append(common, "cpuset.cpus.partition", "cpu.max"), file)) {
 			return g, file
 		}
 	}
@@ -238,6 +252,15 @@ func (k *Kernel) ReadFile(name string) ([]byte, error) {
 		text = strconv.Itoa(btoi(g.exclusive))
 	case "cpuset.memory_migrate":
 		text = strconv.Itoa(btoi(g.migrate))
+	case "cpu.cfs_quota_us":
+		text = strconv.FormatInt(g.quota, 10)
+	case "cpu.cfs_period_us":
+		text = strconv.FormatInt(g.period, 10)
+	case "cpu.max":
+		text = fmt.Sprintf("%d %d", g.quota, g.period)
+		if g.quota < 0 {
+			text = fmt.Sprintf("max %d", g.period)
+		}
 	case "cgroup.subtree_control":
 		if g.hands {
 			text = "cpuset"
@@ -304,12 +327,25 @@ func (k *Kernel) check(g *group, file, value string) (func(), error) {
 			return nil, unix.EACCES
 		case err != nil:
 			return nil, err
-		case k.version == cgroup.V1 && !set.SubsetOf(k.memory):
+		case !set.SubsetOf(k.memory):
 			return nil, unix.EINVAL
 		}
 		trial.mems = set
 	case "cpuset.cpu_exclusive":
 		trial.exclusive = value == "1"
+	case "cpu.cfs_quota_us", "cpu.max":
+		quota, err := strconv.ParseInt(value, 10, 64)
+		switch {
+		case file == "cpu.max" && value == "max", file != "cpu.max" && err == nil && quota < 0:
+			quota = -1
+		case err != nil || quota < quotaMin:
+			return nil, unix.EINVAL
+		}
+		trial.quota = quota
+		if k.version == cgroup.V1 && !g.schedulable(&trial) {
+			return nil, unix.EINVAL
+		}
+		return func() { *g = trial }, nil
 	case "cpuset.memory_migrate":
 		return func() { g.migrate = value == "1" }, nil
 	case "cpuset.cpus.partition":
@@ -325,12 +361,41 @@ func (k *Kernel) check(g *group, file, value string) (func(), error) {
 	default:
 		return nil, unix.EACCES
 	}
-	if k.version == cgroup.V1 {
+	switch {
+	case k.version == cgroup.V1:
 		if err := g.allow(&trial); err != nil {
 			return nil, err
 		}
+	case !k.ClearsPopulated && g.clearedBy(&trial):
+		return nil, unix.ENOSPC
 	}
 	return func() { *g = trial }, nil
+}
+
+// quotaMin is the smallest quota, in microseconds.
+const quotaMin = 1000
+
+// schedulable reports whether no cgroup would have a larger share than one above it, in version 1.
+func (g *group) schedulable(trial *group) bool {
+	share := func(g *group) float64 { return float64(g.quota) / float64(g.period) }
+	for above := g.parent; above != nil && trial.quota >= 0; above = above.parent {
+		if above.quota >= 0 {
+			if share(trial) > share(above) {
+				return false
+			}
+			break
+		}
+	}
+	var fits func(g *group) bool
+	fits = func(g *group) bool {
+		for _, c := range g.children {
+			if c.quota >= 0 && share(c) > share(trial) || c.quota < 0 && !fits(c) {
+				return false
+			}
+		}
+		return true
+	}
+	return trial.quota < 0 || fits(g)
 }
 
 // memoryNodesMax is the limit for which distributions build their kernels.
@@ -354,7 +419,7 @@ func (g *group) allow(trial *group) error {
 	if !trial.within(g.parent) {
 		return unix.EACCES
 	}
-	if g.populated() && (trial.cpus.IsEmpty() && !g.cpus.IsEmpty() || trial.mems.IsEmpty() && !g.mems.IsEmpty()) {
+	if g.clearedBy(trial) {
 		return unix.ENOSPC
 	}
 	for _, s := range g.parent.children {
@@ -363,6 +428,11 @@ func (g *group) allow(trial *group) error {
 		}
 	}
 	return nil
+}
+
+// clearedBy reports whether a change to trial clears a set of a cgroup with processes.
+func (g *group) clearedBy(trial *group) bool {
+	return g.populated() && (trial.cpus.IsEmpty() && !g.cpus.IsEmpty() || trial.mems.IsEmpty() && !g.mems.IsEmpty())
 }
 
 func (k *Kernel) parse(value string, limit int) (cpuset.Set, error) {

@@ -50,9 +50,11 @@ func (w *Watcher) forward() {
 			if !open {
 				return
 			}
-			// Only new cgroups and written sets count, not processes that are moved into a cgroup.
+			// Only new cgroups, and written sets and quotas count, not processes that are moved into a
+			// cgroup.
+			name := filepath.Base(event.Name)
 			if !event.Has(fsnotify.Create) &&
-				!(event.Has(fsnotify.Write) && strings.HasPrefix(filepath.Base(event.Name), "cpuset.")) {
+				!(event.Has(fsnotify.Write) && (strings.HasPrefix(name, "cpuset.") || name == "cpu.max")) {
 				continue
 			}
 		case err, open := <-errs:

@@ -1,0 +1,70 @@
+package render
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	cueerrors "cuelang.org/go/cue/errors"
+)
+
+const (
+	noTerraform = "Terraform is not part of Lockstep; its controller's objects can be applied by apply-object, or as k8s-objects"
+	noEnvs      = "env-bindings are not supported; topology and override policies and the step deploy take their place"
+	noMetrics   = "metrics are not queried; the step request can ask the metrics' server"
+)
+
+// unsupported has the reasons why definitions that KubeVela has are left out, by kind and name, and those
+// of packages, by path. Users may have definitions of their own by these names.
+var unsupported = map[string]string{
+	"ComponentDefinition terraform":                   noTerraform,
+	"TraitDefinition nocalhost":                       "it needs the server of Nocalhost",
+	"PolicyDefinition env-binding":                    noEnvs,
+	"PolicyDefinition envbinding":                     noEnvs,
+	"PolicyDefinition health":                         "the health of an application is that of its components",
+	"WorkflowStepDefinition deploy2env":               noEnvs,
+	"WorkflowStepDefinition vela-cli":                 "it runs KubeVela's command line with the rights of its controller; apply-object with a Job runs commands with the rights of its service account",
+	"WorkflowStepDefinition check-metrics":            noMetrics,
+	"WorkflowStepDefinition apply-terraform-config":   noTerraform,
+	"WorkflowStepDefinition apply-terraform-provider": noTerraform,
+	"WorkflowStepDefinition deploy-cloud-resource":    noTerraform,
+	"WorkflowStepDefinition share-cloud-resource":     noTerraform,
+	"WorkflowStepDefinition generate-jdbc-connection": noTerraform,
+	"vela/metrics":   noMetrics,
+	"vela/terraform": noTerraform,
+	"vela/helm":      "charts are deployed by components of the type helmchart",
+}
+
+// Unsupported returns an error with the reason why Lockstep has no definition of that kind and name, or
+// nil if it is no definition of KubeVela.
+func Unsupported(kind Kind, name string) error {
+	if why := unsupported[string(kind)+" "+name]; why != "" {
+		return fmt.Errorf("it is not supported: %s", why)
+	}
+	return nil
+}
+
+// missingPackages returns an error for each import of a package vela/NAME that does not exist.
+func missingPackages(f *ast.File) error {
+	var found cueerrors.Error
+	for spec := range f.ImportSpecs() {
+		at, err := strconv.Unquote(spec.Path.Value)
+		if err != nil || !strings.HasPrefix(at, "vela/") {
+			continue
+		}
+		if _, err := packages.ReadFile("packages/" + path.Base(at) + ".cue"); err == nil {
+			continue
+		}
+		why := unsupported[at]
+		if why == "" {
+			why = "there is no such package"
+		}
+		found = cueerrors.Append(found, cueerrors.Newf(spec.Pos(), "package %s is not supported: %s", at, why))
+	}
+	if found == nil {
+		return nil
+	}
+	return found
+}

@@ -1,0 +1,3 @@
+// Package migrate is the command 'lockstep migrate': it prints what package internal/migrate says of
+// manifests, or of the objects of a cluster.
+package migrate

@@ -1,0 +1,183 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+func TestSettings(t *testing.T) {
+	for sentence, tc := range map[string]struct {
+		text string
+		want Settings
+	}{
+		"a configuration without actions changes nothing": {`
+tiers: [{plugins: [{name: gang}]}]`, Settings{}},
+		"actions that do not evict switch evictions off": {`
+actions: "enqueue, allocate, backfill"`, Settings{NoPreemption: true, NoReclaim: true}},
+		"preempt alone reclaims nothing":              {`actions: "allocate, preempt"`, Settings{NoReclaim: true}},
+		"reclaim alone preempts nothing":              {`actions: "allocate, reclaim"`, Settings{NoPreemption: true}},
+		"the actions for whole gangs count like them": {`actions: "allocate, gangpreempt, gangreclaim"`, Settings{}},
+		"sla says when gangs are overdue": {`
+tiers:
+- plugins:
+  - name: sla
+    arguments: {sla-waiting-time: 1h2m}`, Settings{OverdueAfter: 62 * time.Minute}},
+		"nodeorder gives weights, and keeps those that it does not name": {`
+tiers:
+- plugins:
+  - name: nodeorder
+    arguments: {leastrequested.weight: 3, nodeaffinity.weight: "7"}`,
+			Settings{Place: place.Options{Weights: place.Weights{Resources: 3, Balanced: 1, NodeAffinity: 7, Taints: 3}}}},
+		"nodeorder may prefer full nodes": {`
+tiers:
+- plugins:
+  - name: nodeorder
+    arguments: {leastrequested.weight: 0, mostrequested.weight: 2}`,
+			Settings{Place: place.Options{
+				Strategy: place.MostAllocated, Weights: place.Weights{Resources: 2, Balanced: 1, NodeAffinity: 2, Taints: 3},
+			}}},
+		"binpack fills nodes, with the weights of its resources": {`
+tiers:
+- plugins:
+  - name: binpack
+    arguments:
+      binpack.weight: 10
+      binpack.cpu: 5
+      binpack.resources: nvidia.com/gpu, example.com/foo
+      binpack.resources.nvidia.com/gpu: 2
+- plugins: [{name: nodeorder, arguments: {balancedresource.weight: 0}}]`,
+			Settings{Place: place.Options{
+				Strategy: place.MostAllocated, Weights: place.Weights{Resources: 10, NodeAffinity: 2, Taints: 3},
+				Resources: []place.ResourceWeight{{Name: "memory", Weight: 1}, {Name: "cpu", Weight: 5}, {Name: "nvidia.com/gpu", Weight: 2}, {Name: "example.com/foo", Weight: 1}},
+			}}},
+		"binpack with the weight 0 does nothing": {`
+tiers: [{plugins: [{name: binpack, arguments: {binpack.weight: 0}}]}]`, Settings{}},
+		"the configuration may be in a ConfigMap": {`
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: volcano-scheduler-configmap}
+data:
+  volcano-scheduler.conf: |
+    actions: "allocate, preempt"`, Settings{NoReclaim: true}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			got, _, err := Parse([]byte(tc.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("settings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFindings reads the configuration that installations of Volcano begin with, and more.
+func TestFindings(t *testing.T) {
+	_, findings, err := Parse([]byte(`kind: ConfigMap
+data:
+  volcano-scheduler.conf: |
+    actions: "enqueue, allocate, backfill, shuffle"
+    tiers:
+    - plugins:
+      - name: priority
+      - name: gang
+        enablePreemptable: false
+      - name: conformance
+        enablePreemptable: true
+    - plugins:
+      - name: overcommit
+        arguments:
+          overcommit-factor: 1.5
+      - name: predicates
+        arguments:
+          predicate.NodePortsEnable: false
+          predicate.CacheEnable: true
+          predicate.Unheard: 1
+      - name: ours
+        arguments: {x: y}
+      - name: tdm
+        arguments: {tdm.revocable-zone.a: "1:00-2:00"}
+    configurations:
+    - name: allocate
+      arguments: {predicateErrorCacheEnable: true}
+    metrics: {type: prometheus, address: "http://x"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range findings {
+		if f.Verdict != Works && f.Text == "" {
+			t.Errorf("%s says nothing", f.Path)
+		}
+		got = append(got, fmt.Sprintf("%d %s %s %s", f.Line, f.Path, f.Name, f.Verdict))
+	}
+	want := []string{
+		"4 actions enqueue differs", "4 actions allocate works", "4 actions backfill works", "4 actions shuffle missing",
+		"7 tiers[0].plugins[0] priority works",
+		"8 tiers[0].plugins[1] gang works", "9 tiers[0].plugins[1].enablePreemptable enablePreemptable differs",
+		"10 tiers[0].plugins[2] conformance works",
+		"13 tiers[1].plugins[0] overcommit differs",
+		"15 tiers[1].plugins[0].arguments[overcommit-factor] overcommit-factor missing",
+		"16 tiers[1].plugins[1] predicates works",
+		"19 tiers[1].plugins[1].arguments[predicate.CacheEnable] predicate.CacheEnable needless",
+		"18 tiers[1].plugins[1].arguments[predicate.NodePortsEnable] predicate.NodePortsEnable differs",
+		"20 tiers[1].plugins[1].arguments[predicate.Unheard] predicate.Unheard missing",
+		"21 tiers[1].plugins[2] ours missing",
+		"23 tiers[1].plugins[3] tdm missing",
+		"27 configurations[0].arguments[predicateErrorCacheEnable] predicateErrorCacheEnable needless",
+		"28 metrics metrics missing",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for sentence, tc := range map[string]struct{ text, want string }{
+		"no configuration":            {"", "the configuration is empty"},
+		"no YAML":                     {"actions: [", "yaml:"},
+		"a field that does not exist": {"actions: allocate\ntires: []\n", "line 2: field tires not found"},
+		"an action that is misspelt":  {"\nactions: allocate, premept", `line 2: actions: there is no action "premept"`},
+		"a plugin without a name": {"tiers:\n- plugins:\n  - arguments: {a: b}\n",
+			"line 3: tiers[0].plugins[0].name: a plugin needs a name"},
+		"a switch that is misspelt": {"tiers:\n- plugins:\n  - name: gang\n    disablePreemptable: true\n",
+			"line 4: tiers[0].plugins[0].disablePreemptable: a plugin has"},
+		"a switch that is no boolean": {"tiers:\n- plugins:\n  - name: gang\n    enablePreemptable: maybe\n",
+			`line 4: tiers[0].plugins[0].enablePreemptable: "maybe" is neither true nor false`},
+		"a weight that is no number": {"tiers:\n- plugins:\n  - name: nodeorder\n    arguments:\n      nodeaffinity.weight: much\n",
+			`line 5: tiers[0].plugins[0].arguments[nodeaffinity.weight]: "much" is not a whole number from 0 to 1000`},
+		"a weight that is too large": {"tiers: [{plugins: [{name: binpack, arguments: {binpack.cpu: 1001}}]}]", "from 0 to 1000"},
+		"a duration without a unit": {"tiers: [{plugins: [{name: sla, arguments: {sla-waiting-time: 5}}]}]",
+			`"5" is no positive duration`},
+		"arguments of an action that does not exist": {"configurations: [{name: alocate, arguments: {a: b}}]",
+			`configurations[0].name: there is no action "alocate"`},
+		"a ConfigMap of something else": {"kind: ConfigMap\ndata: {a: b}", "data: want one key that ends in .conf, found 0"},
+		"another kind":                  {"kind: Secret\ndata: {a.conf: b}", "kind: Secret: want a ConfigMap"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			_, _, err := Parse([]byte(tc.text))
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("the error is %v, want %q in it", err, tc.want)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("actions: \"allocate\"\ntiers: [{plugins: [{name: gang, arguments: {a: [b]}}]}]")
+	f.Add("kind: ConfigMap\ndata: {a.conf: 'actions: x'}")
+	f.Fuzz(func(t *testing.T, text string) {
+		settings, findings, err := Parse([]byte(text))
+		if err == nil && (settings.OverdueAfter < 0 || settings.Place.Weights.Resources > weightMax) {
+			t.Errorf("settings %+v, %d findings", settings, len(findings))
+		}
+	})
+}

@@ -1,0 +1,234 @@
+package config
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	yaml "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// weightMax is the largest weight of a score (see place.Options).
+const weightMax = 1000
+
+// said is a verdict with its reason.
+type said struct {
+	verdict Verdict
+	text    string
+}
+
+// action is what Lockstep does of an action.
+type action struct {
+	said
+	preempts, reclaims bool
+}
+
+var actions = map[string]action{
+	"enqueue":  {said: said{Differs, "PodGroups that announce minResources start when these are free; gangs of Jobs need no such step"}},
+	"allocate": {said: said{verdict: Works}},
+	"backfill": {said: said{Works, "pods without requests are placed together with the others"}},
+	"preempt": {
+		said:     said{Differs, "a gang that is evicted leaves as a whole, apart from pods above its minimum"},
+		preempts: true,
+	},
+	"reclaim": {
+		said:     said{Differs, "a queue that states deserved or guarantee claims it back; weights do not evict"},
+		reclaims: true,
+	},
+	"gangpreempt": {said: said{Works, "the cheapest victims are found over all nodes"}, preempts: true},
+	"gangreclaim": {said: said{Works, "the cheapest victims are found over all nodes; weights do not evict"}, reclaims: true},
+	"shuffle":     {said: said{Missing, "running pods are not moved to other nodes"}},
+}
+
+// pluginSays is what Lockstep does of a plugin and its arguments.
+type pluginSays struct {
+	said
+	arguments map[string]said
+	// read reads an argument that becomes a setting; it reports false for other arguments.
+	read func(r *reader, path, key string, value *yaml.Node) bool
+}
+
+const ofCluster = "the API server and the kube-scheduler's own plugins do this for pods that need it"
+
+var plugins = map[string]pluginSays{
+	"priority":    {said: said{Works, "by PriorityClass, in each queue; also without this plugin"}},
+	"gang":        {said: said{Works, "also without this plugin"}},
+	"conformance": {said: said{Works, "also without this plugin"}},
+	"drf":         {said: said{Differs, "the dominant share decides between queues; in a queue, priority and age do"}},
+	"proportion":  {said: said{Works, "by the weights of queues that state no deserved"}},
+	"capacity": {said: said{Works, "by deserved, guarantee and capability of the queues that state them"}, arguments: map[string]said{
+		"ancestorReclaimLevel":                     {Needless, "rights to reclaim count on every level of the tree"},
+		"capacity.DynamicResourceAllocationEnable": {Missing, "resource claims are not counted by queues"},
+		"capacity.DRAConsumableCapacityEnable":     {Missing, "resource claims are not counted by queues"},
+	}},
+	"overcommit": {said: said{Differs, "what PodGroups announce in minResources must be free; the cluster is not overcommitted"},
+		arguments: map[string]said{"overcommit-factor": {Missing, "what PodGroups announce in minResources must be free"}}},
+	"predicates": {said: said{Works, ofCluster}, arguments: map[string]said{
+		"predicate.CacheEnable":                     {Needless, "equal pods are always filtered once"},
+		"predicate.DynamicResourceAllocationEnable": {Missing, "resource claims are not supported"},
+	}, read: readPredicates},
+	"nodeorder": {said: said{Works, "scores are the kube-scheduler's"}, arguments: map[string]said{
+		"imagelocality.weight":     {Missing, "images on nodes do not count"},
+		"podaffinity.weight":       {Differs, "the weight is always 2"},
+		"podtopologyspread.weight": {Differs, "the weight is always 2"},
+	}, read: readNodeOrder},
+	"binpack": {said: said{Works, "nodes that are fullest are preferred; leastrequested of nodeorder does not apply then"}, read: readBinpack},
+	"resource-strategy-fit": {said: said{Missing,
+		"one strategy holds for all resources: --node-score of the manager, or the plugin binpack"}},
+	"sla": {said: said{Differs, "capacity is kept for the first gang of a queue, and for gangs with the annotation, once they have waited so long"},
+		read: readSLA},
+	"tdm":           {said: said{Missing, "nodes have no revocable zones"}},
+	"task-topology": {said: said{Missing, "use pod affinity in the tasks' templates"}},
+	"numa-aware": {said: said{Differs,
+		"CPUs are chosen with the node, for pods with the CPU annotations (docs/cpu-topology.md); topologyPolicy of tasks has no effect"},
+		arguments: map[string]said{"weight": {Needless, "the choice of CPUs is no score"}}},
+	"network-topology-aware": {said: said{Missing, "HyperNodes are not served"}},
+	"deviceshare":            {said: said{Missing, "whole devices (extended resources) are placed; shares of devices are not"}},
+	"usage":                  {said: said{Missing, "the real use of nodes is not read; pods count by their requests"}},
+	"rescheduling":           {said: said{Missing, "running pods are not moved to other nodes"}},
+	"nodegroup":              {said: said{Missing, "affinity of queues is not acted on; use node affinity in the pods' templates"}},
+	"pdb":                    {said: said{Works, "also without this plugin"}},
+	"cdp":                    {said: said{Works, "volcano.sh/cooldown-time; also without this plugin"}},
+	"resourcequota": {said: said{Differs,
+		"the API server refuses pods above a quota; a gang below its minimum is rolled back and waits"}},
+	"extender": {said: said{Missing, "the scheduler makes no requests to other programs"}},
+}
+
+// readPredicates reads switches of filters. All filters apply to the pods that ask for them; a filter
+// that a configuration switches off would let pods go where their manifests forbid it.
+func readPredicates(r *reader, path, key string, value *yaml.Node) bool {
+	name, found := strings.CutSuffix(key, "Enable")
+	if !found || !slices.Contains(filters, strings.TrimPrefix(name, "predicate.")) {
+		return false
+	}
+	on, err := strconv.ParseBool(value.Value)
+	if err != nil {
+		r.fail(path, "%q is neither true nor false", value.Value)
+		return true
+	}
+	if on {
+		r.add(path, key, Works, "")
+	} else {
+		r.add(path, key, Differs, "filters cannot be switched off: they apply to the pods that ask for them")
+	}
+	return true
+}
+
+// filters are the switches of the plugin predicates whose filters Lockstep has.
+var filters = []string{
+	"NodeAffinity", "NodePorts", "TaintToleration", "PodAffinity", "NodeVolumeLimits", "VolumeZone", "PodTopologySpread",
+	"VolumeBinding",
+}
+
+// weights are the arguments of nodeorder and binpack.
+type weights struct {
+	place.Weights
+	set         bool // nodeorder says something
+	least, most int64
+	binpack     int64
+	resources   []place.ResourceWeight
+}
+
+// binpackResources returns the resources that binpack scores: cpu and memory unless their weight is
+// 0, and those of binpack.resources.
+func (w *weights) binpackResources() []place.ResourceWeight {
+	if len(w.resources) == 0 {
+		return nil
+	}
+	list := slices.Clone(w.resources)
+	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceCPU} {
+		if !slices.ContainsFunc(list, func(r place.ResourceWeight) bool { return r.Name == name }) {
+			list = slices.Insert(list, 0, place.ResourceWeight{Name: name, Weight: 1})
+		}
+	}
+	return list
+}
+
+// weight sets *to to an argument that is a weight.
+func (r *reader) weight(path string, value *yaml.Node, to *int64) {
+	n, err := strconv.ParseInt(value.Value, 10, 64) // the value may be quoted
+	if err != nil || n < 0 || n > weightMax {
+		r.fail(path, "%q is not a whole number from 0 to %d", value.Value, weightMax)
+		return
+	}
+	*to = n
+	r.add(path, path[strings.LastIndexByte(path, '[')+1:len(path)-1], Works, "")
+}
+
+func readNodeOrder(r *reader, path, key string, value *yaml.Node) bool {
+	w := &r.weights
+	w.set = true
+	switch key {
+	case "leastrequested.weight":
+		r.weight(path, value, &w.least)
+	case "mostrequested.weight":
+		r.weight(path, value, &w.most)
+	case "balancedresource.weight":
+		r.weight(path, value, &w.Balanced)
+	case "nodeaffinity.weight":
+		r.weight(path, value, &w.NodeAffinity)
+	case "tainttoleration.weight":
+		r.weight(path, value, &w.Taints)
+	default:
+		return false
+	}
+	return true
+}
+
+func readBinpack(r *reader, path, key string, value *yaml.Node) bool {
+	w := &r.weights
+	const prefix, list = "binpack.", "binpack.resources"
+	if key == "binpack.weight" {
+		r.weight(path, value, &w.binpack)
+		return true
+	}
+	name, found := strings.CutPrefix(key, prefix)
+	if key == list {
+		for resource := range strings.SplitSeq(value.Value, ",") {
+			if resource = strings.TrimSpace(resource); resource != "" {
+				w.addResource(corev1.ResourceName(resource), 1)
+			}
+		}
+		r.add(path, key, Works, "")
+		return true
+	}
+	if resource, ok := strings.CutPrefix(key, list+"."); ok {
+		name = resource
+	} else if name != "cpu" && name != "memory" {
+		return false
+	}
+	weight := int64(1)
+	r.weight(path, value, &weight)
+	w.addResource(corev1.ResourceName(name), weight)
+	return found
+}
+
+// addResource sets the weight of a resource. A weight that is set explicitly comes after the list of
+// resources, because arguments are read in order of their names.
+func (w *weights) addResource(name corev1.ResourceName, weight int64) {
+	for i := range w.resources {
+		if w.resources[i].Name == name {
+			w.resources[i].Weight = weight
+			return
+		}
+	}
+	w.resources = append(w.resources, place.ResourceWeight{Name: name, Weight: weight})
+}
+
+func readSLA(r *reader, path, key string, value *yaml.Node) bool {
+	if key != "sla-waiting-time" {
+		return false
+	}
+	d, err := time.ParseDuration(value.Value)
+	if err != nil || d <= 0 {
+		r.fail(path, "%q is no positive duration", value.Value)
+		return true
+	}
+	r.settings.OverdueAfter = d
+	r.add(path, key, Works, "")
+	return true
+}

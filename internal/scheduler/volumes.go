@@ -1,0 +1,65 @@
+package scheduler
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// Volumes binds claims that get a volume when a node is chosen for their first pod
+// (WaitForFirstConsumer). Its methods are called from the scheduler's goroutine and must not block.
+// Both return the claims of a pod's volumes that have no volume yet, as texts for users; they are
+// the same as long as the cause is.
+type Volumes interface {
+	// WaitingVolumes returns the claims for which something was chosen that is not bound yet.
+	WaitingVolumes(pod *corev1.Pod) []string
+	// ChooseVolumes has volumes bound that the node can use. gang is the owner of the writes.
+	ChooseVolumes(gang string, pod *corev1.Pod, node *corev1.Node) []string
+}
+
+// waitingVolumes returns the claims of a gang's pods that are being bound.
+func (s *Scheduler) waitingVolumes(e *pendingGang) []string {
+	if s.cfg.Volumes == nil || e.rare() == 0 {
+		return nil
+	}
+	var waiting []string
+	for i, c := range e.classes {
+		if c.Rare && len(e.left[i]) > 0 {
+			waiting = append(waiting, s.cfg.Volumes.WaitingVolumes(c.Template)...)
+		}
+	}
+	return waiting
+}
+
+// chooseVolumes has volumes bound for the claims of the pods that are placed. A claim that several
+// pods use gets a volume for the node of the first of them.
+func (s *Scheduler) chooseVolumes(e *pendingGang, d place.Decision) []string {
+	if s.cfg.Volumes == nil || e.rare() == 0 {
+		return nil
+	}
+	var waiting []string
+	for i, nodes := range d.Placed {
+		if c := e.classes[i]; c.Rare && len(nodes) > 0 {
+			waiting = append(waiting, s.cfg.Volumes.ChooseVolumes(e.gang.Key, c.Template, s.view.Node(nodes[0]).Object)...)
+		}
+	}
+	return waiting
+}
+
+// awaitVolumes blocks the shape queue of a gang whose claims wait, and reports whether there are any.
+// No capacity is kept for the gang meanwhile.
+func (s *Scheduler) awaitVolumes(e *pendingGang, waiting []string) bool {
+	if len(waiting) == 0 {
+		return false
+	}
+	slices.Sort(waiting)
+	waiting = slices.Compact(waiting)
+	s.metrics.attempts.WithLabelValues(resultVolumes).Inc()
+	s.pending.block(e.queue, &blockReason{rare: true, reason: Reason{
+		Code: WaitingForVolumes, Message: "waits for the volumes of its claims: " + strings.Join(waiting, ", "), Partial: e.partial,
+	}})
+	return true
+}
