@@ -73,6 +73,8 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 		"pods that go through the system before it is measured, though no more than the load has")
 	f.IntSliceVar(&o.FloorConcurrency, "floor-concurrency", []int{64, 16, 256, 1024},
 		"writes in flight that the floor tries, to take the best")
+	f.IntVar(&o.FloorTries, "floor-tries", 3,
+		"of batch: how often the floor writes the whole load, to take the fastest")
 	f.BoolVar(&o.withoutFloor, "without-floor", false, "do not measure the floor")
 	f.BoolVar(&o.Durable, "durable", true, "etcd writes to disk before it answers, as in production")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig instead of fresh ones")

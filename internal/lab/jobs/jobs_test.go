@@ -63,8 +63,11 @@ func TestMeasureBothSystems(t *testing.T) {
 		if len(r.Invariants.Violations) > 0 || r.Invariants.Checked < 2*shape.Pods() {
 			t.Errorf("%s: %d checks, violations %q", r.System, r.Invariants.Checked, r.Invariants.Violations)
 		}
-		if r.RatioToFloor == nil || *r.RatioToFloor <= 0 || r.Floor.Pods != shape.Pods() || len(r.Floor.Calibration) != 2 {
-			t.Errorf("%s: floor %+v", r.System, r.Floor)
+		if r.Floor == nil || r.Floor.Pods != shape.Pods() || len(r.Floor.Calibration) != 2 || len(r.Floor.Tries) != defaultFloorTries {
+			t.Fatalf("%s: floor %+v", r.System, r.Floor)
+		}
+		if none := r.Floor.None != ""; none != (r.RatioToFloor == nil) || none != (r.FloorSeconds == nil) || !none && *r.RatioToFloor < 0.995 {
+			t.Errorf("%s: ratio %v, floor %+v", r.System, r.RatioToFloor, r.Floor)
 		}
 		for _, component := range []string{"apiserver", "etcd", "controllerManager", "nodes"} {
 			if r.PeakRSSMiB[component] <= 0 {

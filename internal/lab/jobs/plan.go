@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,6 +28,8 @@ type Config struct {
 	// JobSyncs are the numbers of Jobs that stock Kubernetes syncs concurrently; 0 is its default.
 	// Stock Kubernetes counts as a system of its own for each.
 	JobSyncs []int
+	// FloorTries is how often the floor writes the whole load; 0 is the default.
+	FloorTries int
 	// WarmUpPods is the number of pods created and deleted through the system before the
 	// measurement.
 	WarmUpPods int
@@ -51,11 +54,14 @@ func (c *Config) Complete() error {
 	if c.OnStep == nil {
 		c.OnStep = func(Step) {}
 	}
+	c.FloorTries = cmp.Or(c.FloorTries, defaultFloorTries)
 	switch {
 	case len(c.Shapes) == 0:
 		return errors.New("no shapes")
 	case len(c.Gangs) == 0 || len(c.Systems) == 0:
 		return errors.New("nothing to measure")
+	case c.FloorTries < 0:
+		return fmt.Errorf("floor tries: %d is negative", c.FloorTries)
 	case c.ClientConcurrency < 1:
 		return fmt.Errorf("client concurrency: %d is not positive", c.ClientConcurrency)
 	case c.Kubeconfig != "" && len(c.Systems) > 1:

@@ -56,7 +56,9 @@ type Run struct {
 	// Result is what the analysis found. Its Writes are null if the server's audit log was not
 	// available, and its Curves are left out of the output to stdout.
 	analyse.Result
-	// FloorSeconds and RatioToFloor are null if no floor was measured.
+	// FloorSeconds is the least time of the bare client until its last pod, and RatioToFloor is
+	// ScheduleSeconds divided by it. They are null if no floor was measured, and if the run was
+	// faster than the bare client: see Floor.None.
 	FloorSeconds *float64 `json:"floorSeconds"`
 	RatioToFloor *float64 `json:"ratioToFloor"`
 	Floor        *Floor   `json:"floor,omitempty"`
@@ -69,20 +71,34 @@ type Run struct {
 // client.
 type Usage map[string]float64
 
-// Floor is the result of the floor's measurement.
+// Floor is the result of the floor's measurement. Its figures are those of the best try.
 type Floor struct {
-	Concurrency int     `json:"concurrency"`
-	Jobs        int     `json:"jobs"`
-	Pods        int     `json:"pods"`
-	Seconds     float64 `json:"seconds"`
+	// None says why there is no floor; empty if there is one.
+	None        string `json:"none,omitempty"`
+	Order       string `json:"order,omitempty"`
+	Concurrency int    `json:"concurrency"`
+	Jobs        int    `json:"jobs"`
+	Pods        int    `json:"pods"`
 	// PodsSeconds is the time until the last pod; Seconds includes the statuses that follow.
+	Seconds     float64 `json:"seconds"`
 	PodsSeconds float64 `json:"podsSeconds"`
+	// Tries are all times at which the whole load was written.
+	Tries []Try `json:"tries"`
 	// Calibration has the pods per second of a sample at each concurrency.
 	Calibration []Calibration `json:"calibration"`
 	// CPUSeconds is the CPU time of each process for the floor. Compared with the CPU time of the
 	// run it shows where the ratio comes from.
 	CPUSeconds Usage          `json:"cpuSeconds"`
 	Curve      *analyse.Curve `json:"curve,omitempty"`
+}
+
+// Try is one time that the bare client wrote the whole load.
+type Try struct {
+	Order       string  `json:"order"`
+	Concurrency int     `json:"concurrency"`
+	PodsSeconds float64 `json:"podsSeconds"`
+	Seconds     float64 `json:"seconds"`
+	CPUSeconds  Usage   `json:"cpuSeconds"`
 }
 
 // Calibration is the result of one sample.
@@ -166,6 +182,8 @@ func (r *Run) Line() string {
 	s := fmt.Sprintf("%s pods in %s (%s/s)", r.pods(), seconds(r.ScheduleSeconds), r.rate())
 	if r.RatioToFloor != nil {
 		s += fmt.Sprintf(", %s x floor (%s)", ratio(*r.RatioToFloor), seconds(*r.FloorSeconds))
+	} else if r.Floor != nil {
+		s += ", " + r.Floor.None
 	}
 	if r.Writes != nil {
 		s += fmt.Sprintf(", %s writes/pod", r.writesPerPod())

@@ -186,3 +186,22 @@ func TestPageStandsAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestAFasterRunHasNoFloor checks that a ratio is given only if the floor bounds the run.
+func TestAFasterRunHasNoFloor(t *testing.T) {
+	tries := []try{{Try: Try{Order: "slow", PodsSeconds: 3}}, {Try: Try{Order: "fast", Concurrency: 16, PodsSeconds: 2, Seconds: 2.5}}}
+	r := &Run{Result: analyse.Result{ScheduleSeconds: 2.5}}
+	r.judgeFloor(&Floor{}, tries)
+	if r.RatioToFloor == nil || *r.RatioToFloor != 1.25 || *r.FloorSeconds != 2 || r.Floor.Order != "fast" || r.Floor.None != "" {
+		t.Errorf("ratio %v, floor %+v", r.RatioToFloor, r.Floor)
+	}
+	r = &Run{Result: analyse.Result{ScheduleSeconds: 1.9}}
+	r.judgeFloor(&Floor{}, tries)
+	const want = "no floor: the run (1.90s) was faster than the bare client at its best (2.00s)"
+	if r.RatioToFloor != nil || r.FloorSeconds != nil || r.Floor.None != want || len(r.Floor.Tries) != 2 {
+		t.Errorf("ratio %v, floor %+v", r.RatioToFloor, r.Floor)
+	}
+	if line := r.Line(); !strings.Contains(line, want) {
+		t.Error(line)
+	}
+}

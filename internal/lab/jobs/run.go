@@ -46,7 +46,7 @@ func (c *Config) effective() map[string]any {
 	out := map[string]any{
 		"scenario": scenario.Batch, "shapes": shapes, "gang": c.Gangs, "systems": c.Systems, "repeat": c.Repeat,
 		"clientConcurrency": c.ClientConcurrency, "warmUpPods": c.WarmUpPods, "timeout": c.Timeout.String(),
-		"floorConcurrencyTried": c.FloorConcurrency,
+		"floorConcurrencyTried": c.FloorConcurrency, "floorTries": c.FloorTries,
 	}
 	if len(c.WriterConcurrency) > 0 {
 		out["writerConcurrency"] = c.WriterConcurrency

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
@@ -75,7 +77,9 @@ func TestStockKubernetesAsTheDocsDescribeIt(t *testing.T) {
 	}
 }
 
-func toySystem(t *testing.T) string {
+// toySystem builds the toy and returns the path of its system file, in which old texts are replaced
+// by new ones.
+func toySystem(t *testing.T, oldnew ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "toy"))); err != nil {
@@ -85,7 +89,33 @@ func toySystem(t *testing.T) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	return filepath.Join(dir, "system.yaml")
+	path := filepath.Join(dir, "system.yaml")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.NewReplacer(oldnew...).Replace(string(text))), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestAStatusThatIsLateIsAwaited measures a toy that writes its statuses later than a run has to be
+// quiet to be at rest, and one that never writes them.
+func TestAStatusThatIsLateIsAwaited(t *testing.T) {
+	const process, status = `env: {RATE: "20"`, "status: {running: '{.status.running}', settleTime: "
+	late := toySystem(t, process, process+`, STATUS_AFTER: 4s`, "\npods:", "\n"+status+"20s}\npods:")
+	never := toySystem(t, "\npods:", "\n"+status+"1s}\npods:")
+	shape := scenario.Shape{Jobs: 2, PodsPerJob: 5}
+	for system, want := range map[string][]string{
+		late:  {},
+		never: {"job bench-00000: its status says 0 running, 5 are", "job bench-00001: its status says 0 running, 5 are"},
+	} {
+		r := measureFile(t, system, shape, func(*Config) {}).Runs[0]
+		if diff := cmp.Diff(want, r.Invariants.Violations); r.Error != "" || diff != "" {
+			t.Errorf("error %q, violations (-want +got):\n%s", r.Error, diff)
+		}
+	}
 }
 
 // TestTheRateOfAToyIsMeasured measures a controller that creates exactly 20 pods per second.
@@ -105,7 +135,7 @@ func TestTheRateOfAToyIsMeasured(t *testing.T) {
 	if r.CPUSeconds["toy"] <= 0 || r.PeakRSSMiB["toy"] <= 0 {
 		t.Errorf("usage of the toy: %v, %v", r.CPUSeconds, r.PeakRSSMiB)
 	}
-	if r.Floor == nil || r.Floor.Seconds >= r.ScheduleSeconds {
+	if r.Floor == nil || r.RatioToFloor == nil || r.Floor.PodsSeconds >= r.ScheduleSeconds {
 		t.Errorf("floor: %+v", r.Floor)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +12,6 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
-	"lockstep.dev/lockstep/internal/lab/floor"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/scenario"
@@ -25,11 +23,6 @@ import (
 const (
 	// pauseFor is how long there must be no writes between the steps of a measurement.
 	pauseFor = 500 * time.Millisecond
-	// sampleSize is the minimum number of pods in one sample of the floor's calibration: half a
-	// second's worth. samplePerFlight is the minimum per write in flight, because a shorter sample
-	// would end before the server feels that many writes.
-	sampleSize      = 400
-	samplePerFlight = 2
 	// cleanUpTimeout bounds the last request to delete a namespace, after the run may have been
 	// interrupted.
 	cleanUpTimeout = 30 * time.Second
@@ -392,91 +385,6 @@ func podAtRest(sys system.System, p *corev1.Pod) analyse.Pod {
 		}
 	}
 	return out
-}
-
-// floor measures how long writing the same objects takes without the system.
-func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object, pods []corev1.Pod) error {
-	asSystem, err := drive.New(t.sys.FloorConfig(t.Cluster), t.sys.Jobs())
-	if err != nil {
-		return err
-	}
-	writers := floor.Writers{User: t.Client, System: asSystem}
-	load := floor.New(t.sys, jobs, pods, t.shape.PodsPerJob, t.gang)
-	result := &Floor{}
-	result.Jobs, result.Pods = load.Counts()
-	if result.Jobs != t.shape.Jobs || result.Pods != t.shape.Pods() {
-		return fmt.Errorf("the run left %d jobs and %d pods", result.Jobs, result.Pods)
-	}
-	// The last call writes the whole load. written is its namespace, from the index of its first event,
-	// and used what it cost.
-	var written string
-	var from int
-	var used rig.Used
-	f, err := t.Floor(ctx, t.sys.StopForFloor(), func() error { return t.Client.Clear(ctx, namespace, t.sys.NewList) },
-		func(ns string, sample bool, concurrency int) (n int, took time.Duration, err error) {
-			load, stage := load, fmt.Sprintf("floor at %d in flight", concurrency)
-			if sample {
-				load = load.Sample(max(sampleSize, samplePerFlight*concurrency))
-				stage = fmt.Sprintf("floor: trying %d in flight", concurrency)
-			}
-			written = "bench-" + ns
-			_, n = load.Counts()
-			t.enter(stage, n)
-			if err := errors.Join(t.Client.CreateNamespace(ctx, written), t.Log.Quiet(ctx, pauseFor)); err != nil {
-				return 0, 0, err
-			}
-			from = len(t.Log.Events)
-			used, err = t.cost(func() (err error) {
-				took, err = load.Run(ctx, writers, written, concurrency, func(done int) { t.count(done, n) })
-				return err
-			})
-			if err == nil && sample {
-				err = t.Client.Clear(ctx, written, t.sys.NewList)
-			}
-			return n, took, err
-		})
-	result.Concurrency, result.CPUSeconds = f.Concurrency, keyed(used.CPUSeconds)
-	for _, s := range f.Samples {
-		result.Calibration = append(result.Calibration, Calibration(s))
-	}
-	if err != nil {
-		return err
-	}
-	// The server logs an event before it answers, so all events are in the log.
-	if err := t.Log.Collect(); err != nil {
-		return err
-	}
-	return t.judgeFloor(t.Log.Events[from:], written, result)
-}
-
-func (t *trial) judgeFloor(events []analyse.Event, namespace string, result *Floor) error {
-	mine := func(e *analyse.Event) bool {
-		return e.Namespace == namespace && (e.Actor == observe.Client || e.Actor == observe.Manager)
-	}
-	var start time.Time
-	var created []time.Time
-	for i := range events {
-		e := &events[i]
-		if !mine(e) {
-			continue
-		}
-		if start.IsZero() || e.Received.Before(start) {
-			start = e.Received
-		}
-		if e.Resource == "pods" && e.Verb == "create" && e.OK() {
-			created = append(created, e.Time)
-		}
-	}
-	if len(created) != result.Pods {
-		return fmt.Errorf("%d of %d pods were created", len(created), result.Pods)
-	}
-	curve := analyse.CurveOf(start, created)
-	result.Curve = &curve
-	result.PodsSeconds = curve.AtSeconds[len(curve.AtSeconds)-1]
-	result.Seconds = math.Round(analyse.Span(events, mine).Seconds()*1e3) / 1e3
-	ratio := math.Round(t.run.ScheduleSeconds/result.Seconds*1e3) / 1e3
-	t.run.Floor, t.run.FloorSeconds, t.run.RatioToFloor = result, &result.Seconds, &ratio
-	return nil
 }
 
 func (t *trial) enter(stage string, total int) {

@@ -94,13 +94,7 @@ type Floor struct {
 func (t *Trial) Floor(ctx context.Context, writers []localcluster.Component, clear func() error,
 	write func(namespace string, sample bool, concurrency int) (int, time.Duration, error)) (f Floor, err error) {
 	//   1. Stop the other writers, and delete the load.
-	t.Say("floor: clearing")
-	for _, c := range writers {
-		if err := t.StopComponent(ctx, c); err != nil {
-			return f, err
-		}
-	}
-	if err := errors.Join(clear(), t.Quiet(ctx)); err != nil {
+	if err := t.ClearForFloor(ctx, writers, clear); err != nil {
 		return f, err
 	}
 	//   2. Find the best concurrency by samples.
@@ -115,6 +109,18 @@ func (t *Trial) Floor(ctx context.Context, writers []localcluster.Component, cle
 	t.Say("floor at %d in flight", f.Concurrency)
 	f.Units, f.Took, err = write("floor", false, f.Concurrency)
 	return f, err
+}
+
+// ClearForFloor stops writers, the components that act on the load, and calls clear, which removes
+// the load of the run.
+func (t *Trial) ClearForFloor(ctx context.Context, writers []localcluster.Component, clear func() error) error {
+	t.Say("floor: clearing")
+	for _, c := range writers {
+		if err := t.StopComponent(ctx, c); err != nil {
+			return err
+		}
+	}
+	return errors.Join(clear(), t.Quiet(ctx))
 }
 
 // SaveEvents saves the events of the log in the subdirectory dir of the results.

@@ -1,6 +1,6 @@
 // Toy is a deliberately slow controller with a known rate: it creates the pods of the Toys that it
-// sees at exactly RATE pods per second, each on a node from the start. The laboratory's tests build
-// and measure it.
+// sees at exactly RATE pods per second, each on a node from the start. With STATUS_AFTER it writes
+// the status of a Toy that long after its last pod. The laboratory's tests build and measure it.
 package main
 
 import (
@@ -13,10 +13,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -34,6 +36,12 @@ func run(ctx context.Context, kubeconfig, address string) error {
 	rate, err := strconv.ParseFloat(os.Getenv("RATE"), 64)
 	if err != nil {
 		return err
+	}
+	var statusAfter time.Duration
+	if text := os.Getenv("STATUS_AFTER"); text != "" {
+		if statusAfter, err = time.ParseDuration(text); err != nil {
+			return err
+		}
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -97,6 +105,16 @@ func run(ctx context.Context, kubeconfig, address string) error {
 				if _, err := client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 					return err
 				}
+			}
+			if statusAfter > 0 {
+				time.AfterFunc(statusAfter, func() {
+					status := fmt.Appendf(nil, `{"status":{"running":%d}}`, spec.Pods)
+					_, err := dyn.Resource(toys).Namespace(toy.GetNamespace()).Patch(ctx, toy.GetName(), types.MergePatchType, status,
+						metav1.PatchOptions{}, "status")
+					if err != nil && !apierrors.IsNotFound(err) { // the laboratory has deleted its warm-up
+						failed <- err
+					}
+				})
 			}
 		}
 	}
