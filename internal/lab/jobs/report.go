@@ -12,25 +12,7 @@ import (
 
 // Report is the report of one invocation. New fields may be added to its JSON without a new schema
 // version; no field is removed or changes its meaning.
-type Report struct {
-	series.Report[*Run]
-	Machine Machine `json:"machine"`
-}
-
-// Machine describes the machine of the measurement.
-type Machine struct {
-	Hostname  string `json:"hostname"`
-	OS        string `json:"os"`
-	Arch      string `json:"arch"`
-	Kernel    string `json:"kernel"`
-	CPU       string `json:"cpu"`
-	CPUs      int    `json:"cpus"`
-	MemoryMiB int64  `json:"memoryMiB"`
-	Go        string `json:"go"`
-	// CPULimit, in CPUs, and MemoryLimitMiB are the cgroup limits of the process; zero means none.
-	CPULimit       float64 `json:"cpuLimit,omitempty"`
-	MemoryLimitMiB int64   `json:"memoryLimitMiB,omitempty"`
-}
+type Report struct{ series.Report[*Run] }
 
 // Run is the result of one system under one shape of load.
 type Run struct {
@@ -45,11 +27,7 @@ type Run struct {
 	// Error is the reason why the run has no result.
 	Error string `json:"error,omitempty"`
 
-	// TimedOut says that --timeout ran out, and how far the run was. Its figures are those of a part
-	// of the load, and what only holds at rest was not checked.
-	TimedOut string `json:"timedOut,omitempty"`
-	// OtherCPUs is how many CPUs other work on this machine used during the run, on average.
-	OtherCPUs float64 `json:"otherCPUs"`
+	series.Circumstances
 	// Clients are the client limits of the system.
 	Clients []system.Client `json:"clients"`
 
@@ -162,17 +140,30 @@ func (r *Run) Title() string {
 	return s
 }
 
-// name returns the system with the settings that distinguish the run.
+// label returns the name of the run among those of its shape, which equal runs share.
+func (r *Run) label() string {
+	if r.Gang {
+		return r.variant() + ", gang"
+	}
+	return r.variant()
+}
+
+// name returns the system with the settings that distinguish the run, and its repeat.
 func (r *Run) name() string {
+	if r.Repeat > 1 {
+		return r.variant() + fmt.Sprintf(" #%d", r.Repeat)
+	}
+	return r.variant()
+}
+
+// variant returns the system with the settings that distinguish it.
+func (r *Run) variant() string {
 	s := r.System
 	if n, ok := r.Settings[system.JobSyncs]; ok && n != strconv.Itoa(system.DefaultJobSyncs) {
 		s += " syncs=" + n
 	}
 	if n, ok := r.Settings[system.WritesInFlight]; ok && n != "adaptive" {
 		s += " w=" + n
-	}
-	if r.Repeat > 1 {
-		s += fmt.Sprintf(" #%d", r.Repeat)
 	}
 	return s
 }

@@ -52,8 +52,8 @@ func sample() *Report {
 	unmeasured.Invariants.Violations = []string{}
 	return &Report{
 		Report: series.Report[*Run]{SchemaVersion: "v1", Version: "v0.1.0", Time: start, Config: map[string]any{"nodes": 1000},
-			Runs: []*Run{good, bad, unmeasured}},
-		Machine: Machine{Hostname: "<b>host</b>", CPUs: 2, CPU: "Some CPU", MemoryMiB: 16000}}
+			Runs:    []*Run{good, bad, unmeasured},
+			Machine: series.Machine{Hostname: "<b>host</b>", CPUs: 2, CPU: "Some CPU", MemoryMiB: 16000}}}
 }
 
 // TestContract checks the JSON for the fields that other programs rely on, with their types.
@@ -168,7 +168,8 @@ func TestTable(t *testing.T) {
 // names are not interpreted as markup.
 func TestPageStandsAlone(t *testing.T) {
 	var b bytes.Buffer
-	if err := sample().HTML(&b); err != nil {
+	p := sample().Page()
+	if err := p.HTML(&b); err != nil {
 		t.Fatal(err)
 	}
 	page := b.String()

@@ -26,7 +26,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep := &Report{Report: inner, Machine: machine()}
+	rep := &Report{inner}
 	var runs []series.Planned[*Run]
 	for i, e := range experiments {
 		t := &trial{cfg: &cfg, experiment: e, index: i + 1, total: len(experiments), run: e.result()}
@@ -34,7 +34,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			return t.SaveEvents(fmt.Sprintf("%02d-%s", n, strings.Trim(notInFileNames.ReplaceAllString(t.run.Title(), "-"), "-")))
 		}})
 	}
-	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }, runs...)
+	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.Page()) }, runs...)
 }
 
 // effective returns the configuration, including defaults, for the report.

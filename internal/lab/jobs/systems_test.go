@@ -174,12 +174,3 @@ func TestALoadThatCannotFitIsRefused(t *testing.T) {
 		}
 	}
 }
-
-func TestABusyMachineIsNamed(t *testing.T) {
-	if got := (&Run{OtherCPUs: 0.2}).busy(2); got != "" {
-		t.Error(got)
-	}
-	if got := (&Run{OtherCPUs: 0.5}).busy(2); got != "the machine was busy: other work used 0.5 of its 2 CPUs" {
-		t.Error(got)
-	}
-}

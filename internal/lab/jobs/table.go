@@ -26,7 +26,12 @@ var columns = []column{
 	{"SCHEDULE", true, func(r *Run) string { return seconds(r.ScheduleSeconds) }},
 	{"PODS/S", true, (*Run).rate},
 	{"FLOOR", true, func(r *Run) string { return optional(r.FloorSeconds, seconds) }},
-	{"RATIO", true, func(r *Run) string { return optional(r.RatioToFloor, ratio) }},
+	{"RATIO", true, func(r *Run) string {
+		if r.Floor != nil && r.Floor.None != "" {
+			return "none"
+		}
+		return optional(r.RatioToFloor, ratio)
+	}},
 	{"W/POD", true, (*Run).writesPerPod},
 	{"STALLS", true, func(r *Run) string { return fmt.Sprint(r.Stalls.Count) }},
 	{"VIOL", true, func(r *Run) string { return fmt.Sprint(len(r.Invariants.Violations)) }},
@@ -91,11 +96,11 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 		if run.Error != "" {
 			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.Error)
 		}
-		if run.TimedOut != "" {
-			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.TimedOut)
+		for _, note := range run.Notes(r.Machine.CPUs) {
+			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), note)
 		}
-		if busy := run.busy(r.Machine.CPUs); busy != "" {
-			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), busy)
+		if run.Floor != nil && run.Floor.None != "" {
+			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.Floor.None)
 		}
 		if len(run.Invariants.Violations) > 0 {
 			fmt.Fprintf(&b, "\n%s: violations\n", run.Title())
@@ -130,17 +135,6 @@ func (r *Report) clients() (out []clientOf) {
 		}
 	}
 	return out
-}
-
-// busyShare is the share of the machine's CPUs that other work may use before a report says so.
-const busyShare = 0.1
-
-// busy says that other work used the machine during the run; empty if it did not.
-func (r *Run) busy(cpus int) string {
-	if r.OtherCPUs <= busyShare*float64(cpus) {
-		return ""
-	}
-	return fmt.Sprintf("the machine was busy: other work used %.1f of its %d CPUs", r.OtherCPUs, cpus)
 }
 
 // pods returns the number of scheduled pods, with the total if some are missing.

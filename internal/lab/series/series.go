@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"lockstep.dev/lockstep/internal/lab/page"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -70,6 +71,30 @@ type Verdict struct {
 	// Checked is the number of facts checked.
 	Checked    int      `json:"checked"`
 	Violations []string `json:"violations"`
+	Circumstances
+}
+
+// Circumstances are what a reader of any figure of a run has to know.
+type Circumstances struct {
+	// TimedOut says that --timeout ran out, and how far the run was. Its figures are those of a part
+	// of the load, and what only holds at rest was not checked.
+	TimedOut string `json:"timedOut,omitempty"`
+	// OtherCPUs is how many CPUs other work on this machine used during the load, on average.
+	OtherCPUs float64 `json:"otherCPUs"`
+}
+
+// busyShare is the share of the machine's CPUs that other work may use before a report says so.
+const busyShare = 0.1
+
+// Notes implements Run.
+func (c *Circumstances) Notes(cpus int) (notes []string) {
+	if c.TimedOut != "" {
+		notes = append(notes, c.TimedOut)
+	}
+	if c.OtherCPUs > busyShare*float64(cpus) {
+		notes = append(notes, fmt.Sprintf("the machine was busy: other work used %.1f of its %d CPUs", c.OtherCPUs, cpus))
+	}
+	return notes
 }
 
 // Bad adds a violation.
@@ -90,6 +115,9 @@ type Run interface {
 	Title() string
 	// Line returns the results of a measured run in one line.
 	Line() string
+	// Notes returns what a reader of any figure of the run has to know, on a machine with so many
+	// CPUs.
+	Notes(cpus int) []string
 }
 
 // Report is the report of one invocation.
@@ -99,12 +127,14 @@ type Report[R Run] struct {
 	Time          time.Time      `json:"time"`
 	Config        map[string]any `json:"config"`
 	Runs          []R            `json:"runs"`
+	Machine       Machine        `json:"machine"`
 }
 
 // New returns a report without runs, and creates the directory for the results, so that an error is
 // found before the first run. effective is the configuration, including defaults.
 func New[R Run](cfg Config, effective map[string]any) (Report[R], error) {
-	return Report[R]{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: effective, Runs: []R{}},
+	return Report[R]{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: effective, Runs: []R{},
+			Machine: machine()},
 		os.MkdirAll(cfg.OutDir, 0o755)
 }
 
@@ -190,11 +220,11 @@ func (r *Report[R]) Faults() error {
 	return errors.Join(errs...)
 }
 
-// WriteFaults writes errors and violations, one per line, below a table.
+// WriteFaults writes notes, errors and violations, one per line, below a table.
 func (r *Report[R]) WriteFaults(w io.Writer) error {
 	for _, run := range r.Runs {
 		failure, violations := run.Outcome()
-		lines := *violations
+		lines := append(run.Notes(r.Machine.CPUs), *violations...)
 		if *failure != "" {
 			lines = append([]string{*failure}, lines...)
 		}
@@ -208,7 +238,7 @@ func (r *Report[R]) WriteFaults(w io.Writer) error {
 }
 
 // Save writes the report and its page into a directory.
-func Save(dir string, report any, page func(io.Writer) error) error {
+func Save(dir string, report any, p page.Page) error {
 	data, err := json.Marshal(report)
 	if err != nil {
 		return err
@@ -220,7 +250,7 @@ func Save(dir string, report any, page func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(page(f), f.Close())
+	return errors.Join(p.HTML(f), f.Close())
 }
 
 // Ms formats a time of x milliseconds, in seconds if it is 10 s or longer.

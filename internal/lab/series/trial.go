@@ -28,6 +28,9 @@ type Trial struct {
 	Config *Config
 	// Stage is called with the name of each stage of the run.
 	Stage func(string)
+	// TimedOut says that Config.Timeout ran out, and how far the load was; empty if it did not. The
+	// system is then not at rest.
+	TimedOut string
 }
 
 // StartTrial starts a fresh control plane with Lockstep's manager for a run. jobs is the resource of the load, change changes
@@ -59,6 +62,8 @@ func (t *Trial) Quiet(ctx context.Context) error { return t.Log.Quiet(ctx, restF
 type Usage struct {
 	Began         time.Time
 	Before, After map[localcluster.Component]localcluster.Usage
+	// OtherCPUs is how many CPUs other work on this machine used, on average.
+	OtherCPUs float64
 }
 
 // Load calls act, which drives a load, and waits until everything is at rest. The log then has the
@@ -69,14 +74,32 @@ func (t *Trial) Load(ctx context.Context, act func() error) (u Usage, err error)
 		return u, err
 	}
 	u.Began = time.Now()
-	if err = act(); err == nil {
+	busy := rig.BusyCPU()
+	if err = act(); err == nil && t.TimedOut == "" {
 		err = t.Quiet(ctx)
 	}
 	if err != nil {
 		return u, err
 	}
-	u.After, err = t.Usages()
-	return u, err
+	if u.After, err = t.Usages(); err != nil {
+		return u, err
+	}
+	u.OtherCPUs = rig.OtherCPUs(busy, rig.UsedBetween(u.Before, u.After), time.Since(u.Began))
+	return u, nil
+}
+
+// Await waits until done returns n or more. If Config.Timeout runs out before, it sets TimedOut; what
+// says what is counted.
+func (t *Trial) Await(ctx context.Context, n int, what string, done func() (int, error)) error {
+	last := 0
+	reached, err := t.Log.Until(ctx, t.Config.Timeout, func() (_ bool, err error) {
+		last, err = done()
+		return last >= n, err
+	})
+	if err == nil && !reached {
+		t.TimedOut = fmt.Sprintf("--timeout=%s ran out when %d of %d %s", t.Config.Timeout, last, n, what)
+	}
+	return err
 }
 
 // Floor is the result of the measurement of a floor.
