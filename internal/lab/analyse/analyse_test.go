@@ -391,3 +391,22 @@ func TestStatusesSettle(t *testing.T) {
 		t.Error("a status without the count is not settled")
 	}
 }
+
+func TestFailuresAreCountedByCause(t *testing.T) {
+	in := goodRun()
+	refused := func(cause string) Event {
+		e := write(41, "manager", "create", "pods", "", "bench-00000-worker-0")
+		e.Code, e.Cause = 500, cause
+		return e
+	}
+	for i := range 2 * maxCauses {
+		in.Events = append(in.Events, refused("timeout"), refused(fmt.Sprint("pod ", i)))
+	}
+	got := Analyse(in).Causes
+	if got["pods/create: timeout"] != 2*maxCauses || got["pods/create: pod 0"] != 1 || len(got) != maxCauses+1 || got["others"] != maxCauses+1 {
+		t.Errorf("%d causes: %v", len(got), got)
+	}
+	if got := Analyse(goodRun()).Causes; got != nil {
+		t.Errorf("a good run has failures: %v", got)
+	}
+}

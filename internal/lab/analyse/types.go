@@ -22,8 +22,9 @@ type Event struct {
 	Name      string `json:"name,omitempty"`
 	// Node is the node that a create or a binding assigned to a pod.
 	Node string `json:"node,omitempty"`
-	// Code is the HTTP status code.
-	Code int `json:"code"`
+	// Code is the HTTP status code, and Cause the server's message if it refused the request.
+	Code  int    `json:"code"`
+	Cause string `json:"cause,omitempty"`
 }
 
 // OK reports whether the request succeeded.
@@ -137,6 +138,8 @@ type Result struct {
 	// Refused counts the system's writes that the server refused, by kind and HTTP status; nil if
 	// there are none.
 	Refused map[string]int `json:"refused,omitempty"`
+	// Causes counts them by kind and message, of at most maxCauses messages; nil if there are none.
+	Causes map[string]int `json:"causes,omitempty"`
 	// LatencyMs is the time from a job's creation until each of its pods was SCHEDULED.
 	LatencyMs  Percentiles `json:"latencyMs"`
 	Stalls     Stalls      `json:"stalls"`

@@ -121,6 +121,9 @@ func (p *Phase) line(applications int) string {
 	return s
 }
 
+// Repeated implements series.Run.
+func (r *Run) Repeated() *int { return &r.Repeat }
+
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	s := fmt.Sprintf("%d applications", r.Applications)

@@ -101,6 +101,9 @@ func (r *Run) Title() string {
 	return string(r.Mode)
 }
 
+// Repeated implements series.Run.
+func (r *Run) Repeated() *int { return &r.Repeat }
+
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	return fmt.Sprintf("web %.0f/s, p99 %.1f ms; pi %.1f/s; %d checks", r.Web.PerSecond, r.Web.P99Ms, r.Pi.PerSecond, r.Checked)

@@ -116,6 +116,16 @@ func (v *variant) median() *Run {
 	return complete[(len(complete)-1)/2]
 }
 
+// measured counts the variants with a time.
+func (g *group) measured() (n int) {
+	for _, v := range g.variants {
+		if len(v.times) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // slowest returns the variant with the longest time, or nil.
 func (g *group) slowest() (out *variant) {
 	for _, v := range g.variants {
@@ -198,11 +208,14 @@ func (v *variant) row(g *group, longest float64) []page.Cell {
 	time := page.Cell{Text: "not measured", Tone: page.Bad}
 	spread, faster := page.Text("–"), page.Text("–")
 	if s := v.time(); s.N > 0 {
-		time = page.Cell{Text: s.Format(page.Seconds), Tone: page.Strong, Bar: &page.Bar{Width: 100 * s.Mean / longest, Mark: 100 * mark / longest}}
+		time = page.Cell{Text: s.Format(page.Seconds), Tone: page.Strong, Bar: &page.Bar{Width: 100 * s.Mean / longest, Mark: 100 * mark / longest, Color: 1 + v.color}}
 		spread = page.Textf("%s to %s", page.Seconds(s.Min), page.Seconds(s.Max))
 		faster = page.Cell{Text: factor(v.timesAsFast(g.slowest())), Tone: page.Strong}
 		if v == g.slowest() {
 			faster = page.Text("slowest")
+		}
+		if g.measured() < 2 {
+			faster = page.Text("–")
 		}
 	} else if i := slices.IndexFunc(v.runs, func(run *Run) bool { return run.Error == "" }); i >= 0 {
 		time.Text = v.runs[i].pods() + " pods"
@@ -286,6 +299,9 @@ func (g *group) section() page.Section {
 	if c, ok := g.concurrency(); ok {
 		s.Charts = append(s.Charts, c)
 	}
+	if t := g.causes(); len(t.Rows) > 0 {
+		s.Tables = append(s.Tables, t)
+	}
 	for _, v := range g.variants {
 		for _, run := range v.runs {
 			if run.Error == "" {
@@ -294,6 +310,24 @@ func (g *group) section() page.Section {
 		}
 	}
 	return s
+}
+
+// causes is the table of the writes that the server refused.
+func (g *group) causes() page.Table {
+	t := page.Table{Title: "Writes that the server refused, by cause", Columns: []page.Column{{Title: "System", Key: true}, {Title: "Cause"},
+		{Title: "Writes", Right: true, Help: "in all runs of the system; a write that is repeated counts each time"}}}
+	for _, v := range g.variants {
+		sum := map[string]int{}
+		for _, run := range v.runs {
+			for cause, n := range run.Causes {
+				sum[cause] += n
+			}
+		}
+		for _, cause := range slices.Sorted(maps.Keys(sum)) {
+			t.Rows = append(t.Rows, []page.Cell{{Text: v.label, Color: 1 + v.color}, page.Text(cause), page.Count(sum[cause], page.Warn)})
+		}
+	}
+	return t
 }
 
 func (g *group) title() string {

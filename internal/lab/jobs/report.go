@@ -165,8 +165,14 @@ func (r *Run) variant() string {
 	if n, ok := r.Settings[system.WritesInFlight]; ok && n != "adaptive" {
 		s += " w=" + n
 	}
+	if admits := r.Settings[admissionSetting]; admits != "" {
+		s += ", " + admits
+	}
 	return s
 }
+
+// Repeated implements series.Run.
+func (r *Run) Repeated() *int { return &r.Repeat }
 
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // measureFile measures one load on a system of a file.
@@ -74,6 +76,34 @@ func TestStockKubernetesAsTheDocsDescribeIt(t *testing.T) {
 	}
 	if want := "stock: kube-scheduler: QPS unlimited, burst unlimited"; !strings.Contains(table.String(), want) {
 		t.Errorf("no %q in\n%s", want, table.String())
+	}
+}
+
+// TestAFileDescribesAnInstalledSystem measures stock Kubernetes by its file in a cluster that runs.
+func TestAFileDescribesAnInstalledSystem(t *testing.T) {
+	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithNodes(localcluster.Nodes{Count: 10}))
+	path := filepath.Join(t.TempDir(), "stock.yaml")
+	text := docs(t, "systems.md", 1) + "processes:\n- {name: unused, command: [/nowhere]}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	rep, err := Measure(t.Context(), Config{
+		Shapes: []scenario.Shape{{Jobs: 3, PodsPerJob: 4}}, Gangs: []bool{true}, Systems: []string{path},
+		Config: series.Config{Repeat: 1, ClientConcurrency: 4, Timeout: time.Minute, OutDir: t.TempDir(),
+			Progress: func(line string) { lines = append(lines, line) }},
+		Kubeconfig: cluster.Kubeconfig(), AuditLog: cluster.AuditLogPath(),
+	})
+	if err != nil || len(rep.Runs) != 1 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	r := rep.Runs[0]
+	if r.Error != "" || r.Scheduled != 12 || len(r.Invariants.Violations) > 0 || r.Writes["pods/create"] != 12 {
+		t.Errorf("error %q, %d scheduled, violations %q, writes %v", r.Error, r.Scheduled, r.Invariants.Violations, r.Writes)
+	}
+	const want = "the processes and manifests of the file are not used: stock has to run in this cluster"
+	if !slices.Contains(lines, want) {
+		t.Errorf("no %q in %q", want, lines)
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/admission"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
@@ -134,12 +136,23 @@ func (t *trial) connect(ctx context.Context) (err error) {
 	if t.cfg.Kubeconfig == "" {
 		config := localcluster.Config{KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes}
 		t.sys.Configure(&config)
+		if t.admission.Kind == admission.Webhook {
+			config.Programs = append(config.Programs, localcluster.Program{Name: "webhook", ReadyLog: regexp.MustCompile(admission.Ready),
+				Command: []string{t.cfg.Lockstep, "bench", "load", "webhook", "--kubeconfig=${KUBECONFIG}", "--listen=127.0.0.1:${PORT}",
+					"--admission=" + t.admission.Argument()}})
+		}
 		t.Observed, err = rig.Observe(ctx, config, t.cfg.OutDir, t.sys.Jobs(),
 			func(c localcluster.Component) { t.enter("starting "+string(c), 0) })
-		if err == nil {
-			t.Log.Source.(*observe.AuditLog).Users = t.sys.Users()
+		if err != nil {
+			return err
 		}
-		return err
+		t.Log.Source.(*observe.AuditLog).Users = t.sys.Users()
+		if t.admission.Kind == admission.CEL {
+			if err := admission.Apply(ctx, t.REST); err != nil {
+				return errors.Join(fmt.Errorf("policy: %w", err), t.Stop(ctx, true))
+			}
+		}
+		return nil
 	}
 	existing := &rig.Observed{}
 	if existing.REST, err = kubeclient.Load(t.cfg.Kubeconfig, t.cfg.Context); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/page"
 	"lockstep.dev/lockstep/internal/lab/stats"
+	"lockstep.dev/lockstep/internal/lab/system"
 )
 
 // verdict says in one sentence how fast the first system was, compared with each other system and
@@ -26,6 +27,9 @@ func (r *Report) verdict() string {
 		if s := r.alone(subject); s != "" {
 			parts = append(parts, s)
 		}
+	}
+	if s := r.valley(subject); s != "" {
+		parts = append(parts, s)
 	}
 	if s := r.floorOf(subject); s != "" {
 		parts = append(parts, s)
@@ -75,6 +79,8 @@ func (r *Report) comparison(subject, peer string) string {
 	switch {
 	case !differ:
 		return fmt.Sprintf("as fast as %s within the error (%s times)", peer, between(least, most))
+	case least >= 1 && len(all) == 1 && all[0].N > 1:
+		return fmt.Sprintf("%s times as fast as %s (95 %% confidence: %s)", shortFactor(least), peer, between(all[0].Low, all[0].Up))
 	case least >= 1:
 		return between(least, most) + " times as fast as " + peer
 	case most <= 1:
@@ -110,12 +116,45 @@ func (r *Report) alone(subject string) string {
 	return fmt.Sprintf("%s in %s to %s", page.Plural(len(groups), "load"), page.Seconds(slices.Min(times)), page.Seconds(slices.Max(times)))
 }
 
+// valley compares the adaptive writer with the best of at least three fixed numbers of writes in
+// flight, under the first load that has both; empty if there is none.
+func (r *Report) valley(subject string) string {
+	for _, g := range r.groups() {
+		var adaptive, best *variant
+		fixed := 0
+		for _, v := range g.variants {
+			setting, ok := v.runs[0].Settings[system.WritesInFlight]
+			switch {
+			case v.runs[0].System != subject || len(v.times) == 0 || !ok:
+			case setting == "adaptive":
+				if adaptive == nil {
+					adaptive = v
+				}
+			default:
+				if fixed++; best == nil || v.time().Mean < best.time().Mean {
+					best = v
+				}
+			}
+		}
+		if adaptive == nil || fixed < 3 {
+			continue
+		}
+		ratio := best.timesAsFast(adaptive)
+		text := fmt.Sprintf("adaptive takes %s × the time of the best of %d fixed settings, %s", shortFactor(ratio.Mean), fixed, best.label)
+		if !ratio.Differs() {
+			text += ", which is no difference beyond the error"
+		}
+		return text
+	}
+	return ""
+}
+
 // floorOf gives the ratios of a system's runs to their floors.
 func (r *Report) floorOf(subject string) string {
 	var ratios []float64
 	without, measured := 0, 0
 	for _, run := range r.Runs {
-		if run.System != subject || run.Floor == nil {
+		if run.System != subject || run.Floor == nil && run.RatioToFloor == nil {
 			continue
 		}
 		measured++
@@ -152,6 +191,15 @@ func (r *Report) lost() string {
 	var parts []string
 	if failed > 0 {
 		parts = append(parts, page.Plural(failed, "pod")+" failed or without a node")
+	}
+	late := 0
+	for _, run := range r.Runs {
+		if run.TimedOut != "" {
+			late++
+		}
+	}
+	if late > 0 {
+		parts = append(parts, "the time ran out in "+page.Plural(late, "run"))
 	}
 	if violations > 0 {
 		parts = append(parts, page.Plural(violations, "violation"))

@@ -13,6 +13,7 @@ import (
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"lockstep.dev/lockstep/internal/clip"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -54,6 +55,9 @@ func parseAudit(line []byte, system []string) (e analyse.Event, ok bool, err err
 		Resource: ref.Resource, Sub: ref.Subresource, Namespace: ref.Namespace, Name: ref.Name,
 		Node: a.Annotations[localcluster.AuditNode], Code: int(a.ResponseStatus.Code),
 	}
+	if !e.OK() {
+		e.Cause = clip.Text(a.ResponseStatus.Message, causeMax)
+	}
 	if slices.ContainsFunc(system, func(pattern string) bool { return matches(pattern, a.User.Username) }) {
 		e.Actor = System
 	}
@@ -65,6 +69,9 @@ func parseAudit(line []byte, system []string) (e analyse.Event, ok bool, err err
 	}
 	return e, true, nil
 }
+
+// causeMax bounds the length of an event's cause, in bytes.
+const causeMax = 300
 
 func matches(pattern, user string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {

@@ -85,8 +85,12 @@ const (
 	Warn   Tone = "warn"
 )
 
-// Bar is a bar of Width percent with a mark at Mark percent, if Mark is not 0.
-type Bar struct{ Width, Mark float64 }
+// Bar is a bar of Width percent with a mark at Mark percent, if Mark is not 0. Color is 1 + the index
+// of its colour.
+type Bar struct {
+	Width, Mark float64
+	Color       int
+}
 
 // Chart shows lines over time in seconds, or over another quantity X.
 type Chart struct {

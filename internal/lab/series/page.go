@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/floor"
@@ -27,30 +28,37 @@ func (r *Report[R]) Page(title string) page.Page {
 			p.Warnings = append(p.Warnings, run.Title()+": "+note)
 		}
 	}
-	p.Bad = len(p.Problems) > 0
+	p.Bad = r.Faults() != nil
 	return p
 }
 
 // Troubles says in a few words what went wrong in the runs, or that nothing did: nothing is the word
 // for that.
 func (r *Report[R]) Troubles(nothing string) string {
-	unmeasured, violated := 0, 0
+	unmeasured, late, violated := 0, 0, 0
 	for _, run := range r.Runs {
 		failure, violations := run.Outcome()
 		if *failure != "" {
 			unmeasured++
+		} else if run.Late() != "" {
+			late++
 		}
 		violated += len(*violations)
 	}
-	switch {
-	case unmeasured > 0 && violated > 0:
-		return fmt.Sprintf("%s not measured, %s", page.Plural(unmeasured, "run"), page.Plural(violated, "violation"))
-	case unmeasured > 0:
-		return page.Plural(unmeasured, "run") + " not measured"
-	case violated > 0:
-		return page.Plural(violated, "violation")
+	var parts []string
+	if unmeasured > 0 {
+		parts = append(parts, page.Plural(unmeasured, "run")+" not measured")
 	}
-	return nothing
+	if late > 0 {
+		parts = append(parts, "the time ran out in "+page.Plural(late, "run"))
+	}
+	if violated > 0 {
+		parts = append(parts, page.Plural(violated, "violation"))
+	}
+	if len(parts) == 0 {
+		return nothing
+	}
+	return strings.Join(parts, ", ")
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -86,6 +86,9 @@ type Circumstances struct {
 // busyShare is the share of the machine's CPUs that other work may use before a report says so.
 const busyShare = 0.1
 
+// Late implements Run.
+func (c *Circumstances) Late() string { return c.TimedOut }
+
 // Notes implements Run.
 func (c *Circumstances) Notes(cpus int) (notes []string) {
 	if c.TimedOut != "" {
@@ -118,7 +121,14 @@ type Run interface {
 	// Notes returns what a reader of any figure of the run has to know, on a machine with so many
 	// CPUs.
 	Notes(cpus int) []string
+	// Late says that --timeout ran out, and how far the run was; empty if it did not.
+	Late() string
+	// Repeated returns where the run keeps its number among equal runs, from 1.
+	Repeated() *int
 }
+
+// Schema is the version of the JSON of reports.
+const Schema = "v1"
 
 // Report is the report of one invocation.
 type Report[R Run] struct {
@@ -133,7 +143,7 @@ type Report[R Run] struct {
 // New returns a report without runs, and creates the directory for the results, so that an error is
 // found before the first run. effective is the configuration, including defaults.
 func New[R Run](cfg Config, effective map[string]any) (Report[R], error) {
-	return Report[R]{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: effective, Runs: []R{},
+	return Report[R]{SchemaVersion: Schema, Version: cfg.Version, Time: time.Now().UTC(), Config: effective, Runs: []R{},
 			Machine: machine()},
 		os.MkdirAll(cfg.OutDir, 0o755)
 }
@@ -166,10 +176,11 @@ type Planned[R Run] struct {
 	SaveEvents func(n int) error
 }
 
-// MakeAll makes runs one after the other. After each run it calls save and reports the result as
-// progress.
+// MakeAll makes runs one after the other. After each run it calls save and reports the result and
+// the expected time of the remaining runs as progress.
 func (r *Report[R]) MakeAll(ctx context.Context, cfg *Config, save func() error, runs ...Planned[R]) error {
-	for _, p := range runs {
+	began := time.Now()
+	for i, p := range runs {
 		err := r.Make(ctx, p.Run, p.Measure)
 		if p.SaveEvents != nil {
 			err = errors.Join(err, p.SaveEvents(len(r.Runs)))
@@ -178,6 +189,10 @@ func (r *Report[R]) MakeAll(ctx context.Context, cfg *Config, save func() error,
 			return err
 		}
 		cfg.Progress(Line(p.Run))
+		if left := len(runs) - i - 1; left > 0 {
+			each := time.Since(began) / time.Duration(i+1)
+			cfg.Progress(fmt.Sprintf("%d of %d runs made, about %s left", i+1, len(runs), (each * time.Duration(left)).Round(time.Second)))
+		}
 	}
 	return nil
 }
@@ -205,8 +220,8 @@ func (r *Report[R]) Measured() []R {
 	return out
 }
 
-// Faults returns an error that lists the runs without a result and those with violations; nil if
-// there are none.
+// Faults returns an error that lists the runs without a result, those with violations and those
+// whose time ran out; nil if there are none.
 func (r *Report[R]) Faults() error {
 	var errs []error
 	for _, run := range r.Runs {
@@ -215,6 +230,8 @@ func (r *Report[R]) Faults() error {
 			errs = append(errs, fmt.Errorf("%s: not measured: %s", run.Title(), *failure))
 		case len(*violations) > 0:
 			errs = append(errs, fmt.Errorf("%s: %d violations", run.Title(), len(*violations)))
+		case run.Late() != "":
+			errs = append(errs, fmt.Errorf("%s: %s", run.Title(), run.Late()))
 		}
 	}
 	return errors.Join(errs...)

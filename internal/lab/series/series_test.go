@@ -17,12 +17,15 @@ import (
 )
 
 type run struct {
-	Name string `json:"name"`
+	Name   string `json:"name"`
+	Repeat int    `json:"repeat"`
 	Verdict
 }
 
 func (r *run) Title() string { return r.Name }
 func (r *run) Line() string  { return "3 of 3" }
+
+func (r *run) Repeated() *int { return &r.Repeat }
 
 func TestRunsAreTakenInWithWhatCameOfThem(t *testing.T) {
 	r, err := New[*run](Config{OutDir: filepath.Join(t.TempDir(), "out"), Version: "v"}, nil)
@@ -133,5 +136,45 @@ func TestWhatAReaderHasToKnowIsNoted(t *testing.T) {
 	want := []string{"--timeout=1s ran out", "the machine was busy: other work used 0.5 of its 2 CPUs"}
 	if diff := cmp.Diff(want, c.Notes(2)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestReportsAreCombined(t *testing.T) {
+	read := func(runs ...*run) *Report[*run] {
+		return &Report[*run]{SchemaVersion: Schema, Version: "v1", Config: map[string]any{"nodes": 10.0, "same": "x"}, Runs: runs,
+			Machine: Machine{Hostname: "a", CPUs: 2}}
+	}
+	r, other := read(&run{Name: "a", Repeat: 1}, &run{Name: "a", Repeat: 2}), read(&run{Name: "a", Repeat: 1})
+	other.Config["nodes"], other.Version = 20.0, "v2"
+	if err := r.Combine(other); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Runs) != 3 || r.Runs[2].Repeat != 3 || r.Version != "v1, v2" {
+		t.Errorf("%+v", r)
+	}
+	if diff := cmp.Diff(map[string]any{"nodes": "10; 20", "same": "x"}, r.Config); diff != "" {
+		t.Error(diff)
+	}
+	other.Machine.Hostname = "b"
+	if err := r.Combine(other); err == nil {
+		t.Error("reports of two machines are combined")
+	}
+}
+
+func TestOnlyTheKnownSchemaIsRead(t *testing.T) {
+	dir := t.TempDir()
+	var r Report[*run]
+	for text, want := range map[string]string{
+		`{"schemaVersion":"v1","runs":[{"name":"a"}]}`: "", `{"schemaVersion":"v2"}`: `the schema version is "v2", and this program reads v1`, `{`: "unexpected end",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, ResultFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Read(dir, &r); err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if len(r.Runs) != 1 || r.Runs[0].Name != "a" {
+		t.Errorf("%+v", r)
 	}
 }

@@ -90,6 +90,9 @@ func (r *Run) Title() string {
 	return s
 }
 
+// Repeated implements series.Run.
+func (r *Run) Repeated() *int { return &r.Repeat }
+
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	s := fmt.Sprintf("%d of %d workflows in %.1fs, %.0f/min", r.Succeeded, r.Workflows, r.Seconds, r.PerMinute)
