@@ -21,17 +21,18 @@ var inProcess = map[string]string{
 var evaluatorPackages = []string{"internal/workflow/template", "internal/application/render", "internal/application/chart"}
 
 // interpreters maps libraries that evaluate users' programs to the packages that may import them:
-// packages whose evaluators run in child processes, and the packages of inProcess.
+// packages whose evaluators run in child processes, the packages of inProcess, and the laboratory,
+// which runs on the user's own machine, on the user's own files.
 var interpreters = map[string][]string{
 	"github.com/expr-lang/expr":             {"internal/workflow/template"},
 	"github.com/casbin/govaluate":           {"internal/workflow/template"},
 	"github.com/Masterminds/sprig/v3":       {"internal/workflow/template"},
 	"cuelang.org/go":                        {"internal/application/render", "internal/cli"},
 	"helm.sh/helm/v4":                       {"internal/application/chart", "internal/application/charts", "internal/cli"},
-	"text/template":                         {"internal/application/chart"},
+	"text/template":                         {"internal/application/chart", "internal/lab"},
 	"github.com/itchyny/gojq":               {"internal/workflow/resource"},
 	"github.com/tidwall/gjson":              {"internal/workflow/resource"},
-	"k8s.io/client-go/util/jsonpath":        {"internal/workflow/resource", "internal/cli"},
+	"k8s.io/client-go/util/jsonpath":        {"internal/workflow/resource", "internal/cli", "internal/lab"},
 	"github.com/google/cel-go":              nil,
 	"k8s.io/apiserver/pkg/cel":              nil,
 	"github.com/dop251/goja":                nil,

@@ -74,6 +74,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 func exitCode(err error, verb string) (code int, advice string) {
 	var usage command.UsageError
 	var foreign *installation.ForeignError
+	var crossed command.ThresholdError
 	var inPod exec.CodeExitError
 	switch {
 	case errors.As(err, &inPod): // the command of 'app exec'
@@ -81,6 +82,8 @@ func exitCode(err error, verb string) (code int, advice string) {
 	case errors.As(err, &foreign):
 		return command.ExitForeign,
 			"Nothing was changed. Remove what is named first, or add --take-over to replace its CRDs.\n"
+	case errors.As(err, &crossed):
+		return command.ExitThreshold, ""
 	case errors.As(err, &usage):
 		return command.ExitUsage, fmt.Sprintf("See '%s --help'.\n", verb)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -105,7 +108,7 @@ Verbs that need a cluster find it as kubectl does: --kubeconfig, $KUBECONFIG, ~/
 errors go to stderr.
 
 Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 4 only of install: others serve our kinds;
-130 interrupted. Where a verb's codes say more, its help does.`,
+5 only of bench: a threshold was crossed; 130 interrupted. Where a verb's codes say more, its help does.`,
 		Example: `  lockstep up --nodes 100 --merge-kubeconfig
   lockstep submit job.yaml --wait
   lockstep get jobs -A`,

@@ -74,7 +74,7 @@ const (
 )
 
 var commands = map[string]string{
-	"agent": begins, "bench run": begins, "manager": begins, "up": begins,
+	"agent": begins, "bench compare": begins, "bench report": begins, "bench run": begins, "manager": begins, "up": begins,
 	"app exec": begins, "app port-forward": begins,
 
 	"app delete": changes, "app rollback": changes, "app up": changes, "app workflow restart": changes, "app workflow resume": changes,
@@ -128,10 +128,9 @@ func TestCommandsHaveTheFlagsOfTheirKind(t *testing.T) {
 				}
 			}
 		}
-		// The --timeout of 'bench run' bounds only a part of the measurement; the report shows the
-		// outcome.
+		// The --timeout of 'bench' bounds only a part of the measurement; the report shows the outcome.
 		help := strings.Join(strings.Fields(cmd.Long), " ")
-		if cmd.Flags().Lookup("timeout") != nil && name != "bench run" && (!strings.Contains(help, "Exit codes: 0 ") || !strings.Contains(help, "; 2 wrong usage; 3 ")) {
+		if cmd.Flags().Lookup("timeout") != nil && !strings.HasPrefix(name, "bench ") && (!strings.Contains(help, "Exit codes: 0 ") || !strings.Contains(help, "; 2 wrong usage; 3 ")) {
 			t.Errorf("'%s --help' does not say what the exit codes are, of which 3 is for --timeout", name)
 		}
 		if strings.HasPrefix(cmd.Use, cmd.Name()+" NAME") && cmd.Flags().Lookup("kubeconfig") != nil && cmd.ValidArgsFunction == nil && !strings.Contains(cmd.Use, "UID") {
@@ -152,7 +151,7 @@ func TestCommandsHaveTheFlagsOfTheirKind(t *testing.T) {
 
 func TestHelpNamesAllExitCodes(t *testing.T) {
 	help := strings.Join(strings.Fields(newRoot(silent()).Long), " ")
-	for _, code := range []int{command.ExitOK, command.ExitFailed, command.ExitUsage, command.ExitTimeout, command.ExitForeign, command.ExitInterrupted} {
+	for _, code := range []int{command.ExitOK, command.ExitFailed, command.ExitUsage, command.ExitTimeout, command.ExitForeign, command.ExitThreshold, command.ExitInterrupted} {
 		if !strings.Contains(help, fmt.Sprintf(" %d ", code)) {
 			t.Errorf("'lockstep --help' does not say what exit code %d is:\n%s", code, help)
 		}
@@ -164,7 +163,7 @@ func TestUnknownCommandsAreWrongUsage(t *testing.T) {
 		"clstr list":    "did you mean cluster",
 		"nonsense":      `unknown command "nonsense"`,
 		"bench rnu":     "did you mean run",
-		"bench":         "lockstep bench run\n",
+		"bench":         "lockstep bench run|compare|report\n",
 		"app workflow":  "suspend|resume|terminate",
 		"cron nonsense": `unknown command "nonsense" for "lockstep cron"`,
 	} {

@@ -1,7 +1,8 @@
 // Package lab is the laboratory, which measures systems against the floor that their API server
 // sets. It has no code of its own. Each measurement is a package: jobs, workflows, applications and
 // cpus. Package series is the engine that they share; rig, drive, observe and floor are its parts.
-// Package analyse computes the results of batch jobs and is pure.
+// Package analyse computes the results of batch jobs, stats summarises repeated runs, threshold
+// compares figures with bounds, and page has the form of all reports: they are pure.
 //
 // A run of package jobs proceeds as follows:
 //
@@ -17,7 +18,7 @@
 //	    └─▶ usage: CPU and memory of each process ──────────────────────────────────────▶ analyse:
 //	                                 curves, stalls, percentiles, counts of writes, invariants │
 //	                                                                                           ▼
-//	                                                          jobs: JSON, table, one HTML page
+//	                                              jobs, page: JSON, table, Markdown, one HTML page
 //
 // Runs of several systems alternate, so that a slow phase of the machine affects all of them.
 // Figures that are to hold on another machine are ratios: to the floor of the same run, or to the

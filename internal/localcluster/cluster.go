@@ -116,6 +116,9 @@ func (c *Cluster) prepare() (err error) {
 		}
 		c.components[name] = &component{name: name}
 	}
+	if err = c.leasePrograms(); err != nil {
+		return err
+	}
 	if c.peerPort, err = leasePort(); err != nil {
 		return err
 	}
@@ -152,8 +155,8 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err := c.applyPolicies(ctx, client); err != nil {
 		return err
 	}
-	//   3. Everything else concurrently: the nodes, Lockstep's API and then its manager, and the
-	//      other components.
+	//   3. Everything else concurrently: the nodes, Lockstep's API and then its manager and the
+	//      programs, and the other components.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return CreateNodes(ctx, client, c.config.Nodes) })
 	group.Go(func() error {
@@ -168,13 +171,18 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 		if err := CreateNodeTopologies(ctx, c.RESTConfig(), c.config.Nodes); err != nil {
 			return err
 		}
-		if c.components[Manager] == nil {
-			return nil
+		for _, name := range c.Components() {
+			if name != Manager && c.config.program(name) == nil {
+				continue
+			}
+			if err := c.StartComponent(ctx, name); err != nil {
+				return err
+			}
 		}
-		return c.StartComponent(ctx, Manager)
+		return nil
 	})
 	for _, name := range c.Components()[2:] {
-		if name != Manager {
+		if name != Manager && c.config.program(name) == nil {
 			group.Go(func() error { return c.StartComponent(ctx, name) })
 		}
 	}
@@ -385,6 +393,9 @@ func (c *Cluster) Healthy(ctx context.Context, name Component) error {
 	comp.lock.Unlock()
 	if !running {
 		return fmt.Errorf("%s is not running", name)
+	}
+	if p := c.config.program(name); p != nil {
+		return c.programReady(ctx, p)
 	}
 	return c.probe.healthy(ctx, name, c.ports[name].port, c.config.Nodes.Count)
 }

@@ -185,6 +185,9 @@ func (c *Cluster) kwokArgs() []string {
 
 // command returns the command that runs a component.
 func (c *Cluster) command(name Component) command {
+	if p := c.config.program(name); p != nil {
+		return c.programCommand(p)
+	}
 	cmd := command{path: c.config.KubeBinary, args: []string{string(name)}, dir: c.config.Dir, log: c.files.log(name)}
 	switch name {
 	case Etcd:
@@ -226,6 +229,9 @@ func (c *Config) components() []Component {
 	}
 	if len(c.ManagerCommand) > 0 {
 		list = append(list, Manager)
+	}
+	for i := range c.Programs {
+		list = append(list, c.Programs[i].Name)
 	}
 	return list
 }

@@ -45,6 +45,8 @@ type Config struct {
 	// ManagerCommand starts the manager, for example {"/path/lockstep", "manager"}; --kubeconfig
 	// and other flags are appended. If it is empty there is no manager.
 	ManagerCommand []string
+	// Programs are further programs.
+	Programs []Program
 
 	WithoutControllerManager bool
 	WithoutKwok              bool
@@ -167,6 +169,9 @@ func (c *Config) defaultAndValidate() error {
 	}
 	if c.Nodes.Topology != "" && c.Install == nil {
 		return fmt.Errorf("localcluster: nodes with a topology need Lockstep's API to be installed")
+	}
+	if err := c.validatePrograms(); err != nil {
+		return err
 	}
 	return c.Nodes.Complete()
 }

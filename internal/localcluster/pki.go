@@ -150,6 +150,8 @@ func newIdentities() (map[string]identity, error) {
 		"nodes":              {user: NodesUser, groups: []string{"system:nodes"}},
 		"network":            {user: NetworkUser},
 		"proxy":              {user: "system:kube-proxy"},
+		"programs": {user: ProgramsUser,
+			groups: []string{"system:serviceaccounts", "system:serviceaccounts:lockstep-programs"}},
 		"manager": {user: ManagerUser,
 			groups: []string{"system:serviceaccounts", "system:serviceaccounts:lockstep-system"}},
 	}

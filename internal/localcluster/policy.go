@@ -18,6 +18,11 @@ func (c *Cluster) applyPolicies(ctx context.Context, client kubernetes.Interface
 			return fmt.Errorf("role of %s: %w", NodesUser, err)
 		}
 	}
+	if len(c.config.Programs) > 0 {
+		if err := applyProgramsRole(ctx, client); err != nil {
+			return fmt.Errorf("role of %s: %w", ProgramsUser, err)
+		}
+	}
 	if c.config.RealNodes > 0 {
 		if err := applyNetworkRole(ctx, client); err != nil {
 			return fmt.Errorf("role of %s: %w", NetworkUser, err)

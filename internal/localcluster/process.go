@@ -19,7 +19,8 @@ type command struct {
 	path string
 	args []string
 	dir  string
-	log  string // path of the file to which stdout and stderr are appended
+	log  string   // path of the file to which stdout and stderr are appended
+	env  []string // nil means the environment of this process
 }
 
 // process is one run of a component.
@@ -61,13 +62,13 @@ func (s *spawner) start(c command) (*process, error) {
 	}
 	defer log.Close()
 	cmd := exec.Command(c.path, c.args...)
-	cmd.Dir = c.dir
+	cmd.Dir, cmd.Env = c.dir, c.env
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttributes()
 	started := make(chan error)
 	s.requests <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", strings.Join(c.args[:1], " "), err)
+		return nil, fmt.Errorf("start %s: %w", strings.Join(append([]string{c.path}, c.args...)[:min(2, 1+len(c.args))], " "), err)
 	}
 	p := &process{pid: cmd.Process.Pid, started: StartOf(cmd.Process.Pid), done: make(chan struct{}),
 		noted: make(chan struct{})}

@@ -5,6 +5,7 @@ package bench
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,12 +23,12 @@ func New(s command.Streams, version string) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "bench",
 		Short: "Measure a system against the floor that the API server sets",
-	}, newRun(s, version), newLoad(s))
+	}, newRun(s, version), newCompare(s, version), newReport(s), newLoad(s))
 }
 
 // scenarios lists the scenarios of 'bench run', and outputs lists its output forms.
 var (
-	scenarios = append([]string{scenario.Batch, workflows.Queued, workflows.Rate, cpus.Scenario},
+	scenarios = append(append(slices.Clone(batches), workflows.Queued, workflows.Rate, cpus.Scenario),
 		applications.Scenarios...)
 	outputs = []string{"table", "wide", "json"}
 )

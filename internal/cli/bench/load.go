@@ -6,12 +6,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/admission"
 	"lockstep.dev/lockstep/internal/lab/cpus"
 )
 
-// newLoad returns the hidden command whose verbs run in the pods of cpu-topology.
+// newLoad returns the hidden command whose verbs run in the pods of cpu-topology, and as the webhook of
+// admission.
 func newLoad(s command.Streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "load", Short: "The loads of cpu-topology, as they run in its pods", Hidden: true,
+	cmd := &cobra.Command{Use: "load", Short: "The loads of cpu-topology, as they run in its pods, and the webhook of admission", Hidden: true,
 		Args: command.NoArgs}
 	var address, url string
 	var connections, threads int
@@ -49,6 +52,30 @@ func newLoad(s command.Streams) *cobra.Command {
 	for _, c := range []*cobra.Command{drive, pi} {
 		c.Flags().DurationVar(&duration, "for", 10*time.Second, "how long")
 	}
-	cmd.AddCommand(serve, drive, pi)
+	cmd.AddCommand(serve, drive, pi, newWebhook(s))
+	return cmd
+}
+
+// newWebhook returns the command that is the webhook of a control plane under measurement.
+func newWebhook(s command.Streams) *cobra.Command {
+	var kubeconfig, listen, admits string
+	cmd := &cobra.Command{Use: "webhook", Short: "A webhook for all pods", Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, err := admission.Parse(admits)
+			if err != nil || a.Kind != admission.Webhook {
+				return command.Usagef("--admission=%s: want a webhook: %w", admits, err)
+			}
+			cfg, err := kubeclient.Load(kubeconfig, "")
+			if err != nil {
+				return err
+			}
+			ctx, stop := command.Interruptible(cmd, 0)
+			defer stop()
+			return admission.Serve(ctx, cfg, listen, a, s.Out)
+		}}
+	f := cmd.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of the control plane")
+	f.StringVar(&listen, "listen", "127.0.0.1:0", "address to listen on")
+	f.StringVar(&admits, "admission", string(admission.Webhook), "webhook or webhook:WORK:TIMEOUT")
 	return cmd
 }

@@ -19,6 +19,7 @@ const (
 	ExitUsage       = 2
 	ExitTimeout     = 3
 	ExitForeign     = 4 // only of install
+	ExitThreshold   = 5 // only of bench
 	ExitInterrupted = 130
 )
 
@@ -32,6 +33,12 @@ type Streams struct {
 type UsageError struct{ error }
 
 func (e UsageError) Unwrap() error { return e.error }
+
+// ThresholdError lists the thresholds of --fail-if that were crossed. The program then exits with
+// code 5.
+type ThresholdError struct{ Crossed []string }
+
+func (e ThresholdError) Error() string { return strings.Join(e.Crossed, "\n") }
 
 // Usage marks err as an error of usage.
 func Usage(err error) error { return UsageError{err} }

@@ -224,6 +224,20 @@ func CountWrites(events []Event, match func(*Event) bool) Writes {
 	return w
 }
 
+// maxCauses bounds the length of Result.Causes: messages may name objects.
+const maxCauses = 20
+
+func countCause(res *Result, e *Event) {
+	if res.Causes == nil {
+		res.Causes = map[string]int{}
+	}
+	key := e.Kind() + ": " + e.Cause
+	if _, known := res.Causes[key]; !known && len(res.Causes) >= maxCauses {
+		key = "others"
+	}
+	res.Causes[key]++
+}
+
 func countWrites(res *Result, events []Event, in *Input, start, lastScheduled time.Time) {
 	res.WritesByActor = map[string]map[string]int{}
 	untilScheduled := 0
@@ -240,6 +254,9 @@ func countWrites(res *Result, events []Event, in *Input, start, lastScheduled ti
 		}
 		if !e.Time.After(lastScheduled) {
 			untilScheduled++
+		}
+		if e.Cause != "" {
+			countCause(res, e)
 		}
 		return true
 	})

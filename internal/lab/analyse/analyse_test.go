@@ -344,3 +344,69 @@ func readLog(t *testing.T, path string) Input {
 	}
 	return in
 }
+
+func TestPodsThatAreNotOfTheLoadAreIgnored(t *testing.T) {
+	in := goodRun()
+	want := Analyse(in)
+	in.Events = append(in.Events, write(40, "manager", "create", "pods", "", "launcher"))
+	in.OfLoad = func(pod string) bool { return pod != "launcher" }
+	got := Analyse(in)
+	if len(got.Invariants.Violations) > 0 || got.Created != want.Created {
+		t.Errorf("violations %q, %d created", got.Invariants.Violations, got.Created)
+	}
+	if got.Writes["pods/create"] != want.Writes["pods/create"]+1 {
+		t.Errorf("the write for the launcher is not counted: %v", got.Writes)
+	}
+}
+
+// TestARunWhoseTimeRanOutIsNotJudgedAtRest checks that an unfinished run violates only what holds
+// at any moment.
+func TestARunWhoseTimeRanOutIsNotJudgedAtRest(t *testing.T) {
+	in := goodRun()
+	in.Pods, in.States[0].Running = in.Pods[:3], 0
+	if got := Analyse(in).Invariants.Violations; len(got) == 0 {
+		t.Fatal("at rest nothing is wrong with a lost pod and a wrong status")
+	}
+	in.Unfinished = true
+	if got := Analyse(in).Invariants.Violations; len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+	in.Nodes["n0"] = Resources{500, 1 << 30, 2}
+	if got := Analyse(in).Invariants.Violations; len(got) == 0 {
+		t.Error("an overcommitted node is no violation of an unfinished run")
+	}
+}
+
+func TestStatusesSettle(t *testing.T) {
+	in := goodRun()
+	if !StatusesSettled(in) {
+		t.Error("the statuses of a good run are not settled")
+	}
+	in.States[1].Running = 1
+	if StatusesSettled(in) {
+		t.Error("a status that says 1 running of 2 is settled")
+	}
+	in.States[1].Running = Unknown
+	if !StatusesSettled(in) {
+		t.Error("a status without the count is not settled")
+	}
+}
+
+func TestFailuresAreCountedByCause(t *testing.T) {
+	in := goodRun()
+	refused := func(cause string) Event {
+		e := write(41, "manager", "create", "pods", "", "bench-00000-worker-0")
+		e.Code, e.Cause = 500, cause
+		return e
+	}
+	for i := range 2 * maxCauses {
+		in.Events = append(in.Events, refused("timeout"), refused(fmt.Sprint("pod ", i)))
+	}
+	got := Analyse(in).Causes
+	if got["pods/create: timeout"] != 2*maxCauses || got["pods/create: pod 0"] != 1 || len(got) != maxCauses+1 || got["others"] != maxCauses+1 {
+		t.Errorf("%d causes: %v", len(got), got)
+	}
+	if got := Analyse(goodRun()).Causes; got != nil {
+		t.Errorf("a good run has failures: %v", got)
+	}
+}

@@ -22,8 +22,9 @@ type Event struct {
 	Name      string `json:"name,omitempty"`
 	// Node is the node that a create or a binding assigned to a pod.
 	Node string `json:"node,omitempty"`
-	// Code is the HTTP status code.
-	Code int `json:"code"`
+	// Code is the HTTP status code, and Cause the server's message if it refused the request.
+	Code  int    `json:"code"`
+	Cause string `json:"cause,omitempty"`
 }
 
 // OK reports whether the request succeeded.
@@ -69,11 +70,15 @@ type Pod struct {
 type JobState struct {
 	Name  string
 	Phase string
-	// Running, Succeeded and Failed are the counts of pods in the status.
+	// Running, Succeeded and Failed are the counts of pods in the status, or Unknown if the status
+	// has no such count.
 	Running, Succeeded, Failed int
 	// Explained is true if the status gives a reason or a message for what is missing.
 	Explained bool
 }
+
+// Unknown is a count that a status does not have.
+const Unknown = -1
 
 // Input is the input of Analyse.
 type Input struct {
@@ -91,6 +96,12 @@ type Input struct {
 	// Identify returns the job and index of a pod from its name, for pods that no longer exist at
 	// rest. The index is -1 in systems without indexes.
 	Identify func(pod string) (job string, index int)
+	// OfLoad, if set, reports whether a pod is of the load, from its name. Other pods are ignored,
+	// but the writes that the system makes for them count.
+	OfLoad func(pod string) bool
+	// Unfinished says that the system was not at rest when its state was read, because the time for
+	// the load had run out. What only holds at rest is not checked then.
+	Unfinished bool
 	// System are the actors under test: Result.Writes counts their writes.
 	System map[string]bool
 	// Heartbeats are resources that are written at fixed intervals, independent of the load
@@ -127,6 +138,8 @@ type Result struct {
 	// Refused counts the system's writes that the server refused, by kind and HTTP status; nil if
 	// there are none.
 	Refused map[string]int `json:"refused,omitempty"`
+	// Causes counts them by kind and message, of at most maxCauses messages; nil if there are none.
+	Causes map[string]int `json:"causes,omitempty"`
 	// LatencyMs is the time from a job's creation until each of its pods was SCHEDULED.
 	LatencyMs  Percentiles `json:"latencyMs"`
 	Stalls     Stalls      `json:"stalls"`

@@ -30,6 +30,7 @@ var managed = []schema.GroupVersionResource{
 func (p *Phase) count(t *trial, used series.Usage) {
 	p.Writes = analyse.CountWrites(t.Log.Events, func(e *analyse.Event) bool { return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] })
 	n := float64(t.cfg.Applications)
+	t.run.OtherCPUs = max(t.run.OtherCPUs, used.OtherCPUs)
 	p.WritesEach = round3(float64(p.Writes.Total) / n)
 	p.Used = rig.UsedBetween(used.Before, used.After)
 	manager := localcluster.Manager

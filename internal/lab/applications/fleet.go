@@ -146,9 +146,12 @@ func (t *trial) without(ctx context.Context, lost *managedCluster, nth int) (*Ph
 	t.Say("%s is back", lost.name)
 	lost.link.Mend()
 	began := time.Now()
-	if err := t.await(ctx, lostNamespace, lostApplications, 1); err != nil {
+	// Applications that do not run are a violation, and no reason to stop.
+	ran := func() (int, error) { return t.running(lostNamespace, 1), nil }
+	if err := t.Await(ctx, lostApplications, "applications ran", ran); err != nil {
 		return nil, err
 	}
+	t.TimedOut = ""
 	t.run.RecoverySeconds = max(t.run.RecoverySeconds, round(time.Since(began).Seconds()))
 	t.run.Checked++
 	if n := t.running(lostNamespace, 1); n < lostApplications {

@@ -1,7 +1,6 @@
 package applications
 
 import (
-	_ "embed"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +11,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/page"
 	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
@@ -121,6 +121,9 @@ func (p *Phase) line(applications int) string {
 	return s
 }
 
+// Repeated implements series.Run.
+func (r *Run) Repeated() *int { return &r.Repeat }
+
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	s := fmt.Sprintf("%d applications", r.Applications)
@@ -128,7 +131,7 @@ func (r *Run) Line() string {
 		s = p.line(r.Applications)
 	}
 	if r.FloorPerSecond > 0 {
-		s += fmt.Sprintf(", %.2f x floor (%.1f/s)", r.Ratio, r.FloorPerSecond)
+		s += fmt.Sprintf(", %s x floor (%.1f/s)", r.ratio(), r.FloorPerSecond)
 	}
 	return s
 }
@@ -142,7 +145,7 @@ func (r *Report) Table(w io.Writer, _ bool) error {
 			p := &run.Phases[j]
 			floor, ratio := "-", "-"
 			if p == run.deployment() && run.FloorPerSecond > 0 {
-				floor, ratio = fmt.Sprintf("%.1f/s", run.FloorPerSecond), fmt.Sprintf("%.2f", run.Ratio)
+				floor, ratio = fmt.Sprintf("%.1f/s", run.FloorPerSecond), run.ratio()
 			}
 			done, pace, times := "-", "-", "-\t-\t-\t-"
 			if p.Done > 0 {
@@ -166,18 +169,8 @@ func (r *Report) Table(w io.Writer, _ bool) error {
 		}
 	}
 	for _, run := range r.Runs {
-		for _, figure := range []struct {
-			value       float64
-			what, after string
-		}{
-			{run.TakeoverSeconds, "from the end of a manager until all that was changed then ran:", " s"},
-			{run.UnreachableRatio, "one cluster unreachable, median time elsewhere:", " x"},
-			{run.RecoverySeconds, "applications of the cluster that was back ran after", " s"},
-			{run.FarRatio, "pace near to pace far away:", " x"},
-		} {
-			if figure.value > 0 {
-				fmt.Fprintf(t, "%s\t%s %.2f%s\n", run.Title(), figure.what, figure.value, figure.after)
-			}
+		for _, f := range run.results() {
+			fmt.Fprintf(t, "%s\t%s %.2f%s\n", run.Title(), f.what, f.value, f.after)
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -209,20 +202,145 @@ func (r *Run) held(amount func(kib float64) string) string {
 	return strings.Join(parts, ", ")
 }
 
-//go:embed page.html
-var page string
-
-// HTML writes the report as one self-contained page.
-func (r *Report) HTML(w io.Writer) error {
-	return r.Page(w, series.Page{Title: "Lockstep applications benchmark", Body: page, Data: r})
+// Page returns the report's page.
+func (r *Report) Page() page.Page {
+	p := r.Report.Page("Applications")
+	p.Verdict = r.verdict()
+	t := page.Table{Columns: []page.Column{
+		{Title: "Run", Key: true}, {Title: "Phase", Key: true}, {Title: "Done", Right: true, Help: "applications that reached the goal of the phase"},
+		{Title: "Time", Right: true, Help: "until the last one did"}, {Title: "Per second", Right: true},
+		{Title: "× floor", Right: true, Help: "the rate at which a bare client wrote the same objects, records and statuses to the same control plane, divided by the rate of the deployment"},
+		{Title: "Total p50", Right: true, Help: "from the client's request until a watch shows that the application runs"}, {Title: "Total p99", Right: true},
+		{Title: "Report p50", Right: true, Help: "from the status of an application's last Deployment to its own status"}, {Title: "Report p99", Right: true},
+		{Title: "Writes each", Right: true, Help: "the manager's writes for an application, without heartbeats"},
+		{Title: "Manager CPU each", Right: true}, {Title: "Memory each", Right: true, Help: "growth of the manager's memory for an application"},
+	}}
+	for _, run := range r.Runs {
+		for i := range run.Phases {
+			t.Rows = append(t.Rows, run.row(&run.Phases[i]))
+		}
+	}
+	p.Sections = append(p.Sections, page.Section{Title: "Results", Tables: []page.Table{t}})
+	for _, run := range r.Runs {
+		if len(run.Phases) > 0 {
+			p.Sections = append(p.Sections, run.section())
+		}
+	}
+	return p
 }
 
-// Charts shows the applications over time, one chart for each phase that waits for them to run.
-func (r *Run) Charts() map[string]series.Chart {
-	out := map[string]series.Chart{}
+// verdict says in one sentence how fast applications were deployed and whether anything was lost.
+func (r *Report) verdict() string {
+	var rates, ratios []float64
+	done, applications := 0, 0
+	for _, run := range r.Measured() {
+		if p := run.deployment(); p != nil {
+			rates, done, applications = append(rates, p.PerSecond), done+p.Done, applications+run.Applications
+		}
+		if run.floorBounds() {
+			ratios = append(ratios, run.Ratio)
+		}
+	}
+	var parts []string
+	if len(rates) > 0 {
+		parts = append(parts, fmt.Sprintf("%s of %s applications ran, %s a second", page.Thousands(done), page.Thousands(applications), page.Range(rates, "%.1f")))
+	}
+	if len(ratios) > 0 {
+		parts = append(parts, page.Range(ratios, "%.2f")+" × the floor")
+	}
+	return strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
+}
+
+// floorBounds reports whether there is a floor that the run did not beat.
+func (r *Run) floorBounds() bool { return r.FloorPerSecond > 0 && r.Ratio >= 0.995 }
+
+// ratio formats the ratio to the floor.
+func (r *Run) ratio() string {
+	switch {
+	case r.FloorPerSecond == 0:
+		return "-"
+	case !r.floorBounds():
+		return "no floor"
+	}
+	return fmt.Sprintf("%.2f", r.Ratio)
+}
+
+// row is the row of a phase.
+func (r *Run) row(p *Phase) []page.Cell {
+	none := page.Text("–")
+	done, pace, ratio := none, none, none
+	if p.Done > 0 {
+		done, pace = page.Textf("%s of %s", page.Thousands(p.Done), page.Thousands(r.Applications)), page.Cell{Text: fmt.Sprintf("%.1f", p.PerSecond), Tone: page.Strong}
+		if p.Done < r.Applications {
+			done.Tone = page.Bad
+		}
+	}
+	if p == r.deployment() && r.FloorPerSecond > 0 {
+		ratio = page.Cell{Text: r.ratio(), Tone: page.Strong}
+	}
+	times := []page.Cell{none, none, none, none}
+	if p.Ran != nil {
+		times = []page.Cell{page.Text(page.Ms(p.TotalMs.P50)), page.Text(page.Ms(p.TotalMs.P99)), page.Text(page.Ms(p.ReportMs.P50)), page.Text(page.Ms(p.ReportMs.P99))}
+	}
+	return slices.Concat([]page.Cell{page.Text(r.Title()), page.Text(p.Name), done, page.Text(page.Seconds(p.Seconds)), pace, ratio}, times,
+		[]page.Cell{page.Textf("%.2f", p.WritesEach), page.Textf("%.2f ms", p.ManagerCPUMs), page.Textf("%.1f KiB", p.ManagerKiB)})
+}
+
+// section has the curves and the figures of a run.
+func (r *Run) section() page.Section {
+	s := page.Section{Title: r.Title()}
+	var figures []page.Pair
+	add := func(name, format string, args ...any) {
+		figures = append(figures, page.Pair{Name: name, Value: fmt.Sprintf(format, args...)})
+	}
+	if r.RestCPUSeconds > 0 {
+		add("CPU of the manager at rest in an hour", "%.1f s", r.RestCPUSeconds)
+		if r.RestCPUSecondsNone > 0 {
+			add("without applications", "%.1f s", r.RestCPUSecondsNone)
+		}
+		add("for each application", "%.3f ms", r.RestCPUMsPerHour)
+	}
+	if len(r.Held) > 0 {
+		add("memory held for each application", "%s", r.HeldEach())
+		add(page.Thousands(extrapolated)+" applications would take", "%s", r.HeldByMany())
+	}
+	for _, f := range r.results() {
+		add(f.what, "%.2f%s", f.value, f.after)
+	}
+	if r.FloorPerSecond > 0 {
+		add("floor", "%.1f/s", r.FloorPerSecond)
+		add("floor: applications in flight", "%d", r.FloorConcurrency)
+	}
+	figures = append(append(figures, series.Samples(r.FloorSamples)...), r.Checks())
+	s.Details = append(s.Details, page.Detail{Title: "All figures", Tables: []page.Table{page.Pairs("Run", figures...)}})
 	for _, p := range r.Phases {
-		if p.Ran != nil {
-			out[p.Name] = series.Chart{Seconds: p.Seconds, Count: r.Applications, Curves: []series.Curve{{Name: "asked for", Curve: *p.Asked}, {Name: "running", Curve: *p.Ran}}}
+		if p.Ran != nil && p.Asked != nil {
+			asked, ran := page.Cumulative("asked for", *p.Asked), page.Cumulative("running", *p.Ran)
+			asked.Style, ran.Color = page.Dashed, 1
+			s.Charts = append(s.Charts, page.Chart{Title: p.Name + ": applications", Unit: " s", Lines: []page.Line{asked, ran}})
+		}
+		s.Details = append(s.Details, page.Detail{Title: p.Name + ": writes, CPU and memory",
+			Tables: []page.Table{series.WritesTable("Writes of the manager", p.Writes), series.UsageTable(p.Used)}})
+	}
+	return s
+}
+
+// result is a figure that only some scenarios have.
+type result struct {
+	value       float64
+	what, after string
+}
+
+// results returns the figures that the scenario has.
+func (r *Run) results() (out []result) {
+	for _, f := range []result{
+		{r.TakeoverSeconds, "from the end of a manager until all that was changed then ran:", " s"},
+		{r.UnreachableRatio, "one cluster unreachable, median time elsewhere:", " x"},
+		{r.RecoverySeconds, "applications of the cluster that was back ran after", " s"},
+		{r.FarRatio, "pace near to pace far away:", " x"},
+	} {
+		if f.value > 0 {
+			out = append(out, f)
 		}
 	}
 	return out

@@ -116,7 +116,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	rep := &Report{inner}
-	save := func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }
+	save := func() error { return series.Save(cfg.OutDir, rep, rep.Page()) }
 	var runs []series.Planned[*Run]
 	for repeat := range cfg.Repeat {
 		t := &trial{cfg: &cfg, save: save, run: Run{Scenario: cfg.Scenario, Shape: cfg.Shape, Repeat: repeat + 1, Applications: cfg.Applications}}
@@ -305,8 +305,13 @@ func (t *trial) application(namespace string, i, round int) *oam.Application {
 	return t.cfg.Shape.application(namespace, i, round, t.cfg.Replicas, clusters)
 }
 
+// await waits until n applications run in the generation. That the time ran out is an error, because
+// the phases after it need applications that run.
 func (t *trial) await(ctx context.Context, namespace string, n int, generation int64) error {
-	_, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return t.running(namespace, generation) >= n, nil })
+	err := t.Await(ctx, n, "applications ran", func() (int, error) { return t.running(namespace, generation), nil })
+	if err == nil && t.TimedOut != "" {
+		err = errors.New(t.TimedOut)
+	}
 	return err
 }
 
@@ -319,9 +324,6 @@ func (t *trial) warm(ctx context.Context) error {
 	}
 	if err := t.await(ctx, warmUp, warmUpApplications, 1); err != nil {
 		return err
-	}
-	if n := t.running(warmUp, 1); n < warmUpApplications {
-		return fmt.Errorf("%d of %d applications run", n, warmUpApplications)
 	}
 	return errors.Join(t.Quiet(ctx), t.clear(ctx, warmUp, warmUpApplications), t.Quiet(ctx))
 }

@@ -90,7 +90,8 @@ func TestReports(t *testing.T) {
 	if err := r.Table(&table, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.HTML(&html); err != nil {
+	p := r.Page()
+	if err := p.HTML(&html); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"cannot show a difference: it has 2 CPUs", "1.50"} {

@@ -1,22 +1,24 @@
 package cpus
 
 import (
-	_ "embed"
+	"cmp"
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/lab/page"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
 // Report is the report of one invocation.
 type Report struct {
 	series.Report[*Run]
-	Machine topologyv1alpha1.Counts `json:"machine"`
-	Plan    Plan                    `json:"plan"`
+	// Topology counts the CPUs, cores and caches of the node.
+	Topology topologyv1alpha1.Counts `json:"topology"`
+	Plan     Plan                    `json:"plan"`
 }
 
 // Run is the result of one mode.
@@ -53,7 +55,7 @@ func (r *Report) Headline() string {
 		return "This machine cannot show a difference: " + r.Plan.Why + ". What is verified is that pods run where they were to."
 	}
 	return fmt.Sprintf("%d CPUs in %d L3 domains: a web server on %d CPUs beside %d computations of pi on %d each.",
-		r.Machine.CPUs, r.Machine.L3, r.Plan.Server, r.Plan.PiPods, r.Plan.Pi)
+		r.Topology.CPUs, r.Topology.L3, r.Plan.Server, r.Plan.PiPods, r.Plan.Pi)
 }
 
 // Summaries returns the summaries of the measured modes.
@@ -99,6 +101,9 @@ func (r *Run) Title() string {
 	return string(r.Mode)
 }
 
+// Repeated implements series.Run.
+func (r *Run) Repeated() *int { return &r.Repeat }
+
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	return fmt.Sprintf("web %.0f/s, p99 %.1f ms; pi %.1f/s; %d checks", r.Web.PerSecond, r.Web.P99Ms, r.Pi.PerSecond, r.Checked)
@@ -136,14 +141,46 @@ func times(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-//go:embed page.html
-var page string
+// Page returns the report's page.
+func (r *Report) Page() page.Page {
+	p := r.Report.Page("CPU topology")
+	p.Verdict = r.verdict()
+	note := "Medians over the runs of a mode. Modes take turns, so that a machine that slows down slows all of them."
+	if r.Plan.Small {
+		note = "Medians over the runs of a mode. The differences are noise."
+		p.Warnings = append([]string{r.Headline()}, p.Warnings...)
+	}
+	t := page.Table{Columns: []page.Column{{Title: "Mode", Key: true}, {Title: "Runs", Right: true},
+		{Title: "Web requests", Right: true, Help: "requests that the web server answered in a second"},
+		{Title: "Times as fast", Right: true, Help: "web requests compared with unpinned"}, {Title: "p50", Right: true}, {Title: "p99", Right: true},
+		{Title: "p99 to unpinned", Right: true}, {Title: "Computations of pi", Right: true}, {Title: "Pi to unpinned", Right: true}}}
+	for _, s := range r.Summaries() {
+		web := page.Cell{Text: fmt.Sprintf("%.0f/s", s.Web), Tone: page.Strong}
+		t.Rows = append(t.Rows, []page.Cell{page.Text(string(s.Mode)), page.Text(fmt.Sprint(s.Runs)), web, {Text: times(s.WebRatio), Tone: page.Strong}, page.Textf("%.2f ms", s.P50),
+			page.Textf("%.2f ms", s.P99), page.Text(times(s.P99Ratio)), page.Textf("%.1f/s", s.Pi), page.Text(times(s.PiRatio))})
+	}
+	pods := page.Table{Columns: []page.Column{{Title: "Run", Key: true}, {Title: "Pod", Key: true}, {Title: "CPUs given"}, {Title: "CPUs allowed by the kernel"}}}
+	for _, run := range r.Runs {
+		for _, placed := range run.Pods {
+			pods.Rows = append(pods.Rows, []page.Cell{page.Text(run.Title()), page.Text(placed.Name), page.Text(cmp.Or(placed.Given, "–")), page.Text(placed.Allowed)})
+		}
+	}
+	p.Sections = append(p.Sections, page.Section{Title: "Results", Note: note, Tables: []page.Table{t}},
+		page.Section{Title: "Where the pods ran", Tables: []page.Table{pods}})
+	return p
+}
 
-// HTML writes the report as one self-contained page.
-func (r *Report) HTML(w io.Writer) error {
-	return r.Page(w, series.Page{Title: "CPU topology: unpinned, pinned, static-burst", Body: page, Data: r, Funcs: template.FuncMap{
-		"times": times,
-		// bar is the height of a ratio in a chart where 2 is full.
-		"bar": func(x float64) float64 { return min(100, 50*x) },
-	}})
+// verdict says in one sentence what pinning changed.
+func (r *Report) verdict() string {
+	var parts []string
+	if r.Plan.Small {
+		parts = append(parts, "this machine cannot show a difference")
+	} else {
+		for _, s := range r.Summaries() {
+			if s.WebRatio > 0 {
+				parts = append(parts, fmt.Sprintf("%s: %s times the web requests of unpinned, %s times the p99", s.Mode, times(s.WebRatio), times(s.P99Ratio)))
+			}
+		}
+	}
+	return strings.Join(append(parts, r.Troubles("all pods ran where they were to")), "; ")
 }

@@ -100,7 +100,7 @@ func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 		return nil, err
 	}
 	t.plan = planFor(topology.Spec.Counts)
-	rep.Machine, rep.Plan = topology.Spec.Counts, t.plan
+	rep.Topology, rep.Plan = topology.Spec.Counts, t.plan
 	cfg.Progress(rep.Headline())
 	var runs []series.Planned[*Run]
 	for repeat := range cfg.Repeat {
@@ -109,7 +109,7 @@ func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 			runs = append(runs, series.Planned[*Run]{Run: run, Measure: func(ctx context.Context) error { return t.run(ctx, run) }})
 		}
 	}
-	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }, runs...)
+	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.Page()) }, runs...)
 }
 
 // prepare connects to the cluster, loads the image onto its node, and waits for the node's agent.

@@ -8,6 +8,7 @@ package drive
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/unstructuredscheme"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -68,13 +70,31 @@ func New(cfg *rest.Config, jobs schema.GroupVersionResource) (*Client, error) {
 func clients(cfg *rest.Config, conns []*http.Client, gv schema.GroupVersion) ([]rest.Interface, error) {
 	var out []rest.Interface
 	for _, conn := range conns {
-		client, err := kubeclient.ForGroupVersion(cfg, conn, gv, scheme.Scheme)
+		var client rest.Interface
+		var err error
+		if scheme.Scheme.IsVersionRegistered(gv) {
+			client, err = kubeclient.ForGroupVersion(cfg, conn, gv, scheme.Scheme)
+		} else {
+			client, err = forUnknown(cfg, conn, gv)
+		}
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, client)
 	}
 	return out, nil
+}
+
+// forUnknown returns a client for kinds without Go types.
+func forUnknown(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
+	c := rest.CopyConfig(cfg)
+	c.GroupVersion, c.APIPath = &gv, "/apis"
+	c.NegotiatedSerializer = unstructuredscheme.NewUnstructuredNegotiatedSerializer()
+	client, err := rest.RESTClientForConfigAndClient(c, conn)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", gv, err)
+	}
+	return client, nil
 }
 
 func (c *Client) pick(from []rest.Interface) rest.Interface {
@@ -207,7 +227,7 @@ func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
 // requests the deletion of the namespace, which is then little work.
 func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
 	background := &metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
-	err := c.jobConns[0].Delete().Namespace(name).Resource(c.jobs.Resource).Body(background).Do(ctx).Error()
+	err := deletion(c.jobConns[0], background).Namespace(name).Resource(c.jobs.Resource).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("delete the jobs of namespace %s: %w", name, err)
 	}
@@ -253,8 +273,8 @@ func (c *Client) Clear(ctx context.Context, namespace string, newList func() run
 		return &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	}
 	err = each(ctx, len(jobs), func(ctx context.Context, i int) error {
-		return ignoreNotFound(c.pick(c.jobConns).Delete().Namespace(namespace).Resource(c.jobs.Resource).
-			Name(jobs[i].GetName()).Body(options()).Do(ctx).Error())
+		return ignoreNotFound(deletion(c.pick(c.jobConns), options()).Namespace(namespace).Resource(c.jobs.Resource).
+			Name(jobs[i].GetName()).Do(ctx).Error())
 	})
 	if err != nil {
 		return fmt.Errorf("delete the jobs of namespace %s: %w", namespace, err)
@@ -291,6 +311,16 @@ func each(ctx context.Context, n int, do func(context.Context, int) error) error
 		group.Go(func() error { return do(ctx, i) })
 	}
 	return group.Wait()
+}
+
+// deletion returns a request that deletes jobs. Its options are in JSON, which a client for kinds
+// without Go types cannot encode.
+func deletion(conn rest.Interface, options *metav1.DeleteOptions) *rest.Request {
+	body, err := json.Marshal(options)
+	if err != nil {
+		panic(err) // numbers and texts can always be encoded
+	}
+	return conn.Delete().SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
 }
 
 func ignoreNotFound(err error) error {

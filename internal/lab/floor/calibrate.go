@@ -72,3 +72,31 @@ func Calibrate(concurrencies []int, write func(i, concurrency int) (units int, t
 	}
 	return concurrencies[order[0]], results(), nil
 }
+
+// Rank writes a sample in each order, and returns the orders with the fastest first.
+func Rank(orders []Order, write func(Order) (units int, took time.Duration, err error)) ([]Order, error) {
+	pace := map[Order]float64{}
+	for _, order := range orders {
+		units, took, err := write(order)
+		if err != nil {
+			return nil, err
+		}
+		pace[order] = float64(units) / took.Seconds()
+	}
+	ranked := slices.Clone(orders)
+	slices.SortStableFunc(ranked, func(a, b Order) int { return cmp.Compare(pace[b], pace[a]) })
+	return ranked, nil
+}
+
+// Best returns the index of the shortest time, and -1 if the measured time is shorter than all: then
+// they bound nothing. A difference below half a percent is none, because ratios are given in percent.
+func Best(tries []float64, measured float64) int {
+	if len(tries) == 0 {
+		return -1
+	}
+	best := slices.Index(tries, slices.Min(tries))
+	if measured < 0.995*tries[best] {
+		return -1
+	}
+	return best
+}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/admission"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -63,8 +64,11 @@ func TestMeasureBothSystems(t *testing.T) {
 		if len(r.Invariants.Violations) > 0 || r.Invariants.Checked < 2*shape.Pods() {
 			t.Errorf("%s: %d checks, violations %q", r.System, r.Invariants.Checked, r.Invariants.Violations)
 		}
-		if r.RatioToFloor == nil || *r.RatioToFloor <= 0 || r.Floor.Pods != shape.Pods() || len(r.Floor.Calibration) != 2 {
-			t.Errorf("%s: floor %+v", r.System, r.Floor)
+		if r.Floor == nil || r.Floor.Pods != shape.Pods() || len(r.Floor.Calibration) != 2 || len(r.Floor.Tries) != defaultFloorTries {
+			t.Fatalf("%s: floor %+v", r.System, r.Floor)
+		}
+		if none := r.Floor.None != ""; none != (r.RatioToFloor == nil) || none != (r.FloorSeconds == nil) || !none && *r.RatioToFloor < 0.995 {
+			t.Errorf("%s: ratio %v, floor %+v", r.System, r.RatioToFloor, r.Floor)
 		}
 		for _, component := range []string{"apiserver", "etcd", "controllerManager", "nodes"} {
 			if r.PeakRSSMiB[component] <= 0 {
@@ -211,6 +215,7 @@ func TestPlanAlternatesSystems(t *testing.T) {
 		Systems: []string{"lockstep", "kubernetes"}, JobSyncs: []int{0, 50},
 		Config: series.Config{Repeat: 2, WriterConcurrency: []int{0, 16}},
 	}
+	cfg.Admissions = []admission.Admission{{Kind: admission.None}}
 	plan, err := cfg.plan()
 	if err != nil {
 		t.Fatal(err)
@@ -232,10 +237,28 @@ func TestPlanAlternatesSystems(t *testing.T) {
 	}
 }
 
+func TestASystemIsComparedWithItself(t *testing.T) {
+	cfg := Config{Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 2}}, Gangs: []bool{true}, Systems: []string{"lockstep", "lockstep"},
+		Admissions: []admission.Admission{{Kind: admission.None}}, Config: series.Config{Repeat: 2}}
+	plan, err := cfg.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range plan {
+		run := e.result()
+		got = append(got, run.Title())
+	}
+	want := []string{"lockstep 1x2 gang", "lockstep (2) 1x2 gang", "lockstep #2 1x2 gang", "lockstep (2) #2 1x2 gang"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 func TestBadConfigurationsAreRefused(t *testing.T) {
 	good := func() Config {
 		return Config{Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 1}}, Gangs: []bool{true}, Systems: []string{"lockstep"},
-			Config: series.Config{Repeat: 1, ClientConcurrency: 1, Timeout: time.Second}}
+			Config: series.Config{Repeat: 1, ClientConcurrency: 1, Timeout: time.Second, Nodes: localcluster.Nodes{Count: 1}}}
 	}
 	if c := good(); c.Complete() != nil {
 		t.Fatal(c.Complete())
@@ -250,7 +273,13 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		"negative job syncs":          func(c *Config) { c.JobSyncs = []int{-1} },
 		"a floor of 0 in flight":      func(c *Config) { c.FloorConcurrency = []int{0} },
 		"two systems in one cluster":  func(c *Config) { c.Systems, c.Kubeconfig = []string{"lockstep", "kubernetes"}, "x" },
-		"no time":                     func(c *Config) { c.Timeout = 0 },
+		"rules for an existing cluster": func(c *Config) {
+			c.Kubeconfig, c.Admissions = "x", []admission.Admission{{Kind: admission.CEL}}
+		},
+		"no time":                    func(c *Config) { c.Timeout = 0 },
+		"no nodes":                   func(c *Config) { c.Nodes.Count = 0 },
+		"more pods than fit":         func(c *Config) { c.Shapes[0].PodsPerJob = 111 },
+		"a file that does not exist": func(c *Config) { c.Systems = []string{"./none.yaml"} },
 	} {
 		c := good()
 		spoil(&c)

@@ -1,10 +1,16 @@
 package jobs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"lockstep.dev/lockstep/internal/lab/admission"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
@@ -14,15 +20,23 @@ import (
 // Config configures an experiment.
 type Config struct {
 	series.Config
-	Shapes []scenario.Shape
+	// Scenario is the name of the scenario for the report; empty is scenario.Batch.
+	Scenario string
+	Shapes   []scenario.Shape
 	// Gangs are the values of --gang to measure: true, false or both.
 	Gangs []bool
 	// Systems are the names of the systems to measure, in alternation. Lockstep counts as a system
-	// of its own for each value of WriterConcurrency.
+	// of its own for each value of WriterConcurrency. A name may be there twice, to compare a system
+	// with itself.
 	Systems []string
 	// JobSyncs are the numbers of Jobs that stock Kubernetes syncs concurrently; 0 is its default.
 	// Stock Kubernetes counts as a system of its own for each.
 	JobSyncs []int
+	// Admissions are what admits the load's pods on fresh control planes; each system is measured
+	// with each. Empty is none.
+	Admissions []admission.Admission
+	// FloorTries is how often the floor writes the whole load; 0 is the default.
+	FloorTries int
 	// WarmUpPods is the number of pods created and deleted through the system before the
 	// measurement.
 	WarmUpPods int
@@ -47,15 +61,24 @@ func (c *Config) Complete() error {
 	if c.OnStep == nil {
 		c.OnStep = func(Step) {}
 	}
+	c.Scenario = cmp.Or(c.Scenario, scenario.Batch)
+	if len(c.Admissions) == 0 {
+		c.Admissions = []admission.Admission{{Kind: admission.None}}
+	}
+	c.FloorTries = cmp.Or(c.FloorTries, defaultFloorTries)
 	switch {
 	case len(c.Shapes) == 0:
 		return errors.New("no shapes")
 	case len(c.Gangs) == 0 || len(c.Systems) == 0:
 		return errors.New("nothing to measure")
+	case c.FloorTries < 0:
+		return fmt.Errorf("floor tries: %d is negative", c.FloorTries)
 	case c.ClientConcurrency < 1:
 		return fmt.Errorf("client concurrency: %d is not positive", c.ClientConcurrency)
 	case c.Kubeconfig != "" && len(c.Systems) > 1:
 		return errors.New("an existing cluster has one system to measure: give one --system")
+	case c.Kubeconfig != "" && (len(c.Admissions) > 1 || c.Admissions[0].Kind != admission.None):
+		return errors.New("admission: an existing cluster is left as it is")
 	case c.AuditLog != "" && c.Kubeconfig == "":
 		return errors.New("an audit log is of an existing cluster: name its kubeconfig too")
 	}
@@ -74,12 +97,41 @@ func (c *Config) Complete() error {
 			return fmt.Errorf("floor concurrency: %d is not positive", n)
 		}
 	}
+	names := map[string]string{}
 	for _, name := range c.Systems {
-		if _, err := system.New(name, system.Options{}); err != nil {
+		sys, err := system.New(name, system.Options{})
+		if err != nil {
 			return err
 		}
+		if other, ok := names[sys.Name()]; ok && other != name {
+			return fmt.Errorf("two systems are named %s", sys.Name())
+		}
+		names[sys.Name()] = name
 	}
-	return c.Config.Complete()
+	if err := c.Config.Complete(); err != nil || c.Kubeconfig != "" {
+		return err
+	}
+	return c.fit()
+}
+
+// fit returns an error if the simulated nodes cannot hold each shape.
+func (c *Config) fit() error {
+	n := c.Nodes
+	if err := n.Complete(); err != nil {
+		return err
+	}
+	node := analyse.Resources{MilliCPU: ptr.To(resource.MustParse(n.CPU)).MilliValue(), MemoryBytes: ptr.To(resource.MustParse(n.Memory)).Value(),
+		Pods: int64(n.Pods)}
+	nodes := map[string]analyse.Resources{}
+	for i := range n.Count {
+		nodes[strconv.Itoa(i)] = node
+	}
+	for _, shape := range c.Shapes {
+		if err := fits(nodes, podRequest(), shape.Pods()); err != nil {
+			return fmt.Errorf("shape %s: %w", shape, err)
+		}
+	}
+	return nil
 }
 
 // experiment is one planned run.
@@ -88,13 +140,32 @@ type experiment struct {
 	gang   bool
 	repeat int
 	sys    system.System
+	// nth is 1 for a system, and 2 if the system is measured a second time to be compared with
+	// itself, and so on.
+	nth int
+	// admission is what admits the pods.
+	admission admission.Admission
 }
 
 // result returns the run that is to be measured.
 func (e experiment) result() Run {
-	return Run{System: e.sys.Name(), Scenario: scenario.Batch, Shape: e.shape.String(), Gang: e.gang, Repeat: e.repeat,
-		Settings: e.sys.Settings(), Result: analyse.Result{Pods: e.shape.Pods()}}
+	name := e.sys.Name()
+	if e.nth > 1 {
+		name += fmt.Sprintf(" (%d)", e.nth)
+	}
+	settings := e.sys.Settings()
+	if e.admission.Kind != admission.None && e.admission.Kind != "" {
+		if settings == nil {
+			settings = map[string]string{}
+		}
+		settings[admissionSetting] = e.admission.String()
+	}
+	return Run{System: name, Scenario: scenario.Batch, Shape: e.shape.String(), Gang: e.gang, Repeat: e.repeat,
+		Settings: settings, Clients: e.sys.Clients(), Result: analyse.Result{Pods: e.shape.Pods()}}
 }
+
+// admissionSetting is the name in reports of the setting Config.Admissions, if something admits pods.
+const admissionSetting = "admission"
 
 // plan returns the runs in their order: systems alternate within each shape. A system without gangs
 // is measured for the first value of Gangs only.
@@ -103,7 +174,9 @@ func (c *Config) plan() ([]experiment, error) {
 	for _, shape := range c.Shapes {
 		for repeat := range c.Repeat {
 			for i, gang := range c.Gangs {
+				nth := map[string]int{}
 				for _, name := range c.Systems {
+					nth[name]++
 					systems, err := c.variants(name)
 					if err != nil {
 						return nil, err
@@ -112,7 +185,9 @@ func (c *Config) plan() ([]experiment, error) {
 						if !sys.Gangs() && i > 0 {
 							continue
 						}
-						out = append(out, experiment{shape, gang && sys.Gangs(), repeat + 1, sys})
+						for _, admits := range c.Admissions {
+							out = append(out, experiment{shape, gang && sys.Gangs(), repeat + 1, sys, nth[name], admits})
+						}
 					}
 				}
 			}

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -11,25 +12,7 @@ import (
 
 // Report is the report of one invocation. New fields may be added to its JSON without a new schema
 // version; no field is removed or changes its meaning.
-type Report struct {
-	series.Report[*Run]
-	Machine Machine `json:"machine"`
-}
-
-// Machine describes the machine of the measurement.
-type Machine struct {
-	Hostname  string `json:"hostname"`
-	OS        string `json:"os"`
-	Arch      string `json:"arch"`
-	Kernel    string `json:"kernel"`
-	CPU       string `json:"cpu"`
-	CPUs      int    `json:"cpus"`
-	MemoryMiB int64  `json:"memoryMiB"`
-	Go        string `json:"go"`
-	// CPULimit, in CPUs, and MemoryLimitMiB are the cgroup limits of the process; zero means none.
-	CPULimit       float64 `json:"cpuLimit,omitempty"`
-	MemoryLimitMiB int64   `json:"memoryLimitMiB,omitempty"`
-}
+type Report struct{ series.Report[*Run] }
 
 // Run is the result of one system under one shape of load.
 type Run struct {
@@ -44,10 +27,16 @@ type Run struct {
 	// Error is the reason why the run has no result.
 	Error string `json:"error,omitempty"`
 
+	series.Circumstances
+	// Clients are the client limits of the system.
+	Clients []system.Client `json:"clients"`
+
 	// Result is what the analysis found. Its Writes are null if the server's audit log was not
 	// available, and its Curves are left out of the output to stdout.
 	analyse.Result
-	// FloorSeconds and RatioToFloor are null if no floor was measured.
+	// FloorSeconds is the least time of the bare client until its last pod, and RatioToFloor is
+	// ScheduleSeconds divided by it. They are null if no floor was measured, and if the run was
+	// faster than the bare client: see Floor.None.
 	FloorSeconds *float64 `json:"floorSeconds"`
 	RatioToFloor *float64 `json:"ratioToFloor"`
 	Floor        *Floor   `json:"floor,omitempty"`
@@ -60,20 +49,34 @@ type Run struct {
 // client.
 type Usage map[string]float64
 
-// Floor is the result of the floor's measurement.
+// Floor is the result of the floor's measurement. Its figures are those of the best try.
 type Floor struct {
-	Concurrency int     `json:"concurrency"`
-	Jobs        int     `json:"jobs"`
-	Pods        int     `json:"pods"`
-	Seconds     float64 `json:"seconds"`
+	// None says why there is no floor; empty if there is one.
+	None        string `json:"none,omitempty"`
+	Order       string `json:"order,omitempty"`
+	Concurrency int    `json:"concurrency"`
+	Jobs        int    `json:"jobs"`
+	Pods        int    `json:"pods"`
 	// PodsSeconds is the time until the last pod; Seconds includes the statuses that follow.
+	Seconds     float64 `json:"seconds"`
 	PodsSeconds float64 `json:"podsSeconds"`
+	// Tries are all times at which the whole load was written.
+	Tries []Try `json:"tries"`
 	// Calibration has the pods per second of a sample at each concurrency.
 	Calibration []Calibration `json:"calibration"`
 	// CPUSeconds is the CPU time of each process for the floor. Compared with the CPU time of the
 	// run it shows where the ratio comes from.
 	CPUSeconds Usage          `json:"cpuSeconds"`
 	Curve      *analyse.Curve `json:"curve,omitempty"`
+}
+
+// Try is one time that the bare client wrote the whole load.
+type Try struct {
+	Order       string  `json:"order"`
+	Concurrency int     `json:"concurrency"`
+	PodsSeconds float64 `json:"podsSeconds"`
+	Seconds     float64 `json:"seconds"`
+	CPUSeconds  Usage   `json:"cpuSeconds"`
 }
 
 // Calibration is the result of one sample.
@@ -104,12 +107,21 @@ func (r *Report) faults() (runs, failed, violations int) {
 	return runs, failed, violations
 }
 
-// Faults returns an error if there are runs without a result, failed or unscheduled pods, or
-// violations.
+// Faults returns an error if there are runs without a result or whose time ran out, failed or
+// unscheduled pods, or violations.
 func (r *Report) Faults() error {
 	runs, failed, violations := r.faults()
 	if runs+failed+violations == 0 {
 		return nil
+	}
+	var late []error
+	for _, run := range r.Runs {
+		if run.TimedOut != "" {
+			late = append(late, fmt.Errorf("%s: %s", run.Title(), run.TimedOut))
+		}
+	}
+	if len(late) > 0 && runs+violations == 0 {
+		return errors.Join(late...)
 	}
 	return fmt.Errorf("%d runs without a result, %d pods failed or not scheduled, %d violations", runs, failed, violations)
 }
@@ -128,8 +140,24 @@ func (r *Run) Title() string {
 	return s
 }
 
-// name returns the system with the settings that distinguish the run.
+// label returns the name of the run among those of its shape, which equal runs share.
+func (r *Run) label() string {
+	if r.Gang {
+		return r.variant() + ", gang"
+	}
+	return r.variant()
+}
+
+// name returns the system with the settings that distinguish the run, and its repeat.
 func (r *Run) name() string {
+	if r.Repeat > 1 {
+		return r.variant() + fmt.Sprintf(" #%d", r.Repeat)
+	}
+	return r.variant()
+}
+
+// variant returns the system with the settings that distinguish it.
+func (r *Run) variant() string {
 	s := r.System
 	if n, ok := r.Settings[system.JobSyncs]; ok && n != strconv.Itoa(system.DefaultJobSyncs) {
 		s += " syncs=" + n
@@ -137,17 +165,22 @@ func (r *Run) name() string {
 	if n, ok := r.Settings[system.WritesInFlight]; ok && n != "adaptive" {
 		s += " w=" + n
 	}
-	if r.Repeat > 1 {
-		s += fmt.Sprintf(" #%d", r.Repeat)
+	if admits := r.Settings[admissionSetting]; admits != "" {
+		s += ", " + admits
 	}
 	return s
 }
+
+// Repeated implements series.Run.
+func (r *Run) Repeated() *int { return &r.Repeat }
 
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	s := fmt.Sprintf("%s pods in %s (%s/s)", r.pods(), seconds(r.ScheduleSeconds), r.rate())
 	if r.RatioToFloor != nil {
 		s += fmt.Sprintf(", %s x floor (%s)", ratio(*r.RatioToFloor), seconds(*r.FloorSeconds))
+	} else if r.Floor != nil {
+		s += ", " + r.Floor.None
 	}
 	if r.Writes != nil {
 		s += fmt.Sprintf(", %s writes/pod", r.writesPerPod())

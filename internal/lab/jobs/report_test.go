@@ -52,8 +52,8 @@ func sample() *Report {
 	unmeasured.Invariants.Violations = []string{}
 	return &Report{
 		Report: series.Report[*Run]{SchemaVersion: "v1", Version: "v0.1.0", Time: start, Config: map[string]any{"nodes": 1000},
-			Runs: []*Run{good, bad, unmeasured}},
-		Machine: Machine{Hostname: "<b>host</b>", CPUs: 2, CPU: "Some CPU", MemoryMiB: 16000}}
+			Runs:    []*Run{good, bad, unmeasured},
+			Machine: series.Machine{Hostname: "<b>host</b>", CPUs: 2, CPU: "Some CPU", MemoryMiB: 16000}}}
 }
 
 // TestContract checks the JSON for the fields that other programs rely on, with their types.
@@ -168,7 +168,8 @@ func TestTable(t *testing.T) {
 // names are not interpreted as markup.
 func TestPageStandsAlone(t *testing.T) {
 	var b bytes.Buffer
-	if err := sample().HTML(&b); err != nil {
+	p := sample().Page()
+	if err := p.HTML(&b); err != nil {
 		t.Fatal(err)
 	}
 	page := b.String()
@@ -184,5 +185,92 @@ func TestPageStandsAlone(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not in the page", want)
 		}
+	}
+}
+
+// TestVerdicts checks the sentence at the head of the page.
+func TestVerdicts(t *testing.T) {
+	run := func(system, shape string, repeat int, seconds float64) *Run {
+		return &Run{System: system, Shape: shape, Repeat: repeat, Result: analyse.Result{Pods: 100, Scheduled: 100, ScheduleSeconds: seconds}}
+	}
+	with := func(r *Run, change func(*Run)) *Run { change(r); return r }
+	ratio := func(x float64) func(*Run) {
+		return func(r *Run) { r.Floor, r.RatioToFloor, r.FloorSeconds = &Floor{}, &x, &x }
+	}
+	noFloor := func(r *Run) { r.Floor = &Floor{None: "no floor"} }
+	writes := func(n string) func(*Run) {
+		return func(r *Run) { r.Settings = map[string]string{"manager writes in flight": n} }
+	}
+	for want, runs := range map[string][]*Run{
+		"lockstep: 100 pods in 2.00 s, 50 a second, 1.04 × the floor, nothing lost":                             {with(run("lockstep", "1x100", 1, 2), ratio(1.04))},
+		"lockstep: 5.1 times as fast as kubernetes, nothing lost":                                               {run("lockstep", "1x100", 1, 2), run("kubernetes", "1x100", 1, 10.2)},
+		"lockstep: 1.50 to 4.0 times as fast as kubernetes, nothing lost":                                       {run("lockstep", "1x100", 1, 2), run("kubernetes", "1x100", 1, 3), run("lockstep", "10x10", 1, 2), run("kubernetes", "10x10", 1, 8)},
+		"lockstep: slower than kubernetes, 2.0 times its time, nothing lost":                                    {run("lockstep", "1x100", 1, 4), run("kubernetes", "1x100", 1, 2)},
+		"lockstep: 0.50 to 2.0 times as fast as kubernetes, depending on the load, nothing lost":                {run("lockstep", "1x100", 1, 4), run("kubernetes", "1x100", 1, 2), run("lockstep", "10x10", 1, 2), run("kubernetes", "10x10", 1, 4)},
+		"lockstep: as fast as toy within the error (1.00 times), nothing lost":                                  {run("lockstep", "1x100", 1, 2), run("toy", "1x100", 1, 2.2), run("lockstep", "1x100", 2, 2.2), run("toy", "1x100", 2, 2)},
+		"lockstep: 2.0 times as fast as toy (95 % confidence: 2.0), nothing lost":                               {run("lockstep", "1x100", 1, 2), run("toy", "1x100", 1, 4), run("lockstep", "1x100", 2, 3), run("toy", "1x100", 2, 6)},
+		"lockstep: 100 pods in 1.00 s to 2.00 s, the fastest is lockstep, gang, nothing lost":                   {run("lockstep", "1x100", 1, 2), with(run("lockstep", "1x100", 1, 1), func(r *Run) { r.Gang = true })},
+		"lockstep: 100 pods in 2.00 s, 50 a second, 3 violations, 1 run not measured":                           {with(run("lockstep", "1x100", 1, 2), func(r *Run) { r.Invariants.Violations = []string{"a", "b", "c"} }), {System: "kubernetes", Shape: "1x100", Error: "x"}},
+		"toy: 40 pods failed or without a node, the time ran out in 1 run":                                      {with(run("toy", "1x100", 1, 2), func(r *Run) { r.TimedOut, r.Failed = "--timeout", 40 })},
+		"lockstep: 2 loads in 2.00 s to 3.00 s, 1.20 × the floor (no floor in 1 of 2 runs), nothing lost":       {with(run("lockstep", "1x100", 1, 2), ratio(1.2)), with(run("lockstep", "10x10", 1, 3), noFloor)},
+		"lockstep: 100 pods in 2.00 s, 50 a second, no floor, because the bare client was slower, nothing lost": {with(run("lockstep", "1x100", 1, 2), noFloor)},
+		"lockstep: 100 pods in 2.00 s to 8.00 s, the fastest is lockstep w=16, adaptive takes 1.10 × the time of the best of 3 fixed settings, lockstep w=16, nothing lost": {
+			with(run("lockstep", "1x100", 1, 2.2), writes("adaptive")), with(run("lockstep", "1x100", 1, 8), writes("1")),
+			with(run("lockstep", "1x100", 1, 2), writes("16")), with(run("lockstep", "1x100", 1, 3), writes("256"))},
+		"nothing was measured": nil,
+	} {
+		r := &Report{series.Report[*Run]{Runs: runs}}
+		if got := r.verdict(); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
+
+// TestEqualRunsAreOneRow checks the table of a page with repeats.
+func TestEqualRunsAreOneRow(t *testing.T) {
+	var runs []*Run
+	for i, seconds := range []float64{10, 12, 14} {
+		for _, system := range []string{"lockstep", "kubernetes"} {
+			if system == "kubernetes" {
+				seconds *= 3
+			}
+			runs = append(runs, &Run{System: system, Shape: "1x100", Repeat: i + 1, Result: analyse.Result{Pods: 100, Scheduled: 100, ScheduleSeconds: seconds}})
+		}
+	}
+	p := (&Report{series.Report[*Run]{Runs: runs}}).Page()
+	var text [][]string
+	for _, row := range p.Sections[0].Tables[0].Rows {
+		var cells []string
+		for _, cell := range row[:5] {
+			cells = append(cells, cell.Text)
+		}
+		text = append(text, cells)
+	}
+	want := [][]string{{"1x100", "lockstep", "12.0 s ± 4.97 s", "10.0 s to 14.0 s", "3.0 × (3.0 to 3.0)"},
+		{"1x100", "kubernetes", "36.0 s ± 14.9 s", "30.0 s to 42.0 s", "slowest"}}
+	if diff := cmp.Diff(want, text); diff != "" {
+		t.Error(diff)
+	}
+	if n := len(p.Sections[1].Details); n != 6 {
+		t.Errorf("%d of 6 runs have their figures", n)
+	}
+}
+
+// TestAFasterRunHasNoFloor checks that a ratio is given only if the floor bounds the run.
+func TestAFasterRunHasNoFloor(t *testing.T) {
+	tries := []try{{Try: Try{Order: "slow", PodsSeconds: 3}}, {Try: Try{Order: "fast", Concurrency: 16, PodsSeconds: 2, Seconds: 2.5}}}
+	r := &Run{Result: analyse.Result{ScheduleSeconds: 2.5}}
+	r.judgeFloor(&Floor{}, tries)
+	if r.RatioToFloor == nil || *r.RatioToFloor != 1.25 || *r.FloorSeconds != 2 || r.Floor.Order != "fast" || r.Floor.None != "" {
+		t.Errorf("ratio %v, floor %+v", r.RatioToFloor, r.Floor)
+	}
+	r = &Run{Result: analyse.Result{ScheduleSeconds: 1.9}}
+	r.judgeFloor(&Floor{}, tries)
+	const want = "no floor: the run (1.90s) was faster than the bare client at its best (2.00s)"
+	if r.RatioToFloor != nil || r.FloorSeconds != nil || r.Floor.None != want || len(r.Floor.Tries) != 2 {
+		t.Errorf("ratio %v, floor %+v", r.RatioToFloor, r.Floor)
+	}
+	if line := r.Line(); !strings.Contains(line, want) {
+		t.Error(line)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/admission"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
@@ -26,15 +26,16 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep := &Report{Report: inner, Machine: machine()}
+	rep := &Report{inner}
 	var runs []series.Planned[*Run]
 	for i, e := range experiments {
 		t := &trial{cfg: &cfg, experiment: e, index: i + 1, total: len(experiments), run: e.result()}
+		t.run.Scenario = cfg.Scenario
 		runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure, SaveEvents: func(n int) error {
 			return t.SaveEvents(fmt.Sprintf("%02d-%s", n, strings.Trim(notInFileNames.ReplaceAllString(t.run.Title(), "-"), "-")))
 		}})
 	}
-	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }, runs...)
+	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.Page()) }, runs...)
 }
 
 // effective returns the configuration, including defaults, for the report.
@@ -44,9 +45,9 @@ func (c *Config) effective() map[string]any {
 		shapes = append(shapes, s.String())
 	}
 	out := map[string]any{
-		"scenario": scenario.Batch, "shapes": shapes, "gang": c.Gangs, "systems": c.Systems, "repeat": c.Repeat,
+		"scenario": c.Scenario, "shapes": shapes, "gang": c.Gangs, "systems": c.Systems, "repeat": c.Repeat,
 		"clientConcurrency": c.ClientConcurrency, "warmUpPods": c.WarmUpPods, "timeout": c.Timeout.String(),
-		"floorConcurrencyTried": c.FloorConcurrency,
+		"floorConcurrencyTried": c.FloorConcurrency, "floorTries": c.FloorTries,
 	}
 	if len(c.WriterConcurrency) > 0 {
 		out["writerConcurrency"] = c.WriterConcurrency
@@ -56,6 +57,13 @@ func (c *Config) effective() map[string]any {
 	}
 	if len(c.JobSyncs) > 0 {
 		out["kubernetesJobSyncs"] = c.JobSyncs
+	}
+	if len(c.Admissions) > 1 || c.Admissions[0].Kind != admission.None {
+		admissions := []string{}
+		for _, a := range c.Admissions {
+			admissions = append(admissions, a.Argument())
+		}
+		out["admission"] = admissions
 	}
 	if c.Kubeconfig != "" {
 		out["cluster"] = "existing"

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"lockstep.dev/lockstep/internal/lab/system"
 )
 
 // column is one column of the table. Figures are right-aligned.
@@ -24,7 +26,12 @@ var columns = []column{
 	{"SCHEDULE", true, func(r *Run) string { return seconds(r.ScheduleSeconds) }},
 	{"PODS/S", true, (*Run).rate},
 	{"FLOOR", true, func(r *Run) string { return optional(r.FloorSeconds, seconds) }},
-	{"RATIO", true, func(r *Run) string { return optional(r.RatioToFloor, ratio) }},
+	{"RATIO", true, func(r *Run) string {
+		if r.Floor != nil && r.Floor.None != "" {
+			return "none"
+		}
+		return optional(r.RatioToFloor, ratio)
+	}},
 	{"W/POD", true, (*Run).writesPerPod},
 	{"STALLS", true, func(r *Run) string { return fmt.Sprint(r.Stalls.Count) }},
 	{"VIOL", true, func(r *Run) string { return fmt.Sprint(len(r.Invariants.Violations)) }},
@@ -89,6 +96,12 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 		if run.Error != "" {
 			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.Error)
 		}
+		for _, note := range run.Notes(r.Machine.CPUs) {
+			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), note)
+		}
+		if run.Floor != nil && run.Floor.None != "" {
+			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.Floor.None)
+		}
 		if len(run.Invariants.Violations) > 0 {
 			fmt.Fprintf(&b, "\n%s: violations\n", run.Title())
 			for _, v := range run.Invariants.Violations {
@@ -96,8 +109,32 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 			}
 		}
 	}
+	for i, c := range r.clients() {
+		if i == 0 {
+			fmt.Fprintln(&b, "\nclient limits")
+		}
+		fmt.Fprintf(&b, "  %s: %s: QPS %s, burst %s\n", c.System, c.Name, c.QPS, c.Burst)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// clientOf is the client limit of one program of one system.
+type clientOf struct {
+	System string
+	system.Client
+}
+
+// clients returns the client limits of all systems in the report.
+func (r *Report) clients() (out []clientOf) {
+	for _, run := range r.Runs {
+		for _, c := range run.Clients {
+			if c := (clientOf{run.System, c}); !slices.Contains(out, c) {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
 }
 
 // pods returns the number of scheduled pods, with the total if some are missing.

@@ -1,18 +1,19 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"regexp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/admission"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
-	"lockstep.dev/lockstep/internal/lab/floor"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/scenario"
@@ -24,11 +25,6 @@ import (
 const (
 	// pauseFor is how long there must be no writes between the steps of a measurement.
 	pauseFor = 500 * time.Millisecond
-	// sampleSize is the minimum number of pods in one sample of the floor's calibration: half a
-	// second's worth. samplePerFlight is the minimum per write in flight, because a shorter sample
-	// would end before the server feels that many writes.
-	sampleSize      = 400
-	samplePerFlight = 2
 	// cleanUpTimeout bounds the last request to delete a namespace, after the run may have been
 	// interrupted.
 	cleanUpTimeout = 30 * time.Second
@@ -86,15 +82,29 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := fits(nodes, podRequest(), t.shape.Pods()); err != nil {
+		return err
+	}
 	t.Log.Forget()
-	used, err := t.cost(func() error { return t.drive(ctx, namespace, "scheduling", t.shape) })
+	before, began := rig.BusyCPU(), time.Now()
+	scheduled := 0
+	used, err := t.cost(func() (err error) {
+		scheduled, err = t.drive(ctx, namespace, "scheduling", t.shape)
+		return err
+	})
 	if err != nil {
 		return err
 	}
+	t.run.OtherCPUs = rig.OtherCPUs(before, used, time.Since(began))
+	if scheduled < t.shape.Pods() {
+		t.run.TimedOut = fmt.Sprintf("--timeout=%s ran out when %d of %d pods had nodes", t.cfg.Timeout, scheduled, t.shape.Pods())
+	}
 	t.run.CPUSeconds = keyed(used.CPUSeconds)
-	t.enter("waiting until all is at rest", 0)
-	if err := t.Quiet(ctx); err != nil {
-		return err
+	if t.run.TimedOut == "" {
+		t.enter("waiting until all is at rest", 0)
+		if err := t.Quiet(ctx); err != nil {
+			return err
+		}
 	}
 	if t.Rig != nil {
 		usages, err := t.Usages()
@@ -104,20 +114,16 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		t.run.PeakRSSMiB = keyed(rig.UsedBetween(nil, usages).PeakMiB)
 	}
 	//   4. Analyse the run.
-	jobs, err := t.Client.Jobs(ctx, namespace, t.sys.NewList)
+	in, err := t.atRest(ctx, namespace, nodes)
 	if err != nil {
 		return err
 	}
-	pods, err := t.Client.Pods(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	t.analyse(namespace, nodes, jobs, pods)
+	t.analyse(in)
 	//   5. Measure the floor on the same control plane.
 	if t.Rig == nil || len(t.cfg.FloorConcurrency) == 0 || t.run.Scheduled < t.run.Pods {
 		return nil
 	}
-	if err := t.floor(ctx, namespace, jobs, pods); err != nil {
+	if err := t.floor(ctx, namespace, in.jobs, in.pods); err != nil {
 		return fmt.Errorf("floor: %w", err)
 	}
 	return nil
@@ -130,9 +136,23 @@ func (t *trial) connect(ctx context.Context) (err error) {
 	if t.cfg.Kubeconfig == "" {
 		config := localcluster.Config{KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes}
 		t.sys.Configure(&config)
+		if t.admission.Kind == admission.Webhook {
+			config.Programs = append(config.Programs, localcluster.Program{Name: "webhook", ReadyLog: regexp.MustCompile(admission.Ready),
+				Command: []string{t.cfg.Lockstep, "bench", "load", "webhook", "--kubeconfig=${KUBECONFIG}", "--listen=127.0.0.1:${PORT}",
+					"--admission=" + t.admission.Argument()}})
+		}
 		t.Observed, err = rig.Observe(ctx, config, t.cfg.OutDir, t.sys.Jobs(),
 			func(c localcluster.Component) { t.enter("starting "+string(c), 0) })
-		return err
+		if err != nil {
+			return err
+		}
+		t.Log.Source.(*observe.AuditLog).Users = t.sys.Users()
+		if t.admission.Kind == admission.CEL {
+			if err := admission.Apply(ctx, t.REST); err != nil {
+				return errors.Join(fmt.Errorf("policy: %w", err), t.Stop(ctx, true))
+			}
+		}
+		return nil
 	}
 	existing := &rig.Observed{}
 	if existing.REST, err = kubeclient.Load(t.cfg.Kubeconfig, t.cfg.Context); err != nil {
@@ -142,9 +162,15 @@ func (t *trial) connect(ctx context.Context) (err error) {
 		return err
 	}
 	if t.cfg.AuditLog != "" {
-		if existing.Log.Source, err = observe.FollowAudit(t.cfg.AuditLog); err != nil {
+		audit, err := observe.FollowAudit(t.cfg.AuditLog)
+		if err != nil {
 			return err
 		}
+		audit.Users = t.sys.Users()
+		existing.Log.Source = audit
+	}
+	if t.sys.Installs() {
+		t.cfg.Progress("the processes and manifests of the file are not used: " + t.sys.Name() + " has to run in this cluster")
 	}
 	t.Observed = existing
 	return nil
@@ -177,8 +203,12 @@ func (t *trial) warmUp(ctx context.Context) error {
 	}
 	const jobs = 10
 	shape := scenario.Shape{Jobs: jobs, PodsPerJob: max(1, min(t.cfg.WarmUpPods, t.shape.Pods())/jobs)}
-	if err := t.drive(ctx, namespace, "warming up", shape); err != nil {
+	scheduled, err := t.drive(ctx, namespace, "warming up", shape)
+	if err != nil {
 		return err
+	}
+	if scheduled < shape.Pods() {
+		return fmt.Errorf("--timeout=%s ran out when %d of %d pods had nodes", t.cfg.Timeout, scheduled, shape.Pods())
 	}
 	t.enter("clearing after the warm-up", 0)
 	return errors.Join(t.Log.Quiet(ctx, pauseFor), t.Client.Clear(ctx, namespace, t.sys.NewList), t.Log.Quiet(ctx, pauseFor))
@@ -201,22 +231,29 @@ func (t *trial) cost(work func() error) (rig.Used, error) {
 func keyed(amounts map[string]float64) Usage {
 	out := Usage{}
 	for c, amount := range amounts {
-		out[componentKeys[localcluster.Component(c)]] = amount
+		out[cmp.Or(componentKeys[localcluster.Component(c)], c)] = amount
 	}
 	return out
 }
 
 // drive creates a load's jobs and follows the events until all pods have nodes or the timeout
-// expires. The analysis reports missing pods.
-func (t *trial) drive(ctx context.Context, namespace, stage string, shape scenario.Shape) error {
+// expires. It returns the number of pods that have nodes.
+func (t *trial) drive(ctx context.Context, namespace, stage string, shape scenario.Shape) (int, error) {
 	t.enter(stage, shape.Pods())
 	sending, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
 	defer cancel()
+	jobs := make([]drive.Object, shape.Jobs)
+	for i := range jobs {
+		var err error
+		if jobs[i], err = t.sys.NewJob(system.Job{Namespace: namespace, Name: scenario.JobName(i), Index: i, Pods: shape.PodsPerJob,
+			Gang: t.gang}); err != nil {
+			return 0, fmt.Errorf("job %s: %w", scenario.JobName(i), err)
+		}
+	}
 	submitted := make(chan error, 1)
 	go func() {
-		submitted <- t.Client.Submit(sending, shape.Jobs, t.cfg.ClientConcurrency, func(i int) drive.Object {
-			return t.sys.NewJob(namespace, scenario.JobName(i), shape.PodsPerJob, t.gang)
-		}, func(int) {})
+		submitted <- t.Client.Submit(sending, shape.Jobs, t.cfg.ClientConcurrency, func(i int) drive.Object { return jobs[i] },
+			func(int) {})
 	}()
 	scheduled := map[string]bool{}
 	seen := len(t.Log.Events)
@@ -232,7 +269,7 @@ func (t *trial) drive(ctx context.Context, namespace, stage string, shape scenar
 		}
 		for ; seen < len(t.Log.Events); seen++ {
 			e := &t.Log.Events[seen]
-			if e.Resource == "pods" && e.Namespace == namespace && e.Node != "" && e.OK() {
+			if e.Resource == "pods" && e.Namespace == namespace && e.Node != "" && e.OK() && t.sys.OfLoad(e.Name) {
 				scheduled[e.Name] = true
 			}
 		}
@@ -240,7 +277,7 @@ func (t *trial) drive(ctx context.Context, namespace, stage string, shape scenar
 		return allSubmitted && len(scheduled) >= shape.Pods(), nil
 	})
 	cancel()
-	return err
+	return len(scheduled), err
 }
 
 // room returns the free capacity of each node: its allocatable resources less the requests of pods
@@ -275,12 +312,55 @@ func (t *trial) room(ctx context.Context, namespace string) (map[string]analyse.
 	return out, nil
 }
 
-func (t *trial) analyse(namespace string, nodes map[string]analyse.Resources, jobs []drive.Object, pods []corev1.Pod) {
-	sys, shape := t.sys, t.shape
+// state is what the server has of a load.
+type state struct {
+	jobs []drive.Object
+	pods []corev1.Pod
+	analyse.Input
+}
+
+// atRest reads the state of the load. A status that does not count its pods may be one that the
+// system writes late: atRest then waits for as long as the system takes for that at most.
+func (t *trial) atRest(ctx context.Context, namespace string, nodes map[string]analyse.Resources) (s state, err error) {
+	if s, err = t.read(ctx, namespace, nodes); err != nil || s.Unfinished || analyse.StatusesSettled(s.Input) {
+		return s, err
+	}
+	t.enter("waiting until all statuses are written", 0)
+	last := len(t.Log.Events)
+	_, err = t.Log.Until(ctx, t.sys.Settle(), func() (bool, error) {
+		if len(t.Log.Events) == last {
+			return false, nil
+		}
+		last = len(t.Log.Events)
+		var err error
+		s, err = t.read(ctx, namespace, nodes)
+		return err == nil && analyse.StatusesSettled(s.Input), err
+	})
+	return s, err
+}
+
+func (t *trial) read(ctx context.Context, namespace string, nodes map[string]analyse.Resources) (s state, err error) {
+	if s.jobs, err = t.Client.Jobs(ctx, namespace, t.sys.NewList); err != nil {
+		return s, err
+	}
+	if s.pods, err = t.Client.Pods(ctx, namespace); err != nil {
+		return s, err
+	}
+	s.Input = t.input(namespace, nodes, s.jobs, s.pods)
+	return s, nil
+}
+
+// podRequest returns what each pod of a load requests.
+func podRequest() analyse.Resources {
 	spec := scenario.PodSpec()
+	return system.RequestOf(&spec)
+}
+
+func (t *trial) input(namespace string, nodes map[string]analyse.Resources, jobs []drive.Object, pods []corev1.Pod) analyse.Input {
+	sys, shape := t.sys, t.shape
 	in := analyse.Input{
 		Events: t.Log.Events, Namespace: namespace, JobResource: sys.Jobs().GroupResource().String(),
-		Nodes: nodes, Request: system.RequestOf(&spec), Identify: sys.Identify,
+		Nodes: nodes, Request: podRequest(), Identify: sys.Identify, OfLoad: sys.OfLoad, Unfinished: t.run.TimedOut != "",
 		System: sys.Writers(), Heartbeats: observe.Heartbeats,
 	}
 	for i := range shape.Jobs {
@@ -288,12 +368,19 @@ func (t *trial) analyse(namespace string, nodes map[string]analyse.Resources, jo
 			Min: sys.Min(shape.PodsPerJob, t.gang)})
 	}
 	for i := range pods {
-		in.Pods = append(in.Pods, podAtRest(sys, &pods[i]))
+		if sys.OfLoad(pods[i].Name) {
+			in.Pods = append(in.Pods, podAtRest(sys, &pods[i]))
+		}
 	}
 	for _, j := range jobs {
 		in.States = append(in.States, sys.State(j))
 	}
-	t.run.Result = analyse.Analyse(in)
+	return in
+}
+
+func (t *trial) analyse(s state) {
+	s.Events = t.Log.Events
+	t.run.Result = analyse.Analyse(s.Input)
 	if _, ok := t.Log.Source.(*observe.Watch); ok {
 		// A watch does not see writes, so the figures about writes would be wrong.
 		t.run.Writes, t.run.WritesByActor, t.run.Refused = nil, nil, nil
@@ -311,91 +398,6 @@ func podAtRest(sys system.System, p *corev1.Pod) analyse.Pod {
 		}
 	}
 	return out
-}
-
-// floor measures how long writing the same objects takes without the system.
-func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object, pods []corev1.Pod) error {
-	asSystem, err := drive.New(t.sys.FloorConfig(t.Cluster), t.sys.Jobs())
-	if err != nil {
-		return err
-	}
-	writers := floor.Writers{User: t.Client, System: asSystem}
-	load := floor.New(t.sys, jobs, pods)
-	result := &Floor{}
-	result.Jobs, result.Pods = load.Counts()
-	if result.Jobs != t.shape.Jobs || result.Pods != t.shape.Pods() {
-		return fmt.Errorf("the run left %d jobs and %d pods", result.Jobs, result.Pods)
-	}
-	// The last call writes the whole load. written is its namespace, from the index of its first event,
-	// and used what it cost.
-	var written string
-	var from int
-	var used rig.Used
-	f, err := t.Floor(ctx, t.sys.StopForFloor(), func() error { return t.Client.Clear(ctx, namespace, t.sys.NewList) },
-		func(ns string, sample bool, concurrency int) (n int, took time.Duration, err error) {
-			load, stage := load, fmt.Sprintf("floor at %d in flight", concurrency)
-			if sample {
-				load = load.Sample(max(sampleSize, samplePerFlight*concurrency))
-				stage = fmt.Sprintf("floor: trying %d in flight", concurrency)
-			}
-			written = "bench-" + ns
-			_, n = load.Counts()
-			t.enter(stage, n)
-			if err := errors.Join(t.Client.CreateNamespace(ctx, written), t.Log.Quiet(ctx, pauseFor)); err != nil {
-				return 0, 0, err
-			}
-			from = len(t.Log.Events)
-			used, err = t.cost(func() (err error) {
-				took, err = load.Run(ctx, writers, written, concurrency, func(done int) { t.count(done, n) })
-				return err
-			})
-			if err == nil && sample {
-				err = t.Client.Clear(ctx, written, t.sys.NewList)
-			}
-			return n, took, err
-		})
-	result.Concurrency, result.CPUSeconds = f.Concurrency, keyed(used.CPUSeconds)
-	for _, s := range f.Samples {
-		result.Calibration = append(result.Calibration, Calibration(s))
-	}
-	if err != nil {
-		return err
-	}
-	// The server logs an event before it answers, so all events are in the log.
-	if err := t.Log.Collect(); err != nil {
-		return err
-	}
-	return t.judgeFloor(t.Log.Events[from:], written, result)
-}
-
-func (t *trial) judgeFloor(events []analyse.Event, namespace string, result *Floor) error {
-	mine := func(e *analyse.Event) bool {
-		return e.Namespace == namespace && (e.Actor == observe.Client || e.Actor == observe.Manager)
-	}
-	var start time.Time
-	var created []time.Time
-	for i := range events {
-		e := &events[i]
-		if !mine(e) {
-			continue
-		}
-		if start.IsZero() || e.Received.Before(start) {
-			start = e.Received
-		}
-		if e.Resource == "pods" && e.Verb == "create" && e.OK() {
-			created = append(created, e.Time)
-		}
-	}
-	if len(created) != result.Pods {
-		return fmt.Errorf("%d of %d pods were created", len(created), result.Pods)
-	}
-	curve := analyse.CurveOf(start, created)
-	result.Curve = &curve
-	result.PodsSeconds = curve.AtSeconds[len(curve.AtSeconds)-1]
-	result.Seconds = math.Round(analyse.Span(events, mine).Seconds()*1e3) / 1e3
-	ratio := math.Round(t.run.ScheduleSeconds/result.Seconds*1e3) / 1e3
-	t.run.Floor, t.run.FloorSeconds, t.run.RatioToFloor = result, &result.Seconds, &ratio
-	return nil
 }
 
 func (t *trial) enter(stage string, total int) {

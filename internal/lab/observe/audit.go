@@ -13,6 +13,7 @@ import (
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"lockstep.dev/lockstep/internal/clip"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -25,12 +26,16 @@ const (
 	Scheduler         = "scheduler"
 	Nodes             = "nodes"
 	APIServer         = "apiserver"
-	Other             = "other"
+	// System are the users of AuditLog.Users.
+	System = "system"
+	Other  = "other"
 )
 
 // ParseAudit parses one line of an audit log. ok reports whether the line is a finished write of an
 // object.
-func ParseAudit(line []byte) (e analyse.Event, ok bool, err error) {
+func ParseAudit(line []byte) (e analyse.Event, ok bool, err error) { return parseAudit(line, nil) }
+
+func parseAudit(line []byte, system []string) (e analyse.Event, ok bool, err error) {
 	var a auditv1.Event
 	if err := json.Unmarshal(line, &a); err != nil {
 		return analyse.Event{}, false, fmt.Errorf("audit log: %w", err)
@@ -50,6 +55,12 @@ func ParseAudit(line []byte) (e analyse.Event, ok bool, err error) {
 		Resource: ref.Resource, Sub: ref.Subresource, Namespace: ref.Namespace, Name: ref.Name,
 		Node: a.Annotations[localcluster.AuditNode], Code: int(a.ResponseStatus.Code),
 	}
+	if !e.OK() {
+		e.Cause = clip.Text(a.ResponseStatus.Message, causeMax)
+	}
+	if slices.ContainsFunc(system, func(pattern string) bool { return matches(pattern, a.User.Username) }) {
+		e.Actor = System
+	}
 	if ref.APIGroup != "" {
 		e.Resource += "." + ref.APIGroup
 	}
@@ -57,6 +68,16 @@ func ParseAudit(line []byte) (e analyse.Event, ok bool, err error) {
 		e.Name = a.Annotations[localcluster.AuditName]
 	}
 	return e, true, nil
+}
+
+// causeMax bounds the length of an event's cause, in bytes.
+const causeMax = 300
+
+func matches(pattern, user string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(user, prefix)
+	}
+	return user == pattern
 }
 
 func actor(user string, groups []string) string {
@@ -86,6 +107,8 @@ func actor(user string, groups []string) string {
 
 // AuditLog follows an audit log as it grows. It is not safe for concurrent use.
 type AuditLog struct {
+	// Users are the users whose actor is System; a * at the end stands for any rest.
+	Users  []string
 	file   *os.File
 	reader *bufio.Reader
 	// partial is the beginning of a line whose end has not been written yet.
@@ -123,7 +146,7 @@ func (l *AuditLog) Next() ([]analyse.Event, error) {
 		if err != nil {
 			return out, fmt.Errorf("audit log: %w", err)
 		}
-		e, ok, err := ParseAudit(bytes.TrimSpace(line))
+		e, ok, err := parseAudit(bytes.TrimSpace(line), l.Users)
 		l.partial = l.partial[:0]
 		if err != nil {
 			return out, err

@@ -11,8 +11,40 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Batch is the name of the scenario of batch jobs: jobs of equal size, all created at once.
-const Batch = "batch"
+// The scenarios of batch jobs: jobs of equal size, all created at once.
+const (
+	// Batch has the shapes that the user names.
+	Batch = "batch"
+	// BatchShapes has the same number of pods in ten shapes, from many small jobs to one large one.
+	BatchShapes = "batch-shapes"
+	// BatchWorkers has one shape under fixed numbers of writes in flight and the adaptive one.
+	BatchWorkers = "batch-workers"
+	// Admission has one shape, whose pods are admitted in several ways.
+	Admission = "admission"
+)
+
+// Admissions are the ways of admission of Admission.
+var Admissions = []string{"none", "cel", "webhook:0s:10s", "webhook:20ms:10s", "webhook:20ms:30s"}
+
+// Workers are the numbers of writes in flight of BatchWorkers; 0 is adaptive.
+var Workers = []int{0, 1, 5, 10, 25, 50, 100, 150, 200, 400, 600}
+
+// Shapes returns the shapes of BatchShapes. At scale 1 they have 10,000 pods.
+func Shapes(scale float64) (out []Shape) {
+	for _, s := range []Shape{{10000, 1}, {5000, 2}, {2000, 5}, {1000, 10}, {500, 20}, {200, 50}, {100, 100}, {50, 200}, {20, 500}, {1, 10000}} {
+		out = append(out, s.Scaled(scale))
+	}
+	return out
+}
+
+// Scaled returns a shape with scale times the pods: as many jobs more or less, or, of a single job,
+// as many pods.
+func (s Shape) Scaled(scale float64) Shape {
+	if s.Jobs == 1 {
+		return Shape{1, max(1, int(float64(s.PodsPerJob)*scale+0.5))}
+	}
+	return Shape{max(1, int(float64(s.Jobs)*scale+0.5)), s.PodsPerJob}
+}
 
 // Bounds of a shape: what one control plane on one machine can be expected to hold.
 const (

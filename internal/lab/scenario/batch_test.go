@@ -19,3 +19,19 @@ func TestParseShape(t *testing.T) {
 		}
 	}
 }
+
+func TestShapesAreScaled(t *testing.T) {
+	for scale, want := range map[float64]string{
+		1:     "10000x1 5000x2 2000x5 1000x10 500x20 200x50 100x100 50x200 20x500 1x10000",
+		0.05:  "500x1 250x2 100x5 50x10 25x20 10x50 5x100 3x200 1x500 1x500",
+		0.001: "10x1 5x2 2x5 1x10 1x20 1x50 1x100 1x200 1x500 1x10",
+	} {
+		got := ""
+		for _, s := range Shapes(scale) {
+			got += " " + s.String()
+		}
+		if got != " "+want {
+			t.Errorf("at scale %v:%s, want %s", scale, got, want)
+		}
+	}
+}

@@ -1,78 +1,106 @@
 package series
 
 import (
-	"cmp"
-	_ "embed"
 	"fmt"
-	"html/template"
-	"io"
 	"maps"
+	"slices"
 	"strings"
-	"time"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/page"
+	"lockstep.dev/lockstep/internal/lab/rig"
 )
 
-//go:embed page.html
-var pageSource string
-
-// Chart shows counts over time.
-type Chart struct {
-	// Seconds and Count are the ends of the axes.
-	Seconds float64
-	Count   int
-	Curves  []Curve
-}
-
-// Curve is one curve of a chart, with its name in the legend.
-type Curve struct {
-	Name string
-	analyse.Curve
-}
-
-const chartWidth, chartHeight = 640.0, 200.0
-
-// Points returns the points of a curve in the coordinates of the picture.
-func (c Chart) Points(curve Curve) string {
-	var b strings.Builder
-	for i := range curve.AtSeconds {
-		x, y := 0.0, chartHeight
-		if c.Seconds > 0 && c.Count > 0 {
-			x, y = min(1, curve.AtSeconds[i]/c.Seconds)*chartWidth, chartHeight*(1-float64(curve.Count[i])/float64(c.Count))
+// Page returns the parts of a report's page that all scenarios share: what went wrong, what a reader
+// has to know, the hardware and the settings.
+func (r *Report[R]) Page(title string) page.Page {
+	p := page.Page{Title: title, Version: r.Version, Time: r.Time, Hardware: r.Machine.pairs(), Settings: page.Settings(r.Config)}
+	for _, run := range r.Runs {
+		failure, violations := run.Outcome()
+		if *failure != "" {
+			p.Problems = append(p.Problems, page.Problem{Run: run.Title(), Text: "not measured: " + *failure})
 		}
-		fmt.Fprintf(&b, "%.1f,%.1f ", x, y)
+		for _, v := range *violations {
+			p.Problems = append(p.Problems, page.Problem{Run: run.Title(), Text: v})
+		}
+		for _, note := range run.Notes(r.Machine.CPUs) {
+			p.Warnings = append(p.Warnings, run.Title()+": "+note)
+		}
 	}
-	return b.String()
+	p.Bad = r.Faults() != nil
+	return p
 }
 
-// Page is the part of a report's page that belongs to the scenario.
-type Page struct {
-	Title string
-	// Body is a template. It may use Funcs, the functions ms and value, and the templates writes,
-	// usage, samples, verdict and chart.
-	Body  string
-	Funcs template.FuncMap
-	Data  any
+// Troubles says in a few words what went wrong in the runs, or that nothing did: nothing is the word
+// for that.
+func (r *Report[R]) Troubles(nothing string) string {
+	unmeasured, late, violated := 0, 0, 0
+	for _, run := range r.Runs {
+		failure, violations := run.Outcome()
+		if *failure != "" {
+			unmeasured++
+		} else if run.Late() != "" {
+			late++
+		}
+		violated += len(*violations)
+	}
+	var parts []string
+	if unmeasured > 0 {
+		parts = append(parts, page.Plural(unmeasured, "run")+" not measured")
+	}
+	if late > 0 {
+		parts = append(parts, "the time ran out in "+page.Plural(late, "run"))
+	}
+	if violated > 0 {
+		parts = append(parts, page.Plural(violated, "violation"))
+	}
+	if len(parts) == 0 {
+		return nothing
+	}
+	return strings.Join(parts, ", ")
 }
 
-// Value formats a setting for people.
-func Value(v any) string { return cmp.Or(strings.Trim(fmt.Sprint(v), "[]"), "none") }
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Page writes a report as one self-contained page.
-func (r *Report[R]) Page(w io.Writer, p Page) error {
-	funcs := template.FuncMap{"ms": Ms, "value": Value}
-	maps.Copy(funcs, p.Funcs)
-	t, err := template.New("page").Funcs(funcs).Parse(pageSource)
-	if err == nil {
-		_, err = t.New("body").Parse(p.Body)
+// WritesTable is the table of the writes of one run.
+func WritesTable(title string, w analyse.Writes) page.Table {
+	t := page.Table{Columns: []page.Column{{Title: title, Key: true}, {Title: page.Thousands(w.Total), Right: true}}}
+	for _, kind := range sorted(w.ByKind) {
+		t.Rows = append(t.Rows, []page.Cell{page.Text(kind), page.Text(page.Thousands(w.ByKind[kind]))})
 	}
-	if err != nil {
-		return fmt.Errorf("report page: %w", err)
+	for _, kind := range sorted(w.Refused) {
+		t.Rows = append(t.Rows, []page.Cell{page.Text("refused: " + kind), page.Count(w.Refused[kind], page.Warn)})
 	}
-	return t.Execute(w, struct {
-		Title, Version string
-		Time           time.Time
-		Config         map[string]any
-		Data           any
-	}{p.Title, r.Version, r.Time, r.Config, p.Data})
+	return t
+}
+
+// UsageTable is the table of the CPU time and memory of each process.
+func UsageTable(u rig.Used) page.Table {
+	t := page.Table{Columns: []page.Column{{Title: "Process", Key: true}, {Title: "CPU", Right: true}, {Title: "Memory", Right: true},
+		{Title: "At most", Right: true}}}
+	memory := func(mib float64) page.Cell {
+		if mib == 0 {
+			return page.Text("–")
+		}
+		return page.Textf("%.0f MiB", mib)
+	}
+	for _, process := range sorted(u.CPUSeconds) {
+		t.Rows = append(t.Rows, []page.Cell{page.Text(process), page.Textf("%.1f s", u.CPUSeconds[process]), memory(u.RSSMiB[process]),
+			memory(u.PeakMiB[process])})
+	}
+	return t
+}
+
+// Samples are the lines of a table about the samples of a floor.
+func Samples(samples []floor.Sample) (out []page.Pair) {
+	for _, s := range samples {
+		out = append(out, page.Pair{Name: fmt.Sprintf("floor: sample at %d in flight", s.Concurrency), Value: fmt.Sprintf("%.0f/s", s.PerSecond)})
+	}
+	return out
+}
+
+// Checks is the line of a table that says how many facts were checked.
+func (v *Verdict) Checks() page.Pair {
+	return page.Pair{Name: "facts checked", Value: page.Thousands(v.Checked)}
 }

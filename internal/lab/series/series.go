@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"lockstep.dev/lockstep/internal/lab/page"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -70,6 +71,33 @@ type Verdict struct {
 	// Checked is the number of facts checked.
 	Checked    int      `json:"checked"`
 	Violations []string `json:"violations"`
+	Circumstances
+}
+
+// Circumstances are what a reader of any figure of a run has to know.
+type Circumstances struct {
+	// TimedOut says that --timeout ran out, and how far the run was. Its figures are those of a part
+	// of the load, and what only holds at rest was not checked.
+	TimedOut string `json:"timedOut,omitempty"`
+	// OtherCPUs is how many CPUs other work on this machine used during the load, on average.
+	OtherCPUs float64 `json:"otherCPUs"`
+}
+
+// busyShare is the share of the machine's CPUs that other work may use before a report says so.
+const busyShare = 0.1
+
+// Late implements Run.
+func (c *Circumstances) Late() string { return c.TimedOut }
+
+// Notes implements Run.
+func (c *Circumstances) Notes(cpus int) (notes []string) {
+	if c.TimedOut != "" {
+		notes = append(notes, c.TimedOut)
+	}
+	if c.OtherCPUs > busyShare*float64(cpus) {
+		notes = append(notes, fmt.Sprintf("the machine was busy: other work used %.1f of its %d CPUs", c.OtherCPUs, cpus))
+	}
+	return notes
 }
 
 // Bad adds a violation.
@@ -90,7 +118,17 @@ type Run interface {
 	Title() string
 	// Line returns the results of a measured run in one line.
 	Line() string
+	// Notes returns what a reader of any figure of the run has to know, on a machine with so many
+	// CPUs.
+	Notes(cpus int) []string
+	// Late says that --timeout ran out, and how far the run was; empty if it did not.
+	Late() string
+	// Repeated returns where the run keeps its number among equal runs, from 1.
+	Repeated() *int
 }
+
+// Schema is the version of the JSON of reports.
+const Schema = "v1"
 
 // Report is the report of one invocation.
 type Report[R Run] struct {
@@ -99,12 +137,14 @@ type Report[R Run] struct {
 	Time          time.Time      `json:"time"`
 	Config        map[string]any `json:"config"`
 	Runs          []R            `json:"runs"`
+	Machine       Machine        `json:"machine"`
 }
 
 // New returns a report without runs, and creates the directory for the results, so that an error is
 // found before the first run. effective is the configuration, including defaults.
 func New[R Run](cfg Config, effective map[string]any) (Report[R], error) {
-	return Report[R]{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: effective, Runs: []R{}},
+	return Report[R]{SchemaVersion: Schema, Version: cfg.Version, Time: time.Now().UTC(), Config: effective, Runs: []R{},
+			Machine: machine()},
 		os.MkdirAll(cfg.OutDir, 0o755)
 }
 
@@ -136,10 +176,11 @@ type Planned[R Run] struct {
 	SaveEvents func(n int) error
 }
 
-// MakeAll makes runs one after the other. After each run it calls save and reports the result as
-// progress.
+// MakeAll makes runs one after the other. After each run it calls save and reports the result and
+// the expected time of the remaining runs as progress.
 func (r *Report[R]) MakeAll(ctx context.Context, cfg *Config, save func() error, runs ...Planned[R]) error {
-	for _, p := range runs {
+	began := time.Now()
+	for i, p := range runs {
 		err := r.Make(ctx, p.Run, p.Measure)
 		if p.SaveEvents != nil {
 			err = errors.Join(err, p.SaveEvents(len(r.Runs)))
@@ -148,6 +189,10 @@ func (r *Report[R]) MakeAll(ctx context.Context, cfg *Config, save func() error,
 			return err
 		}
 		cfg.Progress(Line(p.Run))
+		if left := len(runs) - i - 1; left > 0 {
+			each := time.Since(began) / time.Duration(i+1)
+			cfg.Progress(fmt.Sprintf("%d of %d runs made, about %s left", i+1, len(runs), (each * time.Duration(left)).Round(time.Second)))
+		}
 	}
 	return nil
 }
@@ -175,8 +220,8 @@ func (r *Report[R]) Measured() []R {
 	return out
 }
 
-// Faults returns an error that lists the runs without a result and those with violations; nil if
-// there are none.
+// Faults returns an error that lists the runs without a result, those with violations and those
+// whose time ran out; nil if there are none.
 func (r *Report[R]) Faults() error {
 	var errs []error
 	for _, run := range r.Runs {
@@ -185,16 +230,18 @@ func (r *Report[R]) Faults() error {
 			errs = append(errs, fmt.Errorf("%s: not measured: %s", run.Title(), *failure))
 		case len(*violations) > 0:
 			errs = append(errs, fmt.Errorf("%s: %d violations", run.Title(), len(*violations)))
+		case run.Late() != "":
+			errs = append(errs, fmt.Errorf("%s: %s", run.Title(), run.Late()))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// WriteFaults writes errors and violations, one per line, below a table.
+// WriteFaults writes notes, errors and violations, one per line, below a table.
 func (r *Report[R]) WriteFaults(w io.Writer) error {
 	for _, run := range r.Runs {
 		failure, violations := run.Outcome()
-		lines := *violations
+		lines := append(run.Notes(r.Machine.CPUs), *violations...)
 		if *failure != "" {
 			lines = append([]string{*failure}, lines...)
 		}
@@ -208,7 +255,7 @@ func (r *Report[R]) WriteFaults(w io.Writer) error {
 }
 
 // Save writes the report and its page into a directory.
-func Save(dir string, report any, page func(io.Writer) error) error {
+func Save(dir string, report any, p page.Page) error {
 	data, err := json.Marshal(report)
 	if err != nil {
 		return err
@@ -220,7 +267,7 @@ func Save(dir string, report any, page func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(page(f), f.Close())
+	return errors.Join(p.HTML(f), f.Close())
 }
 
 // Ms formats a time of x milliseconds, in seconds if it is 10 s or longer.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,15 +13,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/page"
 )
 
 type run struct {
-	Name string `json:"name"`
+	Name   string `json:"name"`
+	Repeat int    `json:"repeat"`
 	Verdict
 }
 
 func (r *run) Title() string { return r.Name }
 func (r *run) Line() string  { return "3 of 3" }
+
+func (r *run) Repeated() *int { return &r.Repeat }
 
 func TestRunsAreTakenInWithWhatCameOfThem(t *testing.T) {
 	r, err := New[*run](Config{OutDir: filepath.Join(t.TempDir(), "out"), Version: "v"}, nil)
@@ -92,13 +95,11 @@ func TestSavedReportsAreWholeAndEscaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := report{inner, 7}
-	r.Runs = append(r.Runs, &run{Name: "<b>one</b>", Verdict: Verdict{Violations: []string{"<script>"}}})
-	chart := Chart{Seconds: 10, Count: 4, Curves: []Curve{{"half", analyse.Curve{AtSeconds: []float64{0, 5}, Count: []int{0, 4}}}}}
-	page := func(w io.Writer) error {
-		return r.Page(w, Page{Title: "a <page>", Data: map[string]any{"runs": r.Runs, "chart": chart},
-			Body: `{{range .runs}}{{.Title}}{{template "verdict" .Verdict}}{{end}}{{template "chart" .chart}}`})
-	}
-	if err := Save(dir, r, page); err != nil {
+	r.Runs = append(r.Runs, &run{Name: "<b>one</b>", Verdict: Verdict{Violations: []string{"<script>bad"}}})
+	p := r.Page("a <page>")
+	p.Verdict, p.Sections = "one <u>", []page.Section{{Title: "s", Charts: []page.Chart{{Lines: []page.Line{
+		page.Cumulative("half </script>", analyse.Curve{AtSeconds: []float64{0, 5}, Count: []int{0, 4}})}}}}}
+	if err := Save(dir, r, p); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, ResultFile))
@@ -109,19 +110,71 @@ func TestSavedReportsAreWholeAndEscaped(t *testing.T) {
 	if err := json.Unmarshal(data, &saved); err != nil {
 		t.Fatal(err)
 	}
-	if saved.Extra != 7 || saved.SchemaVersion != "v1" || len(saved.Runs) != 1 || saved.Runs[0].Violations[0] != "<script>" {
+	if saved.Extra != 7 || saved.SchemaVersion != "v1" || len(saved.Runs) != 1 || saved.Runs[0].Violations[0] != "<script>bad" {
 		t.Errorf("saved %s", data)
 	}
 	html, err := os.ReadFile(filepath.Join(dir, PageFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, raw := range []string{"<b>one", "<script>", "a <page>", "<i>"} {
+	for _, raw := range []string{"<b>one", "<script>bad", "a <page>", "<i>", "one <u>", "half </script>"} {
 		if strings.Contains(string(html), raw) {
 			t.Errorf("%s is not escaped", raw)
 		}
 	}
-	if want := `points="0.0,200.0 320.0,0.0 "`; !strings.Contains(string(html), want) {
+	if want := `"x":[0,0,5],"y":[0,0,4]`; !strings.Contains(string(html), want) {
 		t.Errorf("the chart has no %s", want)
+	}
+}
+
+func TestWhatAReaderHasToKnowIsNoted(t *testing.T) {
+	c := Circumstances{OtherCPUs: 0.2}
+	if got := c.Notes(2); got != nil {
+		t.Error(got)
+	}
+	c = Circumstances{OtherCPUs: 0.5, TimedOut: "--timeout=1s ran out"}
+	want := []string{"--timeout=1s ran out", "the machine was busy: other work used 0.5 of its 2 CPUs"}
+	if diff := cmp.Diff(want, c.Notes(2)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReportsAreCombined(t *testing.T) {
+	read := func(runs ...*run) *Report[*run] {
+		return &Report[*run]{SchemaVersion: Schema, Version: "v1", Config: map[string]any{"nodes": 10.0, "same": "x"}, Runs: runs,
+			Machine: Machine{Hostname: "a", CPUs: 2}}
+	}
+	r, other := read(&run{Name: "a", Repeat: 1}, &run{Name: "a", Repeat: 2}), read(&run{Name: "a", Repeat: 1})
+	other.Config["nodes"], other.Version = 20.0, "v2"
+	if err := r.Combine(other); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Runs) != 3 || r.Runs[2].Repeat != 3 || r.Version != "v1, v2" {
+		t.Errorf("%+v", r)
+	}
+	if diff := cmp.Diff(map[string]any{"nodes": "10; 20", "same": "x"}, r.Config); diff != "" {
+		t.Error(diff)
+	}
+	other.Machine.Hostname = "b"
+	if err := r.Combine(other); err == nil {
+		t.Error("reports of two machines are combined")
+	}
+}
+
+func TestOnlyTheKnownSchemaIsRead(t *testing.T) {
+	dir := t.TempDir()
+	var r Report[*run]
+	for text, want := range map[string]string{
+		`{"schemaVersion":"v1","runs":[{"name":"a"}]}`: "", `{"schemaVersion":"v2"}`: `the schema version is "v2", and this program reads v1`, `{`: "unexpected end",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, ResultFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Read(dir, &r); err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if len(r.Runs) != 1 || r.Runs[0].Name != "a" {
+		t.Errorf("%+v", r)
 	}
 }

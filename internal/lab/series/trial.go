@@ -28,6 +28,9 @@ type Trial struct {
 	Config *Config
 	// Stage is called with the name of each stage of the run.
 	Stage func(string)
+	// TimedOut says that Config.Timeout ran out, and how far the load was; empty if it did not. The
+	// system is then not at rest.
+	TimedOut string
 }
 
 // StartTrial starts a fresh control plane with Lockstep's manager for a run. jobs is the resource of the load, change changes
@@ -59,6 +62,8 @@ func (t *Trial) Quiet(ctx context.Context) error { return t.Log.Quiet(ctx, restF
 type Usage struct {
 	Began         time.Time
 	Before, After map[localcluster.Component]localcluster.Usage
+	// OtherCPUs is how many CPUs other work on this machine used, on average.
+	OtherCPUs float64
 }
 
 // Load calls act, which drives a load, and waits until everything is at rest. The log then has the
@@ -69,14 +74,32 @@ func (t *Trial) Load(ctx context.Context, act func() error) (u Usage, err error)
 		return u, err
 	}
 	u.Began = time.Now()
-	if err = act(); err == nil {
+	busy := rig.BusyCPU()
+	if err = act(); err == nil && t.TimedOut == "" {
 		err = t.Quiet(ctx)
 	}
 	if err != nil {
 		return u, err
 	}
-	u.After, err = t.Usages()
-	return u, err
+	if u.After, err = t.Usages(); err != nil {
+		return u, err
+	}
+	u.OtherCPUs = rig.OtherCPUs(busy, rig.UsedBetween(u.Before, u.After), time.Since(u.Began))
+	return u, nil
+}
+
+// Await waits until done returns n or more. If Config.Timeout runs out before, it sets TimedOut; what
+// says what is counted.
+func (t *Trial) Await(ctx context.Context, n int, what string, done func() (int, error)) error {
+	last := 0
+	reached, err := t.Log.Until(ctx, t.Config.Timeout, func() (_ bool, err error) {
+		last, err = done()
+		return last >= n, err
+	})
+	if err == nil && !reached {
+		t.TimedOut = fmt.Sprintf("--timeout=%s ran out when %d of %d %s", t.Config.Timeout, last, n, what)
+	}
+	return err
 }
 
 // Floor is the result of the measurement of a floor.
@@ -94,13 +117,7 @@ type Floor struct {
 func (t *Trial) Floor(ctx context.Context, writers []localcluster.Component, clear func() error,
 	write func(namespace string, sample bool, concurrency int) (int, time.Duration, error)) (f Floor, err error) {
 	//   1. Stop the other writers, and delete the load.
-	t.Say("floor: clearing")
-	for _, c := range writers {
-		if err := t.StopComponent(ctx, c); err != nil {
-			return f, err
-		}
-	}
-	if err := errors.Join(clear(), t.Quiet(ctx)); err != nil {
+	if err := t.ClearForFloor(ctx, writers, clear); err != nil {
 		return f, err
 	}
 	//   2. Find the best concurrency by samples.
@@ -115,6 +132,18 @@ func (t *Trial) Floor(ctx context.Context, writers []localcluster.Component, cle
 	t.Say("floor at %d in flight", f.Concurrency)
 	f.Units, f.Took, err = write("floor", false, f.Concurrency)
 	return f, err
+}
+
+// ClearForFloor stops writers, the components that act on the load, and calls clear, which removes
+// the load of the run.
+func (t *Trial) ClearForFloor(ctx context.Context, writers []localcluster.Component, clear func() error) error {
+	t.Say("floor: clearing")
+	for _, c := range writers {
+		if err := t.StopComponent(ctx, c); err != nil {
+			return err
+		}
+	}
+	return errors.Join(clear(), t.Quiet(ctx))
 }
 
 // SaveEvents saves the events of the log in the subdirectory dir of the results.

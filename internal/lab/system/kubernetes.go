@@ -2,6 +2,7 @@ package system
 
 import (
 	"strconv"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,13 +47,24 @@ func (k kubernetes) Configure(c *localcluster.Config) {
 
 func (k kubernetes) Settings() map[string]string {
 	return map[string]string{
-		"kube-controller-manager client QPS": "unlimited",
-		JobSyncs:                             k.jobSyncs(),
-		"kube-scheduler client QPS":          "unlimited",
-		"kube-scheduler profile":             "default",
-		"job completion mode":                "NonIndexed",
+		JobSyncs:                 k.jobSyncs(),
+		"kube-scheduler profile": "default",
+		"job completion mode":    "NonIndexed",
 	}
 }
+
+func (kubernetes) Clients() []Client {
+	return []Client{{Name: "kube-controller-manager", QPS: unlimited, Burst: unlimited}, {Name: "kube-scheduler", QPS: unlimited, Burst: unlimited}}
+}
+
+// Settle returns more than the second after which the Job controller acts on changes of pods.
+func (kubernetes) Settle() time.Duration { return 3 * time.Second }
+
+func (kubernetes) OfLoad(string) bool { return true }
+
+func (kubernetes) Users() []string { return nil }
+
+func (kubernetes) Installs() bool { return false }
 
 func (kubernetes) Gangs() bool { return false }
 
@@ -62,11 +74,13 @@ func (kubernetes) Jobs() schema.GroupVersionResource {
 
 func (kubernetes) NewList() runtime.Object { return &batchv1.JobList{} }
 
-func (kubernetes) NewJob(namespace, name string, pods int, _ bool) drive.Object {
-	n := int32(pods)
+func (kubernetes) NewJob(j Job) (drive.Object, error) { return batchJob(j), nil }
+
+func batchJob(j Job) *batchv1.Job {
+	n := int32(j.Pods)
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name},
 		Spec:       batchv1.JobSpec{Parallelism: &n, Completions: &n, Template: corev1.PodTemplateSpec{Spec: scenario.PodSpec()}},
 	}
 }
@@ -103,12 +117,10 @@ func (kubernetes) Writers() map[string]bool {
 // another manager.
 const floorManager = "lockstep.dev/floor"
 
-func (kubernetes) FloorJob(atRest drive.Object, namespace string) drive.Object {
-	old := atRest.(*batchv1.Job)
-	j := kubernetes{}.NewJob(namespace, old.Name, int(*old.Spec.Completions), false).(*batchv1.Job)
-	manager := floorManager
-	j.Spec.ManagedBy = &manager
-	return j
+func (kubernetes) FloorJob(j Job) (drive.Object, error) {
+	job, manager := batchJob(j), floorManager
+	job.Spec.ManagedBy = &manager
+	return job, nil
 }
 
 func (kubernetes) WithStatus(created, atRest drive.Object) drive.Object {

@@ -3,6 +3,7 @@ package system
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,10 +44,22 @@ func (l lockstep) Settings() map[string]string {
 		writes = strconv.Itoa(n)
 	}
 	return map[string]string{
-		WritesInFlight:       writes,
-		"manager client QPS": "unlimited",
+		WritesInFlight: writes,
 	}
 }
+
+func (lockstep) Clients() []Client {
+	return []Client{{Name: "lockstep manager", QPS: unlimited, Burst: unlimited}}
+}
+
+// Settle returns more than the longest time for which the manager holds a status back.
+func (lockstep) Settle() time.Duration { return 6 * time.Second }
+
+func (lockstep) OfLoad(string) bool { return true }
+
+func (lockstep) Users() []string { return nil }
+
+func (lockstep) Installs() bool { return false }
 
 func (lockstep) Gangs() bool { return true }
 
@@ -58,18 +71,18 @@ func (lockstep) NewList() runtime.Object { return &batchv1alpha1.JobList{} }
 
 const lockstepTask = "worker"
 
-func (l lockstep) NewJob(namespace, name string, pods int, gang bool) drive.Object {
-	minimum := int32(l.Min(pods, gang))
+func (l lockstep) NewJob(j Job) (drive.Object, error) {
+	minimum := int32(l.Min(j.Pods, j.Gang))
 	return &batchv1alpha1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1alpha1.GroupVersion.String(), Kind: "Job"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name},
 		Spec: batchv1alpha1.JobSpec{
 			MinAvailable: minimum,
 			Tasks: []batchv1alpha1.TaskSpec{{
-				Name: lockstepTask, Replicas: int32(pods), MinAvailable: &minimum, Template: corev1.PodTemplateSpec{Spec: scenario.PodSpec()},
+				Name: lockstepTask, Replicas: int32(j.Pods), MinAvailable: &minimum, Template: corev1.PodTemplateSpec{Spec: scenario.PodSpec()},
 			}},
 		},
-	}
+	}, nil
 }
 
 // Min returns pods for a gang, and otherwise 1, the smallest value that the API allows.
@@ -120,11 +133,7 @@ func (lockstep) Writers() map[string]bool {
 	return map[string]bool{observe.Manager: true, observe.ControllerManager: true}
 }
 
-func (lockstep) FloorJob(atRest drive.Object, namespace string) drive.Object {
-	j := atRest.(*batchv1alpha1.Job)
-	replicas := int(j.Spec.Tasks[0].Replicas)
-	return lockstep{}.NewJob(namespace, j.Name, replicas, int(j.Spec.MinAvailable) == replicas)
-}
+func (l lockstep) FloorJob(j Job) (drive.Object, error) { return l.NewJob(j) }
 
 func (lockstep) WithStatus(created, atRest drive.Object) drive.Object {
 	j := created.(*batchv1alpha1.Job).DeepCopy()

@@ -5,6 +5,7 @@ package system
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,6 +14,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/systemfile"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -31,7 +33,7 @@ type System interface {
 	// NewList returns an empty list of jobs.
 	NewList() runtime.Object
 	// NewJob returns the job that a user submits.
-	NewJob(namespace, name string, pods int, gang bool) drive.Object
+	NewJob(Job) (drive.Object, error)
 	// Min returns the minimum of such a job as a gang: either no pod has a node, or at least that
 	// many have one.
 	Min(pods int, gang bool) int
@@ -40,13 +42,25 @@ type System interface {
 	// Identify returns the job and index of a pod from its name. The index is -1 in systems without
 	// indexes.
 	Identify(pod string) (job string, index int)
-	// Writers returns the actors whose writes count as the system's.
+	// OfLoad reports whether a pod is one of the pods that a job asks for, from its name. Others,
+	// such as a launcher, are not measured.
+	OfLoad(pod string) bool
+	// Settle returns the longest time after which the system writes a status.
+	Settle() time.Duration
+	// Clients returns the client limits of the system's programs, for the report.
+	Clients() []Client
+	// Writers returns the actors whose writes count as the system's, and Users returns the users of
+	// the API server that are observe.System.
 	Writers() map[string]bool
-	// FloorJob returns the job that the floor's client creates for a job at rest: the same job in
-	// another namespace, made so that no controller acts on it.
-	FloorJob(atRest drive.Object, namespace string) drive.Object
-	// WithStatus returns a copy of created with the status of atRest, as the floor's client writes
+	Users() []string
+	// Installs reports whether Configure installs the system, besides starting programs of Lockstep
+	// and Kubernetes.
+	Installs() bool
+	// FloorJob returns the job that the floor's client creates, made so that no controller acts on
 	// it.
+	FloorJob(Job) (drive.Object, error)
+	// WithStatus returns a copy of created with the status of atRest, as the floor's client writes
+	// it; nil if there is no status to write.
 	WithStatus(created, atRest drive.Object) drive.Object
 	// FloorConfig returns the client configuration for the writes of the floor that replace the
 	// system's. It has the system's identity, so that the server applies the same flow control.
@@ -55,7 +69,21 @@ type System interface {
 	StopForFloor() []localcluster.Component
 }
 
-// Names returns the names of all systems.
+// Job is a job to make.
+type Job struct {
+	Namespace, Name string
+	// Index counts the jobs of a load from 0.
+	Index, Pods int
+	Gang        bool
+}
+
+// Client is the client limit of a program.
+type Client = systemfile.Client
+
+// unlimited is the limit of a client that leaves the pace to the server.
+const unlimited = "unlimited"
+
+// Names returns the names of the built-in systems.
 func Names() []string { return []string{"lockstep", "kubernetes"} }
 
 // Options are the settings of systems.
@@ -69,7 +97,7 @@ type Options struct {
 	JobSyncs int
 }
 
-// New returns the system with the given name. It returns an error if there is none.
+// New returns the system with the given name, or of the file with the given path.
 func New(name string, o Options) (System, error) {
 	switch name {
 	case "lockstep":
@@ -77,7 +105,10 @@ func New(name string, o Options) (System, error) {
 	case "kubernetes":
 		return kubernetes{o}, nil
 	}
-	return nil, fmt.Errorf("unknown system %q; there are: %s", name, strings.Join(Names(), ", "))
+	if IsFile(name) {
+		return load(name)
+	}
+	return nil, fmt.Errorf("unknown system %q; there are: %s, and files such as ./system.yaml", name, strings.Join(Names(), ", "))
 }
 
 // RequestOf returns a pod's request on its node: the sum of its containers' requests.

@@ -1,7 +1,6 @@
 package workflows
 
 import (
-	_ "embed"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +8,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/page"
 	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
@@ -90,11 +90,14 @@ func (r *Run) Title() string {
 	return s
 }
 
+// Repeated implements series.Run.
+func (r *Run) Repeated() *int { return &r.Repeat }
+
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	s := fmt.Sprintf("%d of %d workflows in %.1fs, %.0f/min", r.Succeeded, r.Workflows, r.Seconds, r.PerMinute)
 	if r.FloorSeconds > 0 {
-		s += fmt.Sprintf(", %.2f x floor (%.1fs)", r.Ratio, r.FloorSeconds)
+		s += fmt.Sprintf(", %s x floor (%.1fs)", r.ratio(), r.FloorSeconds)
 	}
 	if r.SustainedPerSecond > 0 {
 		s += fmt.Sprintf(", keeps up with %.1f/s", r.SustainedPerSecond)
@@ -110,7 +113,7 @@ func (r *Report) Table(w io.Writer, _ bool) error {
 	for _, run := range r.Measured() {
 		floor, ratio, pace := "-", "-", "-"
 		if run.FloorSeconds > 0 {
-			floor, ratio = fmt.Sprintf("%.1fs", run.FloorSeconds), fmt.Sprintf("%.2f", run.Ratio)
+			floor, ratio = fmt.Sprintf("%.1fs", run.FloorSeconds), run.ratio()
 		}
 		if run.SustainedPerSecond > 0 {
 			pace = fmt.Sprintf("%.1f/s", run.SustainedPerSecond)
@@ -125,15 +128,120 @@ func (r *Report) Table(w io.Writer, _ bool) error {
 	return r.WriteFaults(w)
 }
 
-//go:embed page.html
-var page string
-
-// HTML writes the report as one self-contained page.
-func (r *Report) HTML(w io.Writer) error {
-	return r.Page(w, series.Page{Title: "Lockstep workflows benchmark", Body: page, Data: r})
+// Page returns the report's page.
+func (r *Report) Page() page.Page {
+	p := r.Report.Page("Workflows")
+	p.Verdict = r.verdict()
+	t := page.Table{Columns: []page.Column{
+		{Title: "Run", Key: true}, {Title: "Succeeded", Right: true},
+		{Title: "Time", Right: true, Help: "from the arrival of the first workflow at the API server to the end of the last"},
+		{Title: "Per minute", Right: true, Help: "workflows that ended, in a minute"},
+		{Title: "× floor", Right: true, Help: "time divided by the floor: the time in which a bare client wrote the same objects to the same server. It does not wait for pods to run"},
+		{Title: "Keeps up with", Right: true, Help: "the highest rate at which workflows ended as fast as they came"},
+		{Title: "Beyond pods p50", Right: true, Help: "from a workflow's creation to its end, without the time in which a pod of it was under way"},
+		{Title: "p99", Right: true, Help: "the same, of the slowest hundredth"},
+		{Title: "Per step", Right: true, Help: "the median of that for each step on the critical path"},
+		{Title: "Writes each", Right: true, Help: "the manager's writes for a workflow, without heartbeats"},
+		{Title: "Manager CPU each", Right: true}, {Title: "Memory each", Right: true}, {Title: "Violations", Right: true},
+	}}
+	for _, run := range r.Measured() {
+		ratio, pace := page.Text("–"), page.Text("–")
+		if run.FloorSeconds > 0 {
+			ratio = page.Cell{Text: run.ratio(), Tone: page.Strong}
+		}
+		if run.SustainedPerSecond > 0 {
+			pace = page.Cell{Text: fmt.Sprintf("%.1f/s", run.SustainedPerSecond), Tone: page.Strong}
+		}
+		succeeded := page.Textf("%s of %s", page.Thousands(run.Succeeded), page.Thousands(run.Workflows))
+		if run.Succeeded < run.Workflows {
+			succeeded.Tone = page.Bad
+		}
+		t.Rows = append(t.Rows, []page.Cell{page.Text(run.Title()), succeeded, page.Text(page.Seconds(run.Seconds)),
+			{Text: page.Thousands(int(run.PerMinute + 0.5)), Tone: page.Strong}, ratio, pace, page.Text(page.Ms(run.BeyondMs.P50)), page.Text(page.Ms(run.BeyondMs.P99)),
+			page.Text(page.Ms(run.BeyondPerStepMs)), page.Textf("%.2f", run.WritesPerWorkflow), page.Textf("%.2f ms", run.ManagerCPUMs),
+			page.Textf("%.1f KiB", run.ManagerKiB), page.Count(len(run.Violations), page.Bad)})
+	}
+	p.Sections = append(p.Sections, page.Section{Title: "Results", Tables: []page.Table{t}})
+	for _, run := range r.Measured() {
+		p.Sections = append(p.Sections, run.section())
+	}
+	return p
 }
 
-// Chart shows the workflows over time.
-func (r *Run) Chart() series.Chart {
-	return series.Chart{Seconds: r.Seconds, Count: r.Workflows, Curves: []series.Curve{{Name: "created", Curve: r.Created}, {Name: "ended", Curve: r.Ended}}}
+// verdict says in one sentence how fast the workflows were and whether anything was lost.
+func (r *Report) verdict() string {
+	var parts []string
+	workflows, succeeded := 0, 0
+	var rates, ratios, paces []float64
+	for _, run := range r.Measured() {
+		workflows, succeeded = workflows+run.Workflows, succeeded+run.Succeeded
+		rates = append(rates, run.PerMinute)
+		if run.floorBounds() {
+			ratios = append(ratios, run.Ratio)
+		}
+		if run.SustainedPerSecond > 0 {
+			paces = append(paces, run.SustainedPerSecond)
+		}
+	}
+	if len(rates) > 0 {
+		parts = append(parts, fmt.Sprintf("%s of %s workflows succeeded, %s a minute", page.Thousands(succeeded), page.Thousands(workflows), page.Range(rates, "%.0f")))
+	}
+	if len(paces) > 0 {
+		parts = append(parts, "keeps up with "+page.Range(paces, "%.1f")+" a second")
+	}
+	if len(ratios) > 0 {
+		parts = append(parts, page.Range(ratios, "%.2f")+" × the floor")
+	}
+	return strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
+}
+
+// floorBounds reports whether there is a floor that the run did not beat.
+func (r *Run) floorBounds() bool { return r.FloorSeconds > 0 && r.Ratio >= 0.995 }
+
+// ratio formats the ratio to the floor.
+func (r *Run) ratio() string {
+	switch {
+	case r.FloorSeconds == 0:
+		return "-"
+	case !r.floorBounds():
+		return "no floor"
+	}
+	return fmt.Sprintf("%.2f", r.Ratio)
+}
+
+// section has the curves and the figures of a run.
+func (r *Run) section() page.Section {
+	created, ended := page.Cumulative("created", r.Created), page.Cumulative("ended", r.Ended)
+	created.Style, ended.Color = page.Dashed, 1
+	rate := page.Rate("ended", r.Ended, r.Seconds)
+	rate.Color = 1
+	figures := []page.Pair{
+		{Name: "create to first pod, p50", Value: page.Ms(r.QueueMs.P50)}, {Name: "create to first pod, p99", Value: page.Ms(r.QueueMs.P99)},
+		{Name: "create to end, p50", Value: page.Ms(r.TotalMs.P50)}, {Name: "create to end, p99", Value: page.Ms(r.TotalMs.P99)},
+		{Name: "most under way at a time", Value: page.Thousands(r.DepthMax)}, {Name: "all submitted after", Value: page.Seconds(r.SubmitSeconds)},
+	}
+	if r.FloorSeconds > 0 {
+		figures = append(figures, page.Pair{Name: "floor", Value: page.Seconds(r.FloorSeconds)},
+			page.Pair{Name: "floor: writes in flight", Value: fmt.Sprint(r.FloorConcurrency)})
+	}
+	figures = append(figures, series.Samples(r.FloorSamples)...)
+	d := page.Detail{Title: "All figures", Tables: []page.Table{page.Pairs("Times", append(figures, r.Checks())...),
+		series.WritesTable("Writes of the manager", r.Writes), series.UsageTable(r.Used)}}
+	s := page.Section{Title: r.Title(), Details: []page.Detail{d}, Charts: []page.Chart{
+		{Title: "Workflows created and ended", Unit: " s", Lines: []page.Line{created, ended}},
+		{Title: "Workflows ended per second", Unit: " s", Lines: []page.Line{rate}}}}
+	if len(r.Steps) > 0 {
+		t := page.Table{Columns: []page.Column{{Title: "Asked", Key: true}, {Title: "Sent", Right: true}, {Title: "Ended", Right: true},
+			{Title: "Under way", Right: true, Help: "workflows that had not ended at the end of the step"}, {Title: "Result"}}}
+		for _, step := range r.Steps {
+			result := page.Text("kept up")
+			if !step.KeptUp {
+				result = page.Cell{Text: "fell behind", Tone: page.Warn}
+			}
+			t.Rows = append(t.Rows, []page.Cell{page.Textf("%.1f/s", step.Asked), page.Textf("%.1f/s", step.Sent), page.Textf("%.1f/s", step.Ended),
+				page.Text(page.Thousands(step.Waiting)), result})
+		}
+		s.Tables = append(s.Tables, t)
+	}
+	return s
 }

@@ -94,7 +94,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			}
 		}
 	}
-	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }, runs...)
+	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.Page()) }, runs...)
 }
 
 func (c *Config) effective() map[string]any {
@@ -144,6 +144,9 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.await(ctx, "warm-up", t.cfg.WarmUp); err != nil {
 		return fmt.Errorf("warm-up: %w", err)
 	}
+	if t.TimedOut != "" {
+		return fmt.Errorf("warm-up: %s", t.TimedOut)
+	}
 	if err := errors.Join(t.Quiet(ctx), t.Client.Clear(ctx, "warm-up", newList), t.Quiet(ctx)); err != nil {
 		return err
 	}
@@ -172,7 +175,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	}
 	t.analyse(used, list)
 	//   5. Measure the floor on the same control plane.
-	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 {
+	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 || t.TimedOut != "" {
 		return nil
 	}
 	if err := t.floor(ctx, list); err != nil {
@@ -253,19 +256,15 @@ func (t *trial) queue(ctx context.Context) error {
 	return t.await(ctx, namespace, t.cfg.Workflows)
 }
 
-// await waits until n workflows have ended or the timeout expires. The analysis reports missing
-// workflows.
+// await waits until n workflows have ended or the timeout expires.
 func (t *trial) await(ctx context.Context, namespace string, n int) error {
-	_, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
-		return t.endedIn(namespace) >= n, t.findModel(ctx, namespace)
-	})
-	return err
+	return t.Await(ctx, n, "workflows had ended", func() (int, error) { return t.endedIn(namespace), t.findModel(ctx, namespace) })
 }
 
 // collected waits until podGC has deleted all pods or the timeout expires. The analysis reports
 // pods that are left.
 func (t *trial) collected(ctx context.Context) error {
-	if t.cfg.PodGC == "" {
+	if t.cfg.PodGC == "" || t.TimedOut != "" {
 		return nil
 	}
 	_, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return len(t.podsLeft()) == 0, nil })

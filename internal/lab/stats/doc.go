@@ -1,0 +1,3 @@
+// Package stats summarises repeated measurements: means, spreads and confidence intervals. It is
+// pure.
+package stats
