@@ -143,7 +143,7 @@ func TestAPodIsReplacedInTheRackOfItsJob(t *testing.T) {
 	e.apply(jobYAML("three", 3, hardInRack, ""))
 	e.runs("three", 3)
 	rack := e.racks("three")[0]
-	e.apply(jobYAML("other", 3, "", ""))
+	e.apply(jobYAML("other", 3, hardInRack, "")) // the other rack is fuller from now on
 	e.runs("other", 3)
 	for range 3 {
 		before := e.uids("three")

@@ -47,6 +47,23 @@ const (
 )
 
 var mutations = []mutation{
+	// The network of the nodes.
+	{"victims of a job that must be in one rack are sought in all racks", evictor + "/search.go",
+		"if c.Near != nil && c.Near.Hard {", "if false {", evictor, "TestVictimsAreInOneDomain", nil, nil},
+	{"pods above the minimum leave the part of the network that is allowed", placer + "/near.go",
+		"if above == everywhere || p.domains.tree.Domains[above].Tier > highest {", "if above == everywhere {", placer,
+		"TestNear/surplus goes up, and not too far", nil, nil},
+	{"large gangs do not get the domain with least room to spare", placer + "/domains.go",
+		"		return cmp.Compare(total, other)\n	}\n	return cmp.Compare(other, total)", "		return 0\n	}\n	return 0", placer,
+		"TestNear/the fullest rack with room", nil, nil},
+	{"a pod is replaced in another rack than that of its job", scheduler + "/near.go",
+		`if _, node := s.cluster.Pod(name); node != "" {`, `if _, node := s.cluster.Pod(name); false {`, manager,
+		"TestAPodIsReplacedInTheRackOfItsJob", nil, nil},
+	{"gangs that wait for a domain do not learn of new HyperNodes", scheduler + "/scheduler.go",
+		"changes.Network && l.gangs[0].gang.Near != nil && !b.byQueue ||", "false ||", manager, "TestAHardJobStaysInOneRack", nil, nil},
+	{"two HyperNodes have one node", "internal/scheduler/network/model.go",
+		"			case !first.isBelow(d):\n", "			case !first.isBelow(d):\n				d.nodes = append(d.nodes, name)\n", "internal/scheduler/network",
+		"TestTree/overlapping nodes", nil, nil},
 	// PodGroups whose pods come later.
 	{"a driver starts although its executors will find no room", scheduler + "/promises.go",
 		"if amount > 0 && amount > free.At(dim)", "if amount > 0 && amount > 2*free.At(dim)", scheduler,
