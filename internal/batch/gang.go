@@ -117,26 +117,16 @@ func (c *Controller) submit(r *record) {
 		if r.heldBack(ti) {
 			continue
 		}
-		template := t.Plan
-		var refs []podset.Ref
-		for i, slot := range t.Slots() {
-			ok := false
-			switch slot.State() {
-			case podset.Queued:
-				ok = true
-			case podset.Absent:
-				ok = !t.BindLater
-				fresh = fresh || ok
-			case podset.Unbound:
-				p, exists := c.Informers.Pods.Get(r.key.Namespace, t.PodName(i))
-				if ok = exists && p.UID == slot.UID() && len(p.Spec.SchedulingGates) == 0; ok {
-					template, fresh = p, true
-				}
+		if parts := r.job.Spec.Tasks[ti].PartitionPolicy; divides(parts) {
+			more, isFresh, enough := c.addPartitions(r, t, parts, perTask && !ran, ran, g, &slots)
+			if !enough {
+				return
 			}
-			if ok {
-				refs = append(refs, t.ref(i))
-			}
+			found, fresh = found+more, fresh || isFresh
+			continue
 		}
+		refs, template, isFresh := c.wantNodes(r, t, 0, int(t.Replicas))
+		fresh = fresh || isFresh
 		if len(refs) == 0 {
 			continue
 		}
@@ -171,7 +161,7 @@ func (c *Controller) submit(r *record) {
 		r.pods.WithdrawGangs()
 		return
 	}
-	g.MinMember = int(need)
+	g.MinMember = max(int(need), g.LeastParts())
 	r.pods.Submit(g, slots)
 }
 

@@ -15,18 +15,6 @@ var notSupported = []unsupported.Field[*api.JobSpec]{
 	{Path: "spec.tasks[].topologyPolicy", Used: anyTask(func(t *api.TaskSpec) bool {
 		return t.TopologyPolicy != "" && t.TopologyPolicy != api.NumaNone
 	})},
-	// If all partitions are required, they are simply the task's pods, with a label.
-	{Path: "spec.tasks[].partitionPolicy.minPartitions", Used: anyTask(func(t *api.TaskSpec) bool {
-		p := t.PartitionPolicy
-		return p != nil && p.MinPartitions > 0 && p.MinPartitions < p.TotalPartitions
-	}), Holds: true},
-	{Path: "spec.tasks[].partitionPolicy.networkTopology", Used: anyTask(func(t *api.TaskSpec) bool {
-		return t.PartitionPolicy != nil && hard(t.PartitionPolicy.NetworkTopology)
-	}), Holds: true},
-	{Path: "spec.tasks[].partitionPolicy.networkTopology", Used: anyTask(func(t *api.TaskSpec) bool {
-		p := t.PartitionPolicy
-		return p != nil && p.NetworkTopology != nil && !hard(p.NetworkTopology)
-	})},
 	{
 		Path: "spec.tasks[].template.metadata.annotations[" + scheduling.ExpectedDurationAnnotation + "] (it is no positive duration)",
 		Used: anyTask(func(t *api.TaskSpec) bool { _, ok := scheduling.ExpectedDuration(&t.Template); return !ok }),
@@ -73,8 +61,4 @@ func anyTask(used func(*api.TaskSpec) bool) func(*api.JobSpec) bool {
 
 func resumes(list []api.LifecyclePolicy) bool {
 	return slices.ContainsFunc(list, func(p api.LifecyclePolicy) bool { return p.Action == bus.ResumeJobAction })
-}
-
-func hard(n *scheduling.NetworkTopologySpec) bool {
-	return n != nil && (n.Mode == "" || n.Mode == scheduling.HardNetworkTopology)
 }

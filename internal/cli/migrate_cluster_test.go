@@ -32,6 +32,18 @@ spec:
   tasks:
   - {name: w, replicas: 2, topologyPolicy: best-effort, template: {spec: {restartPolicy: Never, containers: [{name: c, image: x, resources: {requests: {cpu: 1}}}]}}}
 ---
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: near, namespace: migrating}
+spec:
+  networkTopology: {mode: hard}
+  tasks: [{name: w, replicas: 2, template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}]
+---
+apiVersion: topology.volcano.sh/v1alpha1
+kind: HyperNode
+metadata: {name: rack}
+spec: {tier: 1, members: [{type: Node, selector: {regexMatch: {pattern: ^node}}}]}
+---
 apiVersion: scheduling.volcano.sh/v1beta1
 kind: Queue
 metadata: {name: gold}
@@ -70,6 +82,8 @@ var becomes = []string{
 	"Job migrating/plain works",
 	"Job migrating/numa missing spec.tasks[].topologyPolicy has no effect",
 	"Job migrating/numa differs spec.maxRetry 0 means no retries; Volcano makes it 3",
+	"Job migrating/near differs spec.networkTopology hard without a tier means one domain of any tier",
+	"HyperNode rack works",
 	"Queue gold differs spec.guarantee it is lent",
 	"Workflow migrating/wrong missing spec.entrypoint template name 'mian' undefined",
 	"Application migrating/shop missing application shop: component x: there is no ComponentDefinition gpu",
@@ -142,6 +156,7 @@ func TestMigrateCheck(t *testing.T) {
 		"Job": group("batch.volcano.sh", "v1alpha1", "jobs"), "Queue": group("scheduling.volcano.sh", "v1beta1", "queues"),
 		"Workflow": group("argoproj.io", "v1alpha1", "workflows"), "Application": group("core.oam.dev", "v1beta1", "applications"),
 		"ConfigMap": group("", "v1", "configmaps"), "Namespace": group("", "v1", "namespaces"),
+		"HyperNode": group("topology.volcano.sh", "v1alpha1", "hypernodes"),
 	}, inUse)
 	expect(says("--all"))
 	if got := says("-o", "json"); !strings.Contains(got, `"verdict": "differs"`) || !strings.Contains(got, `"schemaVersion": "migrate/v1"`) {

@@ -361,14 +361,6 @@ func TestWhatIsNotActedOnIsNamed(t *testing.T) {
 			whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")}
 			j.Spec.Tasks[0].Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: whole, Limits: whole}
 		}},
-		{"parts", "spec.tasks[].partitionPolicy.minPartitions", false, func(j *batch.Job) {
-			j.Spec.Tasks[0].Replicas = 2
-			j.Spec.Tasks[0].PartitionPolicy = &batch.PartitionPolicySpec{TotalPartitions: 2, PartitionSize: 1, MinPartitions: 1}
-		}},
-		{"near-parts", "spec.tasks[].partitionPolicy.networkTopology", false, func(j *batch.Job) {
-			j.Spec.Tasks[0].PartitionPolicy = &batch.PartitionPolicySpec{TotalPartitions: 1, PartitionSize: 1,
-				NetworkTopology: &scheduling.NetworkTopologySpec{Mode: scheduling.HardNetworkTopology, HighestTierAllowed: ptr.To(1)}}
-		}},
 	}
 	for _, c := range cases {
 		e.create(newJob(c.name, 1, "100m", c.change))

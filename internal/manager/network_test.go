@@ -143,7 +143,7 @@ func TestAPodIsReplacedInTheRackOfItsJob(t *testing.T) {
 	e.apply(jobYAML("three", 3, hardInRack, ""))
 	e.runs("three", 3)
 	rack := e.racks("three")[0]
-	e.apply(jobYAML("other", 3, "", ""))
+	e.apply(jobYAML("other", 3, hardInRack, "")) // the other rack is fuller from now on
 	e.runs("other", 3)
 	for range 3 {
 		before := e.uids("three")
@@ -371,4 +371,70 @@ func TestKeptCapacityIsInOneRack(t *testing.T) {
 	if racks := e.racks("large"); !slices.Equal(racks, []string{kept}) {
 		t.Errorf("the large job is in %v, want %s", racks, kept)
 	}
+}
+
+// partitionedYAML returns a job of partitions of pods of 4 CPUs.
+func partitionedYAML(name string, partitions, size int, policy string) string {
+	return strings.Replace(jobYAML(name, partitions*size, "", ""), "    template:",
+		fmt.Sprintf("    partitionPolicy: {totalPartitions: %d, partitionSize: %d, %s}\n    template:", partitions, size, policy), 1)
+}
+
+// partitions returns the racks of each partition of a job, and the number of its pods.
+func (e *env) partitions(job string) map[string]string {
+	e.Helper()
+	pods := map[string][]corev1.Pod{}
+	for _, p := range e.podsOf(job) {
+		id := p.Labels["volcano.sh/partition-id"]
+		pods[id] = append(pods[id], p)
+	}
+	out := map[string]string{}
+	for id, list := range pods {
+		out[id] = fmt.Sprint(len(list), " in ", strings.Join(racksOf(list), " and "))
+	}
+	return out
+}
+
+func TestEachPartitionStaysInOneRack(t *testing.T) {
+	e := startNetwork(t)
+	e.apply(twoRacks)
+	const inRack = "networkTopology: {mode: hard, highestTierAllowed: 1}"
+	e.apply(partitionedYAML("two", 2, 3, inRack))
+	e.runs("two", 6)
+	got := e.partitions("two")
+	if one, other := got["0"], got["1"]; len(got) != 2 || one == other || !strings.HasPrefix(one, "3 in rack-") || !strings.HasPrefix(other, "3 in rack-") || strings.Contains(one+other, "and") {
+		t.Errorf("the partitions are %v", got)
+	}
+	// Two places are free, one in each rack.
+	e.apply(partitionedYAML("split", 1, 2, inRack))
+	e.waits("split", "there is no room for 1 partitions of 2 pods, each in one domain of the network of tier 1 or below: 0 of 1 partitions fit")
+	e.apply(partitionedYAML("soft", 1, 2, "networkTopology: {mode: soft}"))
+	e.runs("soft", 2)
+	// A pod is replaced in the rack of its partition.
+	gone := e.podsOf("two")[0]
+	if err := e.core.CoreV1().Pods(e.ns).Delete(t.Context(), gone.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the pod is replaced", func() error {
+		if now := e.partitions("two"); !maps.Equal(now, got) || e.uids("two")[gone.UID] {
+			return fmt.Errorf("%v", now)
+		}
+		return nil
+	})
+}
+
+func TestAsManyPartitionsAsNeeded(t *testing.T) {
+	e := startNetwork(t)
+	// 8 pods fit. Without a network, partitions are whole or not there.
+	e.apply(partitionedYAML("three", 3, 3, "minPartitions: 2"))
+	j := e.runs("three", 6)
+	if got := e.partitions("three"); len(got) != 2 || j.Status.State.Phase != "Running" || j.Status.Condition("Supported") != nil {
+		t.Errorf("the partitions are %v, status %s", got, asJSON(j.Status))
+	}
+	e.apply(partitionedYAML("more", 2, 3, "minPartitions: 1"))
+	e.waits("more", "there is no room for 1 partitions of 3 pods: 0 of 1 partitions fit")
+	e.apply(jobYAML("one", 1, "", ""))
+	e.runs("one", 1)
+	e.deleteJob("one")
+	e.deleteJob("three")
+	e.runs("more", 6)
 }

@@ -30,16 +30,28 @@ func (r *Result) differences(object runtime.Object) {
 			differs(f.DependsOn != nil && f.DependsOn.Probe != nil, "spec.flows[].dependsOn.probe", "the probes are made; Volcano ignores them")
 			differs(f.Patch != nil, "spec.flows[].patch", "the patch is applied; Volcano ignores it")
 		}
+	case *schedulingv1beta1.PodGroup:
+		differs(anyTier(o.Spec.NetworkTopology), "spec.networkTopology", anyTierText)
 	case *schedulingv1beta1.Queue:
 		differs(len(o.Spec.Guarantee.Resource) > 0, "spec.guarantee",
 			"it is lent to other queues until pods of this one need it, and then taken back")
 	}
 }
 
+const anyTierText = "hard without a tier means one domain of any tier; with Volcano it has no effect"
+
+// anyTier reports whether a networkTopology is hard and names no tier.
+func anyTier(n *schedulingv1beta1.NetworkTopologySpec) bool {
+	return n != nil && n.Mode != schedulingv1beta1.SoftNetworkTopology && n.HighestTierAllowed == nil && n.HighestTierName == ""
+}
+
 // jobDifferences lists the parts of a Job's spec that work in another way.
 func (r *Result) jobDifferences(prefix string, s *batchv1alpha1.JobSpec) {
 	if s.MaxRetry != nil && *s.MaxRetry == 0 {
 		r.add(prefix+"maxRetry", config.Differs, "0 means no retries; Volcano makes it 3")
+	}
+	if anyTier(s.NetworkTopology) {
+		r.add(prefix+"networkTopology", config.Differs, anyTierText)
 	}
 	for i := range s.Tasks {
 		if s.Tasks[i].DependsOn != nil {

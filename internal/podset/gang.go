@@ -51,7 +51,7 @@ func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) *Request {
 // is. If the request was all or nothing, the new one is, too.
 func (s *Set) Resubmit(q *Request) {
 	g := *q.gang
-	g.Demands = nil
+	g.Demands, g.Parts, g.MinParts = nil, nil, nil // whose owners submit a new gang instead
 	var slots [][]Ref
 	before, left := 0, 0
 	for d, refs := range q.slots {

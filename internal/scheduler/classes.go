@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,7 +14,7 @@ import (
 // caller holds the lock.
 func (s *Scheduler) compile(e *pendingGang) {
 	g := e.gang
-	e.minMember, e.mates = g.MinMember, g.Mates
+	e.minMember, e.mates, e.parts, e.minParts = g.MinMember, g.Mates, slices.Clone(g.Parts), g.MinParts
 	units, least := 0, 0
 	for i, d := range g.Demands {
 		var class *place.Class

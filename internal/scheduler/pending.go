@@ -50,14 +50,16 @@ type pendingGang struct {
 	minMember   int
 	mates       []types.NamespacedName // pods of the gang that may have nodes
 	near        *place.Near            // gang.Near with the nodes of mates, while the gang is placed
-	announced   place.Vector           // of Gang.Announced; nil if it announces no more than its pods request
-	need        int                    // how many of the units left belong to the gang's minimum; the others are surplus
-	fault       string                 // why the gang can never be placed, or empty
-	submitted   time.Time              // for the wait-time metric
-	partial     bool                   // the gang's minimum has been placed
-	claimed     bool                   // capacity is kept for the gang (see evictions)
-	insists     bool                   // it starts although what it announces is not free (see promises)
-	reportedKey string                 // key of the last reason reported to the owner
+	parts       []Part                 // as far as they have units left
+	minParts    []int
+	announced   place.Vector // of Gang.Announced; nil if it announces no more than its pods request
+	need        int          // how many of the units left belong to the gang's minimum; the others are surplus
+	fault       string       // why the gang can never be placed, or empty
+	submitted   time.Time    // for the wait-time metric
+	partial     bool         // the gang's minimum has been placed
+	claimed     bool         // capacity is kept for the gang (see evictions)
+	insists     bool         // it starts although what it announces is not free (see promises)
+	reportedKey string       // key of the last reason reported to the owner
 	ranked      share.Gang
 	queue       *shapeQueue
 	at          int // position in the shape queue
@@ -278,6 +280,11 @@ func (e *pendingGang) asPlaced() place.Gang {
 	for i, c := range e.classes {
 		g.Demands[i] = place.Demand{Class: c, Count: len(e.left[i]), Min: e.mins[i]}
 	}
+	g.MinParts = e.minParts
+	for i := range e.parts {
+		part := &e.parts[i]
+		g.Parts = append(g.Parts, place.Part{Demands: part.Demands, Size: part.Size, Set: part.Set, Near: part.Near})
+	}
 	return g
 }
 
@@ -308,14 +315,11 @@ func (e *pendingGang) remainder(placed []Assignment, now time.Time) *pendingGang
 	}
 	mates := e.mates
 	if e.gang.Near != nil {
-		mates = slices.Clone(mates)
-		for _, a := range placed {
-			mates = append(mates, e.gang.Demands[a.Demand].Units[a.Unit])
-		}
+		mates = slices.Concat(mates, e.unitsOf(placed, nil))
 	}
 	return &pendingGang{
-		gang: e.gang, mates: mates, plain: e.plain, groups: e.groups, classes: e.classes, left: e.left,
-		mins: make([]int, len(e.mins)), minMember: 1, partial: true,
+		gang: e.gang, mates: mates, parts: e.partsLeft(placed), minParts: make([]int, len(e.minParts)),
+		plain: e.plain, groups: e.groups, classes: e.classes, left: e.left, mins: make([]int, len(e.mins)), minMember: 1, partial: true,
 		need: max(0, e.need-len(placed)), submitted: now, reportedKey: e.reportedKey,
 	}
 }

@@ -434,7 +434,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 			continue
 		}
 		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && (changes.Pods || changes.Volumes) ||
-			changes.Network && l.gangs[0].gang.Near != nil && !b.byQueue ||
+			changes.Network && l.gangs[0].isNear() && !b.byQueue ||
 			b.announced && (s.promises.fewer || len(changes.Nodes) > 0) ||
 			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0])) ||
 			evictsNow(l) || overdue[l]) {

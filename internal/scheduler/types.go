@@ -47,6 +47,10 @@ type Gang struct {
 	// pods of the gang that may have nodes already, and the gang stays near those that do.
 	Near  *place.Near
 	Mates []types.NamespacedName
+	// Parts are parts of the gang whose units are placed together or not at all. MinParts is the number
+	// of parts of each set that must be placed at once; if fewer fit, nothing of the gang is placed.
+	Parts    []Part
+	MinParts []int
 	// Announced is what the gang's pods will request in all, including pods that do not exist yet. If
 	// that is more than the Demands request, the gang starts only if so much is free besides what is
 	// promised to other gangs. The rest is then promised to this one, until Promise says otherwise.
@@ -54,6 +58,17 @@ type Gang struct {
 	Announced corev1.ResourceList
 	// Owner acts on the outcome.
 	Owner Owner
+}
+
+// Part is a part of a gang, such as a partition of a task.
+type Part struct {
+	// Demands are indices in Gang.Demands, which have no Min.
+	Demands []int
+	// Size is the number of units that are placed together, and Set an index in Gang.MinParts.
+	Size, Set int
+	// Near and Mates are those of the part, as in Gang.
+	Near  *place.Near
+	Mates []types.NamespacedName
 }
 
 // Demand is a set of pods, called units, that share one pod template.

@@ -288,7 +288,7 @@ func (f *Search) begin(c Claim) {
 		k.class = append(k.class, at)
 		classes[at].wanted += int64(d.Min)
 	}
-	k.countable = len(classes) == 1 && count >= c.MinMember && f.countable(classes[0].class)
+	k.countable = len(classes) == 1 && len(c.Parts) == 0 && count >= c.MinMember && f.countable(classes[0].class)
 	k.single = k.countable && !anywhere(c.Near)
 	k.bound(min(extra, count-sum))
 	f.nodes.count(classes, k.least)

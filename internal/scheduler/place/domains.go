@@ -162,16 +162,20 @@ type fitting struct {
 func (p *Placer) fitting() []fitting {
 	var list []fitting
 	for i := range p.demands {
-		d := &p.demands[i]
-		at := slices.IndexFunc(list, func(f fitting) bool { return f.class.key == d.Class.key })
-		if at < 0 {
-			at = len(list)
-			x := p.indexes.get(d.Class, p.o.Strategy)
-			list = append(list, fitting{class: d.Class, sums: p.domains.sums(x.fit)})
-		}
-		list[at].need += d.Min
-		list[at].count += d.Count
+		list = p.addFitting(list, &p.demands[i])
 	}
+	return list
+}
+
+func (p *Placer) addFitting(list []fitting, d *demand) []fitting {
+	at := slices.IndexFunc(list, func(f fitting) bool { return f.class.key == d.Class.key })
+	if at < 0 {
+		at = len(list)
+		x := p.indexes.get(d.Class, p.o.Strategy)
+		list = append(list, fitting{class: d.Class, sums: p.domains.sums(x.fit)})
+	}
+	list[at].need += d.Min
+	list[at].count += d.Count
 	return list
 }
 

@@ -39,7 +39,7 @@ func (p *Placer) placeNear(g Gang) Decision {
 		}
 		return ok
 	}
-	home, found := p.gather(g.Near, p.fitting(), g.MinMember, try)
+	home, found := p.gather(everywhere, g.Near, p.fitting(), g.MinMember, try)
 	if !found.placed && g.Near.Hard {
 		return Decision{Shortage: p.notNear(g, found, most)}
 	}
@@ -51,21 +51,26 @@ func (p *Placer) placeNear(g Gang) Decision {
 	limit := p.limit(g.Near, home)
 	p.sort(byNumber)
 	for i := range p.demands {
-		d := &p.demands[i]
-		n := d.Count - d.placed
-		if g.Most > 0 {
-			n = min(n, g.Most-len(p.log))
-		}
-		for at := home; n > 0; at = p.domains.parent(at) {
-			before := d.placed
-			p.target = target{active: true, domain: at, packed: true}
-			p.fill(d, p.o.Strategy, n)
-			if n -= d.placed - before; at == limit {
-				break
-			}
-		}
+		p.fillUp(&p.demands[i], home, limit, g.Most)
 	}
 	return p.decide(g)
+}
+
+// fillUp places as many pods of a demand as fit and are wanted: in the domain home first, then in those
+// above it up to limit. most bounds the number of pods of the gang, as in Gang.Most.
+func (p *Placer) fillUp(d *demand, home, limit int32, most int) {
+	n := d.Count - d.placed
+	if most > 0 {
+		n = min(n, most-len(p.log))
+	}
+	for at := home; n > 0; at = p.domains.parent(at) {
+		before := d.placed
+		p.target = target{active: true, domain: at, packed: true}
+		p.fill(d, p.o.Strategy, n)
+		if n -= d.placed - before; at == limit {
+			return
+		}
+	}
 }
 
 // neverNear returns a shortage if no domain would have room for a gang if nothing ran there.
@@ -78,7 +83,7 @@ func (p *Placer) neverNear(g Gang) *Shortage {
 		p.demands = append(p.demands, demand{Demand: d, number: i})
 	}
 	p.prepareNear(g.Near)
-	_, found := p.gather(g.Near, p.fitting(), g.MinMember, func(int32) bool { return false })
+	_, found := p.gather(everywhere, g.Near, p.fitting(), g.MinMember, func(int32) bool { return false })
 	if s := p.notNear(g, found, 0); s.Domain.Never(s.Wanted) {
 		return s
 	}
@@ -90,8 +95,13 @@ func (p *Placer) prepareNear(near *Near) {
 	if p.domains == nil || p.domains.tree != p.o.network() || p.domains.members != p.s.members {
 		p.domains = newDomains(p.s, p.o.network())
 	}
+	p.setUsed(near.On)
+}
+
+// setUsed notes where other pods are.
+func (p *Placer) setUsed(on []string) {
 	p.used, p.usedOutside = p.used[:0], false
-	for _, name := range near.On {
+	for _, name := range on {
 		n, exists := p.s.byName[name]
 		if exists && p.domains.rank[n] >= 0 {
 			p.used = append(p.used, p.domains.rank[n])
@@ -109,9 +119,9 @@ type gathered struct {
 	best    room      // the one with room for most pods
 }
 
-// gather calls place with one domain after another that is allowed and may have room, the best
-// first, until place returns true, and returns that domain. If there is none, it returns everywhere.
-func (p *Placer) gather(near *Near, list []fitting, minMember int, place func(int32) bool) (int32, gathered) {
+// gather calls place with one domain after another inside outer that is allowed and may have room, the
+// best first, until place returns true, and returns that domain. If there is none, it returns everywhere.
+func (p *Placer) gather(outer int32, near *Near, list []fitting, minMember int, place func(int32) bool) (int32, gathered) {
 	var out gathered
 	if near.Hard {
 		highest, known := near.highest(p.o.network())
@@ -126,6 +136,9 @@ func (p *Placer) gather(near *Near, list []fitting, minMember int, place func(in
 	}
 	var fit []room
 	for i := range p.allowed(near) {
+		if !p.domains.contains(outer, i) {
+			continue
+		}
 		r := p.room(i, list, minMember)
 		out.allowed++
 		if out.allowed == 1 || r.pods > out.best.pods {
@@ -331,12 +344,7 @@ func (p *Placer) notNear(g Gang, tried gathered, most int) *Shortage {
 			why.Best = p.domains.tree.Domains[tried.best.domain].Name
 		}
 	}
-	switch {
-	case near.TierName != "":
-		why.Tier = "tier " + near.TierName
-	case near.HighestTier < AnyTier:
-		why.Tier = "tier " + strconv.Itoa(near.HighestTier)
-	}
+	why.Tier = near.tier()
 	wanted := 0
 	for i := range p.demands {
 		wanted += p.demands[i].Min
@@ -350,6 +358,17 @@ func (p *Placer) notNear(g Gang, tried gathered, most int) *Shortage {
 		why.Largest = p.largest(near, wanted)
 	}
 	return s
+}
+
+// tier names the highest tier that is allowed: "tier 2", "tier rack", or nothing for any.
+func (n *Near) tier() string {
+	switch {
+	case n.TierName != "":
+		return "tier " + n.TierName
+	case n.HighestTier < AnyTier:
+		return "tier " + strconv.Itoa(n.HighestTier)
+	}
+	return ""
 }
 
 // largest returns for how many pods of a gang's minimum any allowed domain would have room if nothing

@@ -166,7 +166,10 @@ func (p *Placer) attempts() [4]attempt {
 // Greedy filling is exact for gangs of one class on the fast path. With several classes it may miss
 // a placement, so other orders are tried before giving up.
 func (p *Placer) Place(g Gang) Decision {
-	if g.Near != nil {
+	switch {
+	case len(g.Parts) > 0:
+		return p.placeParts(g)
+	case g.Near != nil:
 		return p.placeNear(g)
 	}
 	// 1. Check that the minimum of each demand fits alone.
@@ -341,17 +344,19 @@ func (p *Placer) filterRare(x *index, d *demand) int {
 }
 
 // rollback undoes every step of the gang.
-func (p *Placer) rollback() {
-	for i := len(p.log) - 1; i >= 0; i-- {
-		p.undo(p.log[i].node, p.demand(p.log[i].demand).Class)
+func (p *Placer) rollback() { p.rollbackTo(0, 0) }
+
+// rollbackTo undoes the steps of the gang after the first steps, of which the first pins took CPUs.
+func (p *Placer) rollbackTo(steps, pins int) {
+	for i := len(p.log) - 1; i >= steps; i-- {
+		d := p.demand(p.log[i].demand)
+		d.placed--
+		p.undo(p.log[i].node, d.Class)
 	}
-	for _, t := range slices.Backward(p.pins) {
+	for _, t := range slices.Backward(p.pins[pins:]) {
 		p.o.Pin.GiveBack(t.pin)
 	}
-	p.log, p.pins = p.log[:0], p.pins[:0]
-	for i := range p.demands {
-		p.demands[i].placed = 0
-	}
+	p.log, p.pins = p.log[:steps], p.pins[:pins]
 }
 
 func (p *Placer) undo(node int32, c *Class) {

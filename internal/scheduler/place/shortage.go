@@ -121,6 +121,8 @@ func (s *Shortage) Stable() string {
 	switch {
 	case s.Domain != nil:
 		return s.Domain.stable(s.Wanted)
+	case s.Parts != nil:
+		return s.Parts.stable()
 	case s.Never:
 		return fmt.Sprintf("no node could ever give a pod %s", s.CPUs)
 	case s.CPUs != "":
@@ -138,8 +140,11 @@ func (s *Shortage) Stable() string {
 // Counted describes the shortage like Stable, with the number of nodes for each cause if no node, or
 // too few, accept the pods, and with the best domain if none has room for them.
 func (s *Shortage) Counted() string {
-	if s.Domain != nil {
+	switch {
+	case s.Domain != nil:
 		return s.Domain.counted(s.Fit, s.Wanted)
+	case s.Parts != nil:
+		return s.Parts.stable() + ": " + s.Parts.detail()
 	}
 	if s.Never || s.CPUs != "" || s.Resource != "" {
 		return s.Stable()
@@ -180,8 +185,11 @@ func pods(n int) string {
 
 // Detail describes the shortage in figures.
 func (s *Shortage) Detail() string {
-	if s.Domain != nil {
+	switch {
+	case s.Domain != nil:
 		return s.Domain.detail(s.Fit, s.Wanted)
+	case s.Parts != nil:
+		return s.Parts.detail()
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d pods fit", s.Fit, s.Wanted)

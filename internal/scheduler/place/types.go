@@ -100,6 +100,9 @@ type Gang struct {
 	Demands []Demand
 	// Near, if set, keeps the pods near each other.
 	Near *Near
+	// Parts are placed whole or not at all; MinParts is how many of each set the minimum needs.
+	Parts    []Part
+	MinParts []int
 }
 
 // Decision is the outcome for one gang. Exactly one of Placed and Shortage is set.
@@ -141,4 +144,6 @@ type Shortage struct {
 	Never bool
 	// Domain is set if the gang would fit, but not into one domain of the network.
 	Domain *NoDomain
+	// Parts is set if not enough parts of the gang have room.
+	Parts *NoParts
 }

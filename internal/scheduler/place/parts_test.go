@@ -1,0 +1,158 @@
+package place
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// partitioned makes a gang of equal partitions of pods of 1 CPU, of which it needs some.
+func (c cluster) partitioned(partitions, size, least int, near *Near) Gang {
+	g := Gang{MinMember: least * size, MinParts: []int{least}}
+	class := c.class(pod("cpu", "1"))
+	for i := range partitions {
+		g.Demands = append(g.Demands, Demand{Class: class, Count: size})
+		g.Parts = append(g.Parts, Part{Demands: []int{i}, Size: size, Near: near})
+	}
+	return g
+}
+
+func TestParts(t *testing.T) {
+	inRack := &Near{Hard: true, HighestTier: 1}
+	cases := map[string]struct {
+		rows      [][]int
+		used      map[string]int
+		parts     int
+		size      int
+		least     int
+		near      *Near // of each part
+		all       *Near // of the gang
+		most      int
+		want      string
+		wantParts string // domains of each part
+	}{
+		"each in one rack": {rows: [][]int{{1, 1}, {1}}, parts: 3, size: 3, least: 3, near: inRack, wantParts: "rack00=3, rack01=3, rack10=3"},
+		"two in one rack":  {rows: [][]int{{2}, {1}}, parts: 3, size: 4, least: 3, near: inRack, wantParts: "rack10=4, rack00=4, rack00=4"},
+		"as many as needed, and more as far as they fit": {rows: [][]int{{1, 1}}, parts: 3, size: 3, least: 1, near: inRack,
+			wantParts: "rack00=3, rack01=3, "},
+		"no more than wanted": {rows: [][]int{{1, 1}}, parts: 2, size: 3, least: 1, near: inRack, most: 3, wantParts: "rack00=3, "},
+		"no rack is left for one": {rows: [][]int{{1, 1}}, parts: 3, size: 2, least: 3, near: inRack, used: map[string]int{"n000": 1, "n010": 1},
+			want: "there is no room for 3 partitions of 2 pods, each in one domain of the network of tier 1 or below: 2 of 3 partitions fit"},
+		"without a network, whole or not at all": {rows: [][]int{{1}}, parts: 3, size: 3, least: 1, wantParts: "rack00=3, , "},
+		"too few without a network": {rows: [][]int{{1}}, parts: 2, size: 3, least: 2,
+			want: "there is no room for 2 partitions of 3 pods: 1 of 2 partitions fit"},
+		"in racks of one row": {rows: [][]int{{1, 1}, {1, 1}}, used: map[string]int{"n000": 2}, parts: 2, size: 4, least: 2, near: inRack,
+			all: &Near{Hard: true, HighestTier: 2}, wantParts: "rack10=4, rack11=4"},
+		"no row has room for all": {rows: [][]int{{1, 1}, {1, 1}}, used: map[string]int{"n000": 2, "n100": 1}, parts: 2, size: 4, least: 2, near: inRack,
+			all:  &Near{Hard: true, HighestTier: 2},
+			want: "there is no room for 2 partitions of 4 pods, each in one domain of the network of tier 1 or below: 1 of 2 partitions fit"},
+		"soft goes on elsewhere": {rows: [][]int{{1, 1}}, used: map[string]int{"n000": 1}, parts: 2, size: 3, least: 2, near: &Near{},
+			wantParts: "rack00=3, rack01=3"},
+		"soft is split if it must be": {rows: [][]int{{1, 1}}, used: map[string]int{"n000": 2, "n010": 2}, parts: 1, size: 3, least: 1, near: &Near{},
+			wantParts: "rack00=2 rack01=1"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			c, tree := racks(test.rows...)
+			one := c.class(pod("cpu", "1"))
+			for node, n := range test.used {
+				i, _ := c.Index(node)
+				c.apply(i, one, int64(n))
+			}
+			before := state(c.Snapshot)
+			p := NewPlacer(c.Snapshot, Options{Network: tree})
+			g := c.partitioned(test.parts, test.size, test.least, test.near)
+			g.Near, g.Most = test.all, test.most
+			d := p.Place(g)
+			got := ""
+			if d.Shortage != nil {
+				got = d.Shortage.Counted()
+				if diff := cmp.Diff(before, state(c.Snapshot)); diff != "" {
+					t.Error("the snapshot changed:", diff)
+				}
+			}
+			if got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			parts, sep := "", ""
+			for _, placed := range d.Placed {
+				parts += sep + domainsOf(c, tree, Decision{Placed: [][]int32{placed}})
+				sep = ", "
+			}
+			if test.wantParts != "" && parts != test.wantParts && parts != test.wantParts+", " {
+				t.Errorf("parts in %s, want %s", parts, test.wantParts)
+			}
+			if err := p.AssertConsistent(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestPartsFitWheneverTheyCan checks partitions of one size and class, each of which must be in one
+// domain: as many fit as the largest domains that are allowed hold.
+func TestPartsFitWheneverTheyCan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		c := w.build(w.order())
+		o := drawOptions(t)
+		Place(c.Snapshot, drawRequest(t, 2).gang(c), o)
+		o.Network = drawNetwork(t, c)
+		near := &Near{Hard: true, HighestTier: rapid.IntRange(0, 5).Draw(t, "highest tier")}
+		size, n := rapid.IntRange(1, 4).Draw(t, "size"), rapid.IntRange(1, 4).Draw(t, "partitions")
+		g := c.partitioned(n, size, rapid.IntRange(1, n).Draw(t, "least"), near)
+		// The domains that are allowed and in no other that is.
+		fits := 0
+		one := c.class(pod("cpu", "1"))
+		for i, d := range o.Network.Domains {
+			above := d.Parent
+			if d.Tier > near.HighestTier || above >= 0 && o.Network.Domains[above].Tier <= near.HighestTier {
+				continue
+			}
+			places := 0
+			for ; places < 4*4; places++ {
+				if !search(c.within(o.Network, i), Gang{Demands: []Demand{{Class: one, Count: places + 1, Min: places + 1}}}) {
+					break
+				}
+			}
+			fits += places / size
+		}
+		before := state(c.Snapshot)
+		p := NewPlacer(c.Snapshot, o)
+		d := p.Place(g)
+		if err := p.AssertConsistent(); err != nil {
+			t.Fatal(err)
+		}
+		if (d.Shortage == nil) != (fits >= g.MinParts[0]) {
+			t.Fatalf("%d of %d partitions fit, and %d are needed; placed %v: %+v", fits, n, g.MinParts[0], d.Shortage == nil, d.Shortage)
+		}
+		if d.Shortage != nil {
+			if diff := cmp.Diff(before, state(c.Snapshot)); diff != "" || d.Shortage.Stable() == "" {
+				t.Fatal("a gang that does not fit changed the snapshot:", diff)
+			}
+			return
+		}
+		whole := 0
+		for k, placed := range d.Placed {
+			switch len(placed) {
+			case 0:
+			case size:
+				whole++
+				if tierOf(c, o.Network, Decision{Placed: d.Placed[k : k+1]}, near) < 0 {
+					t.Fatalf("partition %d is in no domain that is allowed", k)
+				}
+			default:
+				t.Fatalf("partition %d has %d of %d pods", k, len(placed), size)
+			}
+		}
+		if whole != min(n, fits) {
+			t.Fatal(fmt.Sprint(whole, " partitions were placed of ", n, ", and ", fits, " fit"))
+		}
+		p.Undo(g, d)
+		if diff := cmp.Diff(before, state(c.Snapshot)); diff != "" {
+			t.Fatal("undone, but the snapshot changed:", diff)
+		}
+	})
+}
