@@ -73,12 +73,13 @@ func TestDryRunNamesComponentsThatCannotBeRendered(t *testing.T) {
 apiVersion: core.oam.dev/v1beta1
 kind: Application
 metadata: {name: shop}
-spec: {components: [{name: front, type: webservice, properties: {image: a}}, {name: back, type: gpu}]}`
+spec: {components: [{name: front, type: webservice, properties: {image: a}}, {name: back, type: gpu}], workflow: {steps: [{name: s, type: suspend, properties: {time: 1s}}]}}`
 	if err := os.WriteFile(file, []byte(app), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, out, errOut := run(localtest.Shared(t), "app", "dry-run", "-f", file, "--offline")
-	if code != 1 || !strings.Contains(out, "kind: Deployment") || !strings.Contains(errOut, "component back: there is no ComponentDefinition gpu") {
+	if code != 1 || !strings.Contains(out, "kind: Deployment") || !strings.Contains(errOut, "component back: there is no ComponentDefinition gpu") ||
+		!strings.Contains(errOut, "step s: properties.time has no effect") {
 		t.Errorf("exit code %d\n%s\n%s", code, out, errOut)
 	}
 }
@@ -110,7 +111,8 @@ spec:
   - name: web
     type: webservice
     properties: {image: x, imag: y, ports: [{port: 80, expos: true}]}
-    traits: [{type: own, properties: {inner: {name: a, nam: b}}}, {type: nobody-has-it}]`
+    traits: [{type: own, properties: {inner: {name: a, nam: b}}}, {type: nobody-has-it}]
+  workflow: {steps: [{name: all, type: deploy, properties: {police: [a]}}]}`
 	if err := os.WriteFile(file, []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +122,7 @@ spec:
 		"warning: application shop: component web: properties.imag has no effect: ComponentDefinition webservice does not know it",
 		"warning: application shop: component web: properties.ports[0].expos (expose?) is not declared by ComponentDefinition webservice",
 		"warning: application shop: component web: traits[0]: properties.inner.nam (name?) is not declared by TraitDefinition own",
+		"warning: application shop: step all: properties.police has no effect: WorkflowStepDefinition deploy does not know it",
 	} {
 		if code != 0 || !strings.Contains(errOut, want) {
 			t.Errorf("exit code %d, %q is not in\n%s\n%s", code, want, out, errOut)

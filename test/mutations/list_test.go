@@ -332,6 +332,12 @@ var mutations = []mutation{
 		manager, "TestACommandIsCarriedOutOnceWhereverTheManagerEnds/job, before the status", nil, nil},
 
 	// Applications, under kills.
+	{"a component waits for one of Terraform that is left out", "internal/application/plan/plan.go",
+		"	if len(p.Left) == 0 {\n", "	if true {\n", "internal/application/plan", "TestComponentsOfTerraformCanBeLeftOut", nil, nil},
+	{"a Configuration that has changed since is taken for applied", "internal/application/render/terraform.go",
+		"(_seen == 0 || _seen == context.output.metadata.generation)", "_seen >= 0", "internal/application/render", "TestHealthOfTerraform", nil, nil},
+	{"the port of an Ingress's Service gets a name, which changes Services that KubeVela has made", "config/definitions/fragments/ingressclass.cue",
+		"_nameless: true", "_nameless: false", "internal/application/render", "TestBuiltins", nil, nil},
 	{"what has left an application is forgotten and stays", "internal/application/deploy/collect.go",
 		"gone, err := d.removeOne(a, m, strategy == plan.GCNever, propagation, a.As)", "gone, err := propagation != \"\", error(nil)", faults, "TestKilledAgainAndAgain", nil, nil},
 	{"what is never to be deleted is deleted with its application", "internal/application/deploy/collect.go",

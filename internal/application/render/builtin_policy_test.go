@@ -12,7 +12,8 @@ import (
 )
 
 // parametersPolicy is the text of config/policies/application-parameters.yaml. KNOWN are the parameters
-// of each built-in definition and the types of their values, and NEEDED those that must be given.
+// of each built-in definition and the types of their values, and NEEDED those that must be given. Each
+// definition has one text, because the API server makes the tables anew for each application.
 const parametersPolicy = `# Warnings about applications with properties that a built-in definition does not have, of another type, or without one that
 # it needs. Whoever applies the application sees them; it is accepted. Definitions of one's own are not known here: the
 # application's condition Parsed has all warnings. The tables are generated from the definitions, by
@@ -43,7 +44,7 @@ KNOWN
       {
 NEEDED
       }
-  # The letters of types in known: string, integer, double, boolean, list, map, null.
+  # The letters of types in known; * is any.
   - name: names
     expression: "{'s': 'a string', 'i': 'a whole number', 'd': 'a number', 'b': 'true or false', 'l': 'a list', 'm': 'fields', 'n': 'null'}"
   # Policies may add properties, and inputs set them.
@@ -77,13 +78,13 @@ spec:
 // wrongProperties is the expression of what is wrong with the properties of X, in one text. KIND is its
 // kind in the tables, WHO is an expression that names it, and FILLED one that says whether others may
 // set its properties.
-const wrongProperties = `(has(X.properties) ? X.properties.filter(k, ('KIND/' + X.type) in variables.known &&
-        !(k in variables.known['KIND/' + X.type])).map(k, WHO + ': the built-in ' + X.type + ' has no property ' + k) +
-        X.properties.filter(k, ('KIND/' + X.type) in variables.known && k in variables.known['KIND/' + X.type] &&
-        variables.known['KIND/' + X.type][k] != '' && !variables.known['KIND/' + X.type][k].contains(TYPE)).map(k,
-        WHO + ': ' + k + ' of the built-in ' + X.type + ' is ' + variables.names[variables.known['KIND/' + X.type][k].substring(0, 1)] +
-        ', not ' + variables.names[TYPE]) : []) +
-        (('KIND/' + X.type) in variables.needed && !FILLED ? variables.needed['KIND/' + X.type].filter(k,
+const wrongProperties = `(!has(X.properties) || !(('KIND/' + X.type) in variables.known) ? [] :
+        X.properties.filter(k, !ENTRY.contains(' ' + k + ':')).map(k, WHO + ': the built-in ' + X.type + ' has no property ' + k) +
+        X.properties.filter(k, ENTRY.contains(' ' + k + ':') && !ENTRY.contains(' ' + k + ':* ') && !ENTRY.contains(' ' + k + ':' + TYPE + ' ')).map(k,
+        WHO + ': ' + k + ' of the built-in ' + X.type + ' is ' +
+        variables.names[ENTRY.substring(ENTRY.indexOf(' ' + k + ':') + size(k) + 2, ENTRY.indexOf(' ' + k + ':') + size(k) + 3)] +
+        ', not ' + variables.names[TYPE])) +
+        (('KIND/' + X.type) in variables.needed && !FILLED ? variables.needed['KIND/' + X.type].split(' ').filter(k,
         !has(X.properties) || !(k in X.properties)).map(k, WHO + ': the built-in ' + X.type + ' needs the property ' + k) : [])`
 
 // letterOf is the letter of the type of property k of X.
@@ -91,7 +92,7 @@ const letterOf = `(type(X.properties[k]) == string ? 's' : type(X.properties[k])
         type(X.properties[k]) == bool ? 'b' : type(X.properties[k]) == list ? 'l' : type(X.properties[k]) == map ? 'm' : 'n')`
 
 func wrongOf(x, kind, who, filled string) string {
-	return strings.NewReplacer("X", x, "KIND", kind, "WHO", who, "FILLED", filled).Replace(strings.ReplaceAll(wrongProperties, "TYPE", letterOf))
+	return strings.NewReplacer("X", x, "KIND", kind, "WHO", who, "FILLED", filled).Replace(strings.NewReplacer("TYPE", letterOf, "ENTRY", "variables.known['KIND/' + X.type]").Replace(wrongProperties))
 }
 
 // TestParametersPolicy compares the policy with the parameters of the built-in definitions.
@@ -121,23 +122,25 @@ func TestParametersPolicy(t *testing.T) {
 			types := ""
 			for _, one := range strings.Split(strings.Trim(p.Type, "()"), "|") {
 				if letters[one] == "" {
-					types = ""
+					types = "*"
 					break
 				}
 				types += letters[one]
 			}
-			has = append(has, fmt.Sprintf("'%s': '%s'", p.Name, types))
+			for _, letter := range types {
+				has = append(has, fmt.Sprintf("%s:%c", p.Name, letter))
+			}
 			if p.Required && (p.Type == "string" || p.Type == "int" || p.Type == "bool") {
-				needs = append(needs, "'"+p.Name+"'")
+				needs = append(needs, p.Name)
 			}
 		}
 		for _, extra := range hiddenParameters(t, all[name], parameters) {
-			has = append(has, fmt.Sprintf("'%s': ''", extra))
+			has = append(has, extra+":*")
 		}
 		key := fmt.Sprintf("        '%s/%s': ", kinds[kind], called)
-		known = append(known, key+"{"+strings.Join(has, ", ")+"}")
+		known = append(known, key+"' "+strings.Join(append(has, "'"), " "))
 		if len(needs) > 0 {
-			needed = append(needed, key+"["+strings.Join(needs, ", ")+"]")
+			needed = append(needed, key+"'"+strings.Join(needs, " ")+"'")
 		}
 	}
 	var variables strings.Builder
