@@ -17,9 +17,9 @@ import (
 
 // The tracker keeps an Application's revisions. For other clients, each of them is also an
 // ApplicationRevision object. It is created just before the first status that names the revision, and
-// written again with the status that says how the workflow ended. A deployment that settles at once has one
-// such status, so its revision takes one write. One more deletes a revision that is no longer kept.
-// The Application owns these objects, so they are deleted with it.
+// written again with the status that says how the workflow ended. A deployment that settles at once
+// has one such status, so its revision takes one write. One more deletes a revision that is no longer
+// kept. The Application owns these objects, so they are deleted with it.
 
 // publishing is the name of the write of an ApplicationRevision among an Application's writes.
 const publishing = "revision"
@@ -90,12 +90,20 @@ func (c *Reporter) publish(a *deploy.State, r *State, o *oam.Application, before
 	meta.ReadFirst = !last.New
 	c.Writer.Create(meta, revision, func(there apiwriter.Object, err error) {
 		// Another client may have created the revision, or a manager that ended before it stored the
-		// tracker may have published another state by this name.
-		if err == nil && there != nil && !sameRevision(there, revision) {
+		// tracker may have published another state by this name. Or an earlier Application of this name
+		// had such a revision, which is not deleted yet.
+		if err == nil && there != nil && !sameRevision(there, revision) || apierrors.IsAlreadyExists(err) {
 			c.replace(meta, revision, []apiwriter.PatchOp{
+				{Op: "add", Path: "/metadata/ownerReferences", Value: revision.OwnerReferences},
 				{Op: "add", Path: "/metadata/labels", Value: revision.Labels}, {Op: "add", Path: "/metadata/annotations", Value: revision.Annotations},
 				{Op: "add", Path: "/spec", Value: revision.Spec}, {Op: "add", Path: "/status", Value: revision.Status},
-			}, ended)
+			}, func(there apiwriter.Object, err error) {
+				if apierrors.IsNotFound(err) {
+					c.Writer.Create(meta, revision, ended)
+					return
+				}
+				ended(there, err)
+			})
 			return
 		}
 		ended(there, err)
