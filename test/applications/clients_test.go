@@ -381,6 +381,18 @@ func TestClientsFindTheObjectsOfAnApplication(t *testing.T) {
 		}
 		return nil
 	})
+	// A spec that was changed and changed back while the application was paused.
+	for _, change := range []string{"3", "2"} {
+		v.apply(strings.Replace(strings.Split(velaShopOf(change), "  - name: settings")[0], "name: shop", `name: shop, labels: {controller.core.oam.dev/pause: "true"}`, 1))
+	}
+	v.apply(strings.Split(velaShopOf("2"), "  - name: settings")[0])
+	app = v.until("shop", "running", "shop-v3")
+	eventually(v, "the tree of the generation", func() error {
+		if got := v.tree(app); !slices.Equal(got, want[1:]) {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
 	rt, history := v.trackers(app)
 	if rt == nil || rt.GetLabels()[oam.AppRevisionLabel] != "shop-v3" || len(history) != 0 {
 		t.Errorf("the tracker is %v, and %d others", rt, len(history))
@@ -446,6 +458,37 @@ func TestClientsReadRevisions(t *testing.T) {
 	}
 	if run, _, _ := unstructured.NestedString(app.Object, "status", "workflow", "appRevision"); strings.Contains(run, "#") {
 		t.Errorf("it was deployed twice: %s", run)
+	}
+}
+
+// TestARevisionIsOfTheApplicationThatExists deletes an Application and creates it again, before the
+// garbage collector deletes the revision of the first one.
+func TestARevisionIsOfTheApplicationThatExists(t *testing.T) {
+	t.Parallel()
+	v := asVela(t)
+	const manifest = "{apiVersion: core.oam.dev/v1beta1, kind: Application, metadata: {name: again}, spec: {components: [{name: again, type: k8s-objects, properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: again}}]}}]}}"
+	for range 3 {
+		v.apply(manifest)
+		app := v.until("again", "running", "again-v1")
+		eventually(v, "its revision", func() error {
+			r, err := v.w.dyn.Resource(velaRevisions).Namespace(v.ns).Get(t.Context(), "again-v1", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if owners := r.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != app.GetUID() || r.GetDeletionTimestamp() != nil {
+				return fmt.Errorf("its owners are %+v", owners)
+			}
+			return nil
+		})
+		if err := v.w.dyn.Resource(velaApplications).Namespace(v.ns).Delete(t.Context(), "again", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(v, "the application is gone", func() error {
+			if _, err := v.w.dyn.Resource(velaApplications).Namespace(v.ns).Get(t.Context(), "again", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %v", err)
+			}
+			return nil
+		})
 	}
 }
 

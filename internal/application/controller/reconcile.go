@@ -148,6 +148,7 @@ func (c *reconciler) proceed(a *record) bool {
 		}
 	}
 	// 4. Delete objects that left the plan, and update the tracker.
+	a.Tracker.Dirty = a.Tracker.Dirty || outdated(a, o)
 	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && len(a.Plan.Broken()) == 0 && !a.Plan.Waiting() && a.run.Whole() && c.remover.Collect(a.State, &o.Spec) {
 		c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, records.Written{UID: o.UID, Generation: o.Generation, Complete: true})
 	}

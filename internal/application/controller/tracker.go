@@ -22,6 +22,14 @@ func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
 	return false
 }
 
+// outdated reports whether the stored tracker is of an earlier generation of the Application. Clients
+// then take its objects for those of an earlier state, although a spec that was changed and changed back
+// has no new revision.
+func outdated(a *record, o *oam.Application) bool {
+	return a.Tracker.Object != nil && !a.Writes.InFlight(records.TrackerWrite) &&
+		o.Annotations[oam.PublishVersionAnnotation] == "" && a.Tracker.Object.Spec.ApplicationGeneration != o.Generation
+}
+
 // load reads the Application's tracker, once. It returns false while that is not possible.
 func (c *reconciler) load(a *record) (bool, error) {
 	raw, exists := c.applications.Get(a.Key.Namespace, a.Key.Name)
@@ -30,7 +38,8 @@ func (c *reconciler) load(a *record) (bool, error) {
 	case records.Replaced:
 		a.planning.inputs, a.Plan = "", nil
 	case records.Deleted:
-		a.planning.inputs, a.Plan, a.run, a.report.Status = "", nil, nil, nil
+		a.planning.inputs, a.Plan, a.run = "", nil, nil
+		a.report.Forget()
 	}
 	return loaded, err
 }

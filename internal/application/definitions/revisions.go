@@ -26,8 +26,8 @@ import (
 
 // Every state that a definition written by users has had is kept as a DefinitionRevision.
 // Applications refer to a revision as type@v2, or as type@1.4.0 if the definition states a version in
-// its spec or in an annotation, or as type@1.4 for the newest version that begins so. Built-in definitions have no revisions
-// until they change: their first state is stored together with their second.
+// its spec or in an annotation, or as type@1.4 for the newest version that begins so. Built-in
+// definitions have no revisions until they change: their first state is stored together with their second.
 
 // definitionRevisionsMax is the number of revisions that are kept of a definition, in addition to
 // those that Applications refer to.

@@ -54,6 +54,9 @@ type State struct {
 	published *published
 }
 
+// Forget forgets what was reported of an earlier Application of the same name.
+func (r *State) Forget() { r.Status, r.published = nil, nil }
+
 // Reporter writes the statuses of Applications.
 type Reporter struct {
 	Writer apiwriter.Writer

@@ -35,6 +35,7 @@ type statusWriter struct {
 
 	revision       *oam.ApplicationRevision // of the server
 	revisionWrites int
+	patches        int
 	hold           bool // keeps the answers to creates for the test
 	held           []func(apiwriter.Object, error)
 }
@@ -53,6 +54,7 @@ func (w *statusWriter) Create(_ apiwriter.Meta, o apiwriter.Object, done func(ap
 
 func (w *statusWriter) Patch(_ apiwriter.Meta, _ apiwriter.Object, _ types.PatchType, data []byte, done func(apiwriter.Object, error)) {
 	w.revisionWrites++
+	w.patches++
 	patch, err := jsonpatch.DecodePatch(data)
 	if err != nil {
 		done(nil, err)
@@ -231,6 +233,12 @@ func TestARevisionTakesOneWrite(t *testing.T) {
 	x.report(true, true)
 	if x.w.revisionWrites != 1 {
 		t.Errorf("%d writes while the revision stays the same", x.w.revisionWrites)
+	}
+
+	x.o.Status.Workflow.Finished = false // a workflow that the next manager ends; its revision says so already
+	x.r = State{}
+	if s := x.report(true, true); s == nil || x.w.revisionWrites != 2 || x.w.patches != 0 {
+		t.Errorf("%d writes, %d patches of a revision whose outcome is there", x.w.revisionWrites, x.w.patches)
 	}
 
 	slow := newWorld(t)

@@ -17,9 +17,9 @@ import (
 
 // The tracker keeps an Application's revisions. For other clients, each of them is also an
 // ApplicationRevision object. It is created just before the first status that names the revision, and
-// written again with the status that says how the workflow ended. A deployment that settles at once has one
-// such status, so its revision takes one write. One more deletes a revision that is no longer kept.
-// The Application owns these objects, so they are deleted with it.
+// written again with the status that says how the workflow ended. A deployment that settles at once
+// has one such status, so its revision takes one write. One more deletes a revision that is no longer
+// kept. The Application owns these objects, so they are deleted with it.
 
 // publishing is the name of the write of an ApplicationRevision among an Application's writes.
 const publishing = "revision"
@@ -28,6 +28,9 @@ const publishing = "revision"
 type published struct {
 	name, hash string
 	outcome    outcome
+	// written is set if this manager has written the object. Otherwise the status says what the object
+	// says at least: a manager may have ended between the two writes.
+	written bool
 }
 
 // outcome says how a workflow ended. It is empty until then.
@@ -54,10 +57,10 @@ func (c *Reporter) publish(a *deploy.State, r *State, o *oam.Application, before
 	if a.Writes.InFlight(publishing) {
 		return false
 	}
-	want := published{last.Name, last.Hash, outcomeOf(now.Workflow)}
+	want := published{last.Name, last.Hash, outcomeOf(now.Workflow), true}
 	if l := before.LatestRevision; r.published == nil && l != nil {
 		// A status is written after the revision that it names.
-		r.published = &published{l.Name, l.RevisionHash, outcomeOf(before.Workflow)}
+		r.published = &published{l.Name, l.RevisionHash, outcomeOf(before.Workflow), false}
 	}
 	same := r.published != nil && r.published.name == want.name && r.published.hash == want.hash
 	if same && (want.outcome == outcome{} || want.outcome == r.published.outcome) {
@@ -74,7 +77,7 @@ func (c *Reporter) publish(a *deploy.State, r *State, o *oam.Application, before
 			c.Log.Warn("a revision of an application is not published", "application", a.Key, "revision", revision.Name, "error", err)
 		}
 	}
-	if same {
+	if same && r.published.written {
 		r.published = &want
 		c.replace(meta, revision, []apiwriter.PatchOp{{Op: "add", Path: "/status", Value: revision.Status}}, func(_ apiwriter.Object, err error) { failed(err) })
 		return true // the status need not wait: it names a revision that is there
@@ -87,15 +90,23 @@ func (c *Reporter) publish(a *deploy.State, r *State, o *oam.Application, before
 			r.published = &want
 		})
 	}
-	meta.ReadFirst = !last.New
+	meta.ReadFirst = same || !last.New
 	c.Writer.Create(meta, revision, func(there apiwriter.Object, err error) {
 		// Another client may have created the revision, or a manager that ended before it stored the
-		// tracker may have published another state by this name.
-		if err == nil && there != nil && !sameRevision(there, revision) {
+		// tracker may have published another state by this name. Or an earlier Application of this name
+		// had such a revision, which is not deleted yet.
+		if err == nil && there != nil && !sameRevision(there, revision) || apierrors.IsAlreadyExists(err) {
 			c.replace(meta, revision, []apiwriter.PatchOp{
+				{Op: "add", Path: "/metadata/ownerReferences", Value: revision.OwnerReferences},
 				{Op: "add", Path: "/metadata/labels", Value: revision.Labels}, {Op: "add", Path: "/metadata/annotations", Value: revision.Annotations},
 				{Op: "add", Path: "/spec", Value: revision.Spec}, {Op: "add", Path: "/status", Value: revision.Status},
-			}, ended)
+			}, func(there apiwriter.Object, err error) {
+				if apierrors.IsNotFound(err) {
+					c.Writer.Create(meta, revision, ended)
+					return
+				}
+				ended(there, err)
+			})
 			return
 		}
 		ended(there, err)
