@@ -71,8 +71,6 @@ var mutations = []mutation{
 		podsP, "TestBuild/plugin", nil, nil},
 	{"a plugin sees the tokens of others", podsP + "/plugins.go", "SubPath: execapi.PluginDir(p.Name), ReadOnly: true", "ReadOnly: true",
 		podsP, "TestBuild/plugin", nil, nil},
-	{"a plugin of another namespace is used", informerP + "/set.go", "	return []string{m.Namespace}\n", "	return []string{m.Namespace, \"lockstep-system\"}\n",
-		workflows, "TestPluginsOfTheNamespace", nil, nil},
 	{"a plugin that is busy ends the node", plugins + "/plugin.go", "return nil, code == http.StatusServiceUnavailable,", "return nil, false,",
 		plugins, "TestRun/it is busy", nil, nil},
 	// The network of the nodes.

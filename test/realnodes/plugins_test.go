@@ -2,6 +2,7 @@ package realnodes
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,51 +13,50 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// plugins are two executor plugins. The first says that nothing is its own. The second checks the
-// token, asks to be called again once, and then succeeds.
-const plugins = `
-metadata: {name: idle-executor-plugin, labels: {workflows.argoproj.io/configmap-type: ExecutorPlugin}}
+// plugins are two executor plugins, which are scripts. Both want their token. The one that is asked
+// first says that no template is its own; the other wants to be called again once, and then
+// succeeds.
+var plugins = plugin("first", 14355, `say '200 OK' '{}'`) + "\n---\n" + plugin("hello", 14356, `
+      if [ -e /var/run/secrets/kubernetes.io/serviceaccount/token ]; then say '500 Error' 'a token of the pod'
+      elif [ ! -e /tmp/again ]; then touch /tmp/again; say '200 OK' '{"node": {"phase": "Running"}, "requeue": "1s"}'
+      else say '200 OK' '{"node": {"phase": "Succeeded", "message": "Hello!", "outputs": {"parameters": [{"name": "said", "value": "hello"}]}}}'
+      fi`)
+
+func plugin(name string, port int, answer string) string {
+	return fmt.Sprintf(`
+metadata: {name: %[1]s-executor-plugin, labels: {workflows.argoproj.io/configmap-type: ExecutorPlugin}}
 data:
   sidecar.automountServiceAccountToken: "false"
   sidecar.container: |
-    name: idle
-    image: localhost/busybox:1
-    command: [sh, -c, "mkdir -p /tmp/api/v1 && echo '#!/bin/sh' > /tmp/serve && echo 'echo -e \"HTTP/1.0 200 OK\\r\\n\\r\\n{}\"' >> /tmp/serve && chmod +x /tmp/serve && while true; do nc -l -p 14355 -e /tmp/serve; done"]
-    ports: [{containerPort: 14355}]
-    resources: {requests: {cpu: 1m, memory: 8Mi}, limits: {cpu: 500m, memory: 64Mi}}
-    securityContext: {runAsUser: 0}
----
-metadata: {name: hello-executor-plugin, labels: {workflows.argoproj.io/configmap-type: ExecutorPlugin}}
-data:
-  sidecar.automountServiceAccountToken: "false"
-  sidecar.container: |
-    name: hello
+    name: %[1]s
     image: localhost/busybox:1
     command: [sh, -c]
     args:
     - |
       cat > /tmp/serve <<'E'
       #!/bin/sh
-      allowed=no
+      allowed=no length=0
       token=$(cat /var/run/argo/token)
       while read -r line; do
-        line=$(printf %s "$line" | tr -d '\r')
-        [ "$line" = "Authorization: Bearer $token" ] && allowed=yes
-        [ -z "$line" ] && break
+        line=$(printf %%s "$line" | tr -d '\r')
+        case "$line" in
+        "") break ;;
+        "Authorization: Bearer $token") allowed=yes ;;
+        Content-Length:*) length=${line#*: } ;;
+        esac
       done
-      say() { printf 'HTTP/1.0 %s\r\n\r\n%s' "$1" "$2"; }
-      if [ $allowed = no ]; then say '403 Forbidden' 'who?'
-      elif [ -e /var/run/secrets/kubernetes.io/serviceaccount/token ]; then say '500 Error' 'a token of the pod'
-      elif [ ! -e /tmp/again ]; then touch /tmp/again; say '200 OK' '{"node": {"phase": "Running"}, "requeue": "1s"}'
-      else say '200 OK' '{"node": {"phase": "Succeeded", "message": "Hello!", "outputs": {"parameters": [{"name": "said", "value": "hello"}]}}}'
-      fi
+      dd bs=1 count=$length of=/dev/null 2>/dev/null
+      say() { printf 'HTTP/1.0 %%s\r\n\r\n%%s' "$1" "$2"; }
+      [ $allowed = yes ] || { say '403 Forbidden' 'who?'; exit; }
+      %[3]s
       E
       chmod +x /tmp/serve
-      while true; do nc -l -p 14356 -e /tmp/serve; done
-    ports: [{containerPort: 14356}]
+      while true; do nc -l -p %[2]d -e /tmp/serve; done
+    ports: [{containerPort: %[2]d}]
     resources: {requests: {cpu: 1m, memory: 8Mi}, limits: {cpu: 500m, memory: 64Mi}}
     securityContext: {runAsUser: 0}
-`
+`, name, port, strings.TrimSpace(answer))
+}
 
 // TestPlugins runs a plugin template with real containers: the plugins are asked until one takes it,
 // with its token, and again when it wants to be.

@@ -185,7 +185,7 @@ func TestLogs(t *testing.T) {
 		"hdfs://a:1,b:1/k":              {"{hdfs: {path: /k}}", "{hdfs: {addresses: ['a:1', 'b:1']}}"},
 		"claim c, deep/k":               {"{volume: {key: ../deep/k}}", "{volume: {claimName: c}}"},
 		"/data/k of a node":             {"{volume: {key: k}}", "{volume: {hostPath: /data}}"},
-		"https://me:xxxxx@h.example/k":  {"{http: {url: 'https://me:s3cret@h.example/k?signature=s3cret'}}", repository},
+		"https://h.example/k":           {"{http: {url: 'https://me:s3cret@h.example/k?signature=s3cret'}}", repository},
 		"https://artifacts.example/r/k": {"{artifactory: {url: 'https://artifacts.example/r/k'}}", "{}"},
 		"k":                             {"{s3: {key: k}}", ""},
 	} {

@@ -3,7 +3,6 @@ package pods
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -183,14 +182,15 @@ func Address(l *wf.ArtifactLocation, repository *wf.ArtifactLocation) string {
 	return kinds(l)
 }
 
-// withoutQuery returns a URL without its query and password, which may be secret.
+// withoutQuery returns a URL without its query and user, which may be secret.
 func withoutQuery(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return "a URL"
+	short, _, _ := strings.Cut(address, "?")
+	scheme, rest, found := strings.Cut(short, "://")
+	if !found {
+		return short
 	}
-	u.RawQuery, u.Fragment = "", ""
-	return u.Redacted()
+	host, file, _ := strings.Cut(rest, "/")
+	return scheme + "://" + host[strings.LastIndex(host, "@")+1:] + "/" + file
 }
 
 // Logs returns the nodes of a workflow whose logs are kept as artifacts, with their addresses, in
