@@ -94,8 +94,9 @@ type Options struct {
 	WorkflowConfigMap string
 	// Replicas is the number of managers, of which one is the leader. 0 means 2.
 	Replicas int
-	// Agent installs an agent on every node, from Image.
-	Agent bool
+	// Agent installs an agent on every node, from Image. AgentArgs are further arguments of it.
+	Agent     bool
+	AgentArgs []string
 	// CPUs installs the policies that check pods' CPU annotations, and that give pods which request
 	// CPUs and name no scheduler Lockstep's, in namespaces labelled for it. Agent implies it.
 	CPUs bool
@@ -217,6 +218,11 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 		}
 		c := containers[0].(map[string]any)
 		c["image"] = opts.Image
+		if o.GetKind() == "DaemonSet" {
+			for _, arg := range opts.AgentArgs {
+				c["args"] = append(c["args"].([]any), arg)
+			}
+		}
 		if o.GetKind() == "Deployment" {
 			c["args"] = append(c["args"].([]any), args...)
 			if opts.SchedulerConfig != "" { // a manager reads it once, so a change must start new pods

@@ -66,6 +66,8 @@ nothing was changed.`,
 	f.BoolVar(&opts.JobPodGroups, "job-podgroups", false, "let the manager keep a PodGroup for each Job, for clients that list them")
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
+	f.StringArrayVar(&opts.AgentArgs, "agent-arg", nil,
+		"further argument of the agents, such as --reserved-percent=5 or --take-over-kubelet (repeatable)")
 	f.StringVar(&cpus, "cpu-policies", "",
 		"check what is said of pods' CPUs, and give pods that ask for CPUs and name no scheduler Lockstep's: in namespaces with the "+
 			"label cpu.lockstep.dev/scheduler=lockstep (namespace, implied by --with-agent), or in all but those with =none (cluster)")
@@ -88,6 +90,8 @@ nothing was changed.`,
 			return command.Usagef("--cpu-policies=%s: want namespace or cluster", cpus)
 		}
 		switch {
+		case len(opts.AgentArgs) > 0 && !opts.Agent:
+			return command.Usagef("--agent-arg is for the agents: give --with-agent too")
 		case opts.Agent && opts.Image == "":
 			return command.Usagef("--with-agent needs --image: the agents run from it")
 		case opts.ExecutorImage != "" && opts.Image == "":

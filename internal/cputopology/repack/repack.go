@@ -15,8 +15,8 @@
 // The gain of a plan is the freed domains. Its cost is the number of CPUs moved, counted twice if a
 // pod leaves its NUMA node, because its memory has to follow. No pod becomes worse off: it does not
 // use more NUMA nodes, L3 domains or shared cores than before, and no more of its wishes are given
-// up. Pods that share CPUs, keep domains for themselves, or have memory promised on a NUMA node
-// stay where they are (the last within their NUMA node).
+// up. Pods that keep domains for themselves, or have memory promised on a NUMA node, stay where they
+// are (the last within their NUMA node). Pods that share CPUs are planned by Shared.
 package repack
 
 import (
