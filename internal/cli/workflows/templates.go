@@ -16,6 +16,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/cli/lint"
 	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/submit/workflows"
@@ -64,7 +65,7 @@ func age(o workflows.Object) string {
 // update, delete, lint. more are further verbs.
 func (k objectKind) command(s command.Streams, newSubmit func(command.Streams) *cobra.Command,
 	more ...*cobra.Command) *cobra.Command {
-	lint := newLint(s, k.kind)
+	lint := lint.New(s, k.kind)
 	lint.Example = k.example("lint templates/")
 	return command.Group(&cobra.Command{Use: k.use, Aliases: k.aliases, Short: "Act on " + k.noun + "s"},
 		append([]*cobra.Command{k.list(s), k.get(s), k.send(newSubmit(s), "create"), k.send(newSubmit(s), "update"), k.delete(s), lint}, more...)...)

@@ -16,7 +16,7 @@ import (
 // templates and crons.
 func New(s command.Streams, newSubmit func(command.Streams) *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{
-		newArchive(s), newDelete(s), newLint(s, ""), newList(s), newLogs(s), newNode(s), newResubmit(s), newResume(s), newRetry(s),
+		newArchive(s), newDelete(s), newList(s), newLogs(s), newNode(s), newResubmit(s), newResume(s), newRetry(s),
 		newStop(s), newSuspend(s), newTerminate(s), newWait(s), newWatch(s),
 		newCron(s, newSubmit), templateKind.command(s, newSubmit), clusterTemplateKind.command(s, newSubmit),
 	}

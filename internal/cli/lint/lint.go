@@ -1,4 +1,5 @@
-package workflows
+// Package lint is the verb lint, which checks manifests without a cluster.
+package lint
 
 import (
 	"errors"
@@ -11,16 +12,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/workflow/engine"
-	"lockstep.dev/lockstep/internal/workflow/lint"
-	"lockstep.dev/lockstep/internal/workflow/template"
+	"lockstep.dev/lockstep/internal/lint"
 )
 
-// newLint returns the verb lint for one kind, or for all kinds if kind is empty.
-func newLint(s command.Streams, kind string) *cobra.Command {
+// New returns the verb lint for one kind, or for all kinds if kind is empty.
+func New(s command.Streams, kind string) *cobra.Command {
 	var (
 		kinds   []string
 		output  string
@@ -28,18 +26,20 @@ func newLint(s command.Streams, kind string) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "lint FILE|FOLDER|-...",
-		Short: "Check workflow manifests without a cluster",
-		Long: `Check workflow manifests without a cluster: unknown fields, wrong types, templates and variables that do not exist, bad
-expressions, cycles. Folders are looked through for .yaml, .yml and .json files. What is given together is checked together:
-a workflow may refer to templates of another file.
+		Short: "Check manifests without a cluster",
+		Long: `Check workflows, jobs, queues, PodGroups, applications, definitions and their relatives without a cluster: unknown fields at
+any depth, wrong types, what the API server refuses by the CRDs and policies of Lockstep, templates and variables of workflows that do
+not exist, bad expressions, cycles, applications and definitions that cannot be rendered, fields without effect. Folders are looked
+through for .yaml, .yml and .json files. What is given together is checked together: a workflow may refer to templates of another
+file, an application to definitions. Charts are not fetched.
 
 Findings go to stdout, one a line: FILE:LINE: what is wrong. -o json and -o sarif are for programs: a list, and the format
 that editors and code hosts read.
 
-Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2 wrong usage.`,
-		Example: `  lockstep lint workflows/
+Exit codes: 0 nothing is wrong, or there are only warnings; 1 something is wrong, or there was nothing to check; 2 wrong usage.`,
+		Example: `  lockstep lint manifests/
   cat wf.yaml | lockstep lint - -o simple
-  lockstep lint workflows/ -o sarif > findings.sarif`,
+  lockstep lint manifests/ -o sarif > findings.sarif`,
 		Args: command.SomeArgs("FILE, FOLDER or -"),
 	}
 	if kind == "" {
@@ -64,7 +64,12 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 		if err != nil {
 			return err
 		}
-		checked, findings := lint.Lint(files, lint.Options{Kinds: kinds, Check: checkWorkflows})
+		options, err := checks()
+		if err != nil {
+			return err
+		}
+		options.Kinds = kinds
+		checked, findings := lint.Lint(files, *options)
 		wrong := 0
 		for _, f := range findings {
 			if !f.Warning {
@@ -80,7 +85,7 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 		case wrong > 0:
 			return fmt.Errorf("%d problems", wrong)
 		case checked == 0:
-			return errors.New("there was nothing to check: no workflow, template or cron in what was given")
+			return errors.New("there was nothing to check: no object of a kind that lint checks in what was given")
 		}
 		if output != "simple" && output != "json" && output != "sarif" {
 			fmt.Fprintf(s.Err, "%d manifests checked, nothing wrong.\n", checked)
@@ -113,15 +118,6 @@ func printFindings(out io.Writer, findings []lint.Finding, output string, color 
 		fmt.Fprintln(out, text)
 	}
 	return nil
-}
-
-// checkWorkflows returns the problems that the engine finds in objects.
-func checkWorkflows(objects []runtime.Object) []lint.Problem {
-	var out []lint.Problem
-	for _, p := range engine.Lint(objects, nil, template.InProcess()) {
-		out = append(out, lint.Problem{Object: p.Object, Field: p.Field, Message: p.String(), Warning: p.Warning})
-	}
-	return out
 }
 
 // lintFiles reads files, the files in directories, and standard input.
