@@ -102,6 +102,7 @@ type Options struct {
 var kinds = []schema.GroupVersionKind{
 	wf.GroupVersion.WithKind("Workflow"), wf.GroupVersion.WithKind("WorkflowTemplate"),
 	wf.GroupVersion.WithKind("ClusterWorkflowTemplate"), wf.GroupVersion.WithKind("CronWorkflow"),
+	wf.GroupVersion.WithKind("WorkflowEventBinding"),
 	batchv1alpha1.GroupVersion.WithKind("Job"), batchv1alpha1.GroupVersion.WithKind("CronJob"),
 	busv1alpha1.GroupVersion.WithKind("Command"),
 	flowv1alpha1.GroupVersion.WithKind("JobFlow"), flowv1alpha1.GroupVersion.WithKind("JobTemplate"),

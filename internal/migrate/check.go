@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	flowv1alpha1 "lockstep.dev/lockstep/api/flow/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
@@ -234,6 +235,8 @@ func WithoutEffect(object runtime.Object) []NoEffect {
 		return noEffect("", batch.UnsupportedInQueue(o))
 	case *schedulingv1beta1.PodGroup:
 		return noEffect("", podgroup.UnsupportedIn(o))
+	case *wf.WorkflowEventBinding:
+		return []NoEffect{{Field: "spec", Text: "Argo's server acts on it, and Lockstep does not"}}
 	}
 	return nil
 }
