@@ -21,8 +21,9 @@ var inProcess = map[string]string{
 var evaluatorPackages = []string{"internal/workflow/template", "internal/application/render", "internal/application/chart"}
 
 // interpreters maps libraries that evaluate users' programs to the packages that may import them:
-// packages whose evaluators run in child processes, the packages of inProcess, and the laboratory,
-// which runs on the user's own machine, on the user's own files.
+// packages whose evaluators run in child processes, the packages of inProcess, the laboratory, which
+// runs on the user's own machine, on the user's own files, and internal/admission, which evaluates the
+// rules in config/ and no program of a user.
 var interpreters = map[string][]string{
 	"github.com/expr-lang/expr":             {"internal/workflow/template"},
 	"github.com/casbin/govaluate":           {"internal/workflow/template"},
@@ -33,8 +34,8 @@ var interpreters = map[string][]string{
 	"github.com/itchyny/gojq":               {"internal/workflow/resource"},
 	"github.com/tidwall/gjson":              {"internal/workflow/resource"},
 	"k8s.io/client-go/util/jsonpath":        {"internal/workflow/resource", "internal/cli", "internal/lab"},
-	"github.com/google/cel-go":              nil,
-	"k8s.io/apiserver/pkg/cel":              nil,
+	"github.com/google/cel-go":              {"internal/admission"},
+	"k8s.io/apiserver/pkg/cel":              {"internal/admission"},
 	"github.com/dop251/goja":                nil,
 	"github.com/yuin/gopher-lua":            nil,
 	"go.starlark.net":                       nil,

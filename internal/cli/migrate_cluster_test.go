@@ -131,6 +131,10 @@ func TestMigrateCheck(t *testing.T) {
 {apiVersion: nodeinfo.volcano.sh/v1alpha1, kind: Numatopology, metadata: {name: n1}}
 ---
 {apiVersion: batch.volcano.sh/v1beta7, kind: Job, metadata: {name: future}}
+---
+{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: greedy}, spec: {deserved: {cpu: 1}, guarantee: {resource: {cpu: 2}}}}
+---
+{apiVersion: batch.volcano.sh/v1alpha1, kind: CronJob, metadata: {name: never}, spec: {schedule: "61 * * * *", jobTemplate: {spec: {tasks: [{name: w, replicas: 1, template: {spec: {containers: [{name: c, image: i}]}}}]}}}}
 `,
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
@@ -142,6 +146,8 @@ func TestMigrateCheck(t *testing.T) {
 	for _, want := range []string{
 		`Job typo missing unknown field "spec.minAvaliable"`, "Numatopology n1 missing Lockstep does not serve this kind",
 		"Job future missing apiVersion Lockstep does not serve batch.volcano.sh/v1beta7",
+		"Queue greedy missing spec.guarantee.resource the API server refuses it: must not be greater than deserved: cpu",
+		`CronJob never missing spec.schedule "61 * * * *": end of range`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)

@@ -7,6 +7,7 @@
 //	lint           manifests of workflows and applications
 //	clusters       managed clusters
 //	local          control planes on this machine
+//	lint           checks of manifests without a cluster
 //	install        installation in a cluster
 //	migrate        what becomes of existing manifests
 //	daemon         the manager and the agent
@@ -126,7 +127,7 @@ Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran 
 		jobs.NewSubmit(s), lint.New(s),
 		applications.New(s), applications.NewDefinitions(s), clusters.New(s), topology.New(s),
 		local.NewUp(s), local.NewDown(s), local.NewStatus(s), local.NewImage(s), local.NewSupervisor(),
-		install.New(s), install.NewUninstall(s), migrate.New(s), daemon.NewManager(s), daemon.NewAgent(s, Version),
+		install.New(s), install.NewUninstall(s), lint.New(s, ""), migrate.New(s), daemon.NewManager(s), daemon.NewAgent(s, Version),
 		bench.New(s, Version), newVersion(s))
 	root.AddCommand(objects.New(s)...)
 	root.AddCommand(objects.ForAllKinds(s, workflows.New(s, jobs.NewSubmit))...)

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
-	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -189,6 +188,7 @@ type Manager struct {
 	guard      *panics.Guard
 	authors    *authors // nil: applications act as the manager
 	settings   *settingsKeeper
+	archiving  archiveTargets
 	// identity names this process among the managers of the cluster, in its leases and in the
 	// User-Agent of its requests.
 	identity string
@@ -449,17 +449,19 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if jobGroups != nil {
 		run = append(run, jobGroups)
 	}
-	keep := func(*wf.Workflow) bool { return false }
-	if m.cfg.Archive != "" {
-		keeper, run1, err := m.archive(ctx, informers, writer)
-		if err != nil {
-			return nil, err
-		}
-		keep, run = keeper.Wants, append(run, run1)
+	if err := m.checkArchive(ctx); err != nil {
+		return nil, err
 	}
+	keeper, err := archive.NewKeeper(archive.KeeperConfig{
+		Target: m.archiveTarget, REST: m.cfg.REST, Informers: informers, Writer: writer, Log: m.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	run = append(run, keeper.Run, m.settings.following(keeper.Changed))
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Placer: sched, Model: model, Writer: by.workflows(w, informers), Client: client, Leads: true,
-		Keep: keep, Evaluators: m.evaluators,
+		Keep: keeper.Wants, Evaluators: m.evaluators,
 		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
 		Pods:      m.cfg.Executor,
 		Events:    m.cfg.WorkflowEvents,
@@ -536,29 +538,6 @@ func (m *Manager) runApplications(apps *applications.Controller) func(context.Co
 		apps.Run(ctx)
 		looking.Wait()
 	}
-}
-
-// archive opens the archive and returns the keeper that fills it, and a function that runs the
-// keeper.
-func (m *Manager) archive(ctx context.Context, informers *informer.Set, writer apiwriter.Writer) (*archive.Keeper,
-	func(context.Context), error) {
-	db, err := archive.Open(ctx, m.cfg.Archive)
-	if err != nil {
-		return nil, nil, err
-	}
-	keeper, err := archive.NewKeeper(archive.KeeperConfig{
-		DB: db, REST: m.cfg.REST, Informers: informers, Writer: writer, TTL: m.cfg.ArchiveTTL, Labels: m.cfg.archived, Log: m.log,
-	})
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	m.log.Info("archiving finished workflows", "archive", db)
-	return keeper, func(ctx context.Context) {
-		keeper.Run(ctx)
-		if err := db.Close(); err != nil {
-			m.log.Warn("closing the archive", "error", err)
-		}
-	}, nil
 }
 
 // ours reports whether this manager schedules a pod.

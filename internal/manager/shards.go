@@ -13,7 +13,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
@@ -26,7 +25,6 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/malformed/report"
 	"lockstep.dev/lockstep/internal/shard"
-	"lockstep.dev/lockstep/internal/workflow/archive"
 	"lockstep.dev/lockstep/internal/workflow/controller"
 	"lockstep.dev/lockstep/internal/workflow/cron"
 )
@@ -181,7 +179,7 @@ func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shard
 	defer registry.unregisterAll()
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Writer: shards.writer(writer), Client: client,
-		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
+		Keep: func(w *wf.Workflow) bool { return m.archiveTarget().Wants(w) }, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
 		Pods: m.cfg.Executor, Events: m.cfg.WorkflowEvents, Settings: m.settings.Current, Images: m.images,
 		Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})
@@ -210,13 +208,6 @@ func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shard
 	defer deploying.Wait()
 	workflows.Run(ctx)
 	return nil
-}
-
-// keptByArchive reports whether a workflow must not be deleted because the leader may still have to
-// archive it.
-func (m *Manager) keptByArchive(w *wf.Workflow) bool {
-	return m.cfg.Archive != "" && w.Labels[wf.LabelArchivingStatus] != archive.Archived &&
-		m.cfg.archived.Matches(labels.Set(w.Labels))
 }
 
 // temporaryRegistry registers metrics that are unregistered before the process ends.

@@ -12,11 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	flowv1alpha1 "lockstep.dev/lockstep/api/flow/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/admission"
 	"lockstep.dev/lockstep/internal/batch"
+	"lockstep.dev/lockstep/internal/batch/cronjob"
+	"lockstep.dev/lockstep/internal/batch/flow"
 	"lockstep.dev/lockstep/internal/podgroup"
 	"lockstep.dev/lockstep/internal/scheduler/config"
 	"lockstep.dev/lockstep/internal/unsupported"
@@ -57,6 +61,8 @@ type Result struct {
 type Options struct {
 	// Served are the kinds that Lockstep serves.
 	Served map[schema.GroupKind]bool
+	// Refused returns what the API server refuses in an object. If it is not set, that is not checked.
+	Refused func(*unstructured.Unstructured) []admission.Refusal
 	// Applications returns what is wrong with applications and definitions, as an error for the object
 	// with the same index; nil for the others. If it is not set, they are not rendered.
 	Applications func([]*unstructured.Unstructured) []error
@@ -106,6 +112,13 @@ func Check(objects []Object, o Options) []Result {
 				index[decoded] = at
 				r.unsupported(decoded)
 				r.differences(decoded)
+				if err := Invalid(decoded); err != nil {
+					field, text, _ := strings.Cut(err.Error(), ": ")
+					r.add(field, config.Missing, text)
+				}
+			}
+			if o.Refused != nil {
+				r.refused(o.Refused(object.Unstructured))
 			}
 			if gk.Group == "core.oam.dev" {
 				rendered, renderedAt = append(rendered, object.Unstructured), append(renderedAt, at)
@@ -196,27 +209,67 @@ func (r *Result) decode(u *unstructured.Unstructured) runtime.Object {
 
 // unsupported lists the fields that have no effect.
 func (r *Result) unsupported(object runtime.Object) {
-	switch o := object.(type) {
-	case *batchv1alpha1.Job:
-		noEffect(r, "", batch.UnsupportedIn(o))
-	case *batchv1alpha1.CronJob:
-		noEffect(r, "spec.jobTemplate.", batch.UnsupportedIn(&batchv1alpha1.Job{Spec: o.Spec.JobTemplate.Spec}))
-	case *flowv1alpha1.JobTemplate:
-		noEffect(r, "", batch.UnsupportedIn(&batchv1alpha1.Job{Spec: o.Spec}))
-	case *schedulingv1beta1.Queue:
-		noEffect(r, "", batch.UnsupportedInQueue(o))
-	case *schedulingv1beta1.PodGroup:
-		noEffect(r, "", podgroup.UnsupportedIn(o))
+	for _, f := range WithoutEffect(object) {
+		r.add(f.Field, config.Missing, f.Text)
 	}
 }
 
-func noEffect[T any](r *Result, prefix string, fields []unsupported.Field[T]) {
+// NoEffect is a field that an object uses and that has no effect.
+type NoEffect struct {
+	Field, Text string
+	// Holds is true if the object does not start because of it.
+	Holds bool
+}
+
+// WithoutEffect returns the fields of an object that have no effect.
+func WithoutEffect(object runtime.Object) []NoEffect {
+	switch o := object.(type) {
+	case *batchv1alpha1.Job:
+		return noEffect("", batch.UnsupportedIn(o))
+	case *batchv1alpha1.CronJob:
+		return append(noEffect("", cronjob.UnsupportedIn(o)),
+			noEffect("spec.jobTemplate.", batch.UnsupportedIn(&batchv1alpha1.Job{Spec: o.Spec.JobTemplate.Spec}))...)
+	case *flowv1alpha1.JobTemplate:
+		return noEffect("", batch.UnsupportedIn(&batchv1alpha1.Job{Spec: o.Spec}))
+	case *schedulingv1beta1.Queue:
+		return noEffect("", batch.UnsupportedInQueue(o))
+	case *schedulingv1beta1.PodGroup:
+		return noEffect("", podgroup.UnsupportedIn(o))
+	case *wf.WorkflowEventBinding:
+		return []NoEffect{{Field: "spec", Text: "Argo's server acts on it, and Lockstep does not"}}
+	}
+	return nil
+}
+
+// Invalid returns the error for which the controller of an object does not work on it, although the API
+// server accepts it. The message begins with the path of the field.
+func Invalid(object runtime.Object) error {
+	switch o := object.(type) {
+	case *batchv1alpha1.CronJob:
+		return cronjob.Validate(o)
+	case *flowv1alpha1.JobFlow:
+		return flow.Validate(o)
+	}
+	return nil
+}
+
+func noEffect[T any](prefix string, fields []unsupported.Field[T]) (out []NoEffect) {
 	for _, f := range fields {
 		text := "has no effect"
 		if f.Holds {
 			text = "is not supported: the object does not start"
 		}
-		r.add(prefix+f.Path, config.Missing, text)
+		out = append(out, NoEffect{prefix + f.Path, text, f.Holds})
+	}
+	return out
+}
+
+// refused lists what the API server refuses, except unknown fields, which decode lists.
+func (r *Result) refused(refusals []admission.Refusal) {
+	for _, f := range refusals {
+		if f.Message != admission.UnknownField {
+			r.add(f.Field, config.Missing, "the API server refuses it: "+f.Message)
+		}
 	}
 }
 

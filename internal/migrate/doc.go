@@ -2,7 +2,8 @@
 // Lockstep.
 //
 //	objects ──▶ Check ──▶ a Result for each: its parts that differ or are missing
-//	              ├── fields that the API does not have, or that have no effect
+//	              ├── fields that the API does not have, that the API server refuses (package admission), or
+//	              │   that have no effect
 //	              ├── workflows: what lint finds         applications: what rendering them finds
 //	              └── ConfigMaps with a scheduler configuration: package scheduler/config
 //

@@ -31,6 +31,11 @@ func (o *Object) IsWorkflow() bool {
 	return o.info.Mapping.GroupVersionKind.GroupKind() == wf.Kind("Workflow")
 }
 
+// IsCronWorkflow reports whether the object is a cron of workflows.
+func (o *Object) IsCronWorkflow() bool {
+	return o.info.Mapping.GroupVersionKind.GroupKind() == wf.Kind("CronWorkflow")
+}
+
 // Name returns the object's namespace and name.
 func (o *Object) Name() (namespace, name string) { return o.info.Namespace, o.info.Name }
 

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
+	"lockstep.dev/lockstep/config"
+	"lockstep.dev/lockstep/internal/admission"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
@@ -242,8 +244,29 @@ func TestCreateRefused(t *testing.T) {
 			if !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the message does not say %q: %v", tc.want, err)
 			}
+			if offline := refusals(t, object(t, tc.resource, name, tc.spec)); !strings.Contains(offline, tc.want) {
+				t.Errorf("without a cluster the message does not say %q: %s", tc.want, offline)
+			}
 		})
 	}
+}
+
+// refusals returns what package admission says of an object, a refusal a line.
+func refusals(t *testing.T, u *unstructured.Unstructured) string {
+	t.Helper()
+	rules, err := admission.New(config.CRDs(), config.Policies())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := rules.Check(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, r := range list {
+		lines = append(lines, r.String())
+	}
+	return strings.Join(lines, "\n")
 }
 
 func TestUpdates(t *testing.T) {
@@ -373,6 +396,9 @@ func TestAcceptedWithDefaults(t *testing.T) {
 				metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict, DryRun: []string{metav1.DryRunAll}})
 			if err != nil {
 				t.Fatal(err)
+			}
+			if offline := refusals(t, object(t, tc.resource, "valid", tc.spec)); offline != "" {
+				t.Errorf("without a cluster it is refused: %s", offline)
 			}
 			for path, want := range tc.defaults {
 				got, _, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(path, ".")...)

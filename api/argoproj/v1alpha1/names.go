@@ -59,6 +59,9 @@ const (
 	// AnnotationLeader is an annotation of workflows that only the leader can run, because they
 	// have locks or gangs.
 	AnnotationLeader = "lockstep.dev/leader"
+	// AnnotationArchived is an annotation of workflows that the archive has. Its value is when the
+	// workflow finished, so that one that is run again is archived again.
+	AnnotationArchived = "lockstep.dev/archived"
 	// AnnotationMembers is an annotation of the pods of container sets: the names of the set's
 	// containers, separated by commas. Other containers of the pod were injected.
 	AnnotationMembers = "lockstep.dev/members"

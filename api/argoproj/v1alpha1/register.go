@@ -20,6 +20,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ClusterWorkflowTemplate{}, &ClusterWorkflowTemplateList{},
 		&CronWorkflow{}, &CronWorkflowList{},
 		&WorkflowTaskResult{}, &WorkflowTaskResultList{},
+		&WorkflowEventBinding{}, &WorkflowEventBindingList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

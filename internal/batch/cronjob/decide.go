@@ -35,6 +35,18 @@ var notSupported = []unsupported.Field[*api.CronJob]{
 	{Path: "spec.jobTemplate.metadata.finalizers", Used: func(c *api.CronJob) bool { return len(c.Spec.JobTemplate.Finalizers) > 0 }},
 }
 
+// UnsupportedIn returns the fields of a CronJob that have no effect, without those of the Job's spec.
+func UnsupportedIn(c *api.CronJob) []unsupported.Field[*api.CronJob] {
+	return unsupported.Used(c, notSupported)
+}
+
+// Validate returns the first error of a CronJob that would make it invalid. The message begins with the
+// path of the field.
+func Validate(c *api.CronJob) error {
+	_, _, err := check(c)
+	return err
+}
+
 // plan is the result of decide: what to do about a CronJob.
 type plan struct {
 	// start is the Job to create; replace are the Jobs that it replaces.

@@ -17,9 +17,9 @@ const jobNameMax = 63 - len("-t-0")
 // jobName returns the name of the Job of an entry.
 func jobName(flow, entry string) string { return flow + "-" + entry }
 
-// check returns the first error of a JobFlow's spec that needs no other object to be seen. The
+// Validate returns the first error of a JobFlow's spec that needs no other object to be seen. The
 // message begins with the path of the field.
-func check(f *api.JobFlow) error {
+func Validate(f *api.JobFlow) error {
 	at := map[string]int{}
 	for i := range f.Spec.Flows {
 		entry := &f.Spec.Flows[i]

@@ -56,7 +56,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if err := check(flowOf(t, c.spec)); err != nil {
+			if err := Validate(flowOf(t, c.spec)); err != nil {
 				got = err.Error()
 			}
 			if got != c.want {
@@ -64,7 +64,7 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
-	if err := check(flowOf(t, probed("httpGetList: [{taskName: t, port: 80, httpHeader: {name: 'a b', value: c}}]"))); err == nil || !strings.HasPrefix(err.Error(), "spec.flows[1].dependsOn.probe.httpGetList[0].httpHeader.name: ") {
+	if err := Validate(flowOf(t, probed("httpGetList: [{taskName: t, port: 80, httpHeader: {name: 'a b', value: c}}]"))); err == nil || !strings.HasPrefix(err.Error(), "spec.flows[1].dependsOn.probe.httpGetList[0].httpHeader.name: ") {
 		t.Errorf("a bad header: %v", err)
 	}
 }

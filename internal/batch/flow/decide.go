@@ -69,7 +69,7 @@ func decide(v view) plan {
 		p.unsettled = p.unsettled || states[i].job == nil && states[i].phase != "" && !states[i].phase.Finished()
 	}
 	//   2. Decide which Jobs to create, unless the JobFlow has ended or is wrong.
-	invalid := check(f)
+	invalid := Validate(f)
 	before := f.Status.State
 	phase, reason, message := phaseOf(states)
 	switch {

@@ -14,19 +14,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/flow"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
-	"lockstep.dev/lockstep/internal/workflow/lint"
+	"lockstep.dev/lockstep/internal/lint"
 )
-
-// LintTypes returns the kinds that Lint checks.
-func LintTypes() []lint.Type {
-	return []lint.Type{
-		lint.TypeOf[oam.Application](oam.GroupVersion, "Application"),
-		lint.TypeOf[oam.ComponentDefinition](oam.GroupVersion, string(render.Component)),
-		lint.TypeOf[oam.TraitDefinition](oam.GroupVersion, string(render.Trait)),
-		lint.TypeOf[oam.PolicyDefinition](oam.GroupVersion, string(render.Policy)),
-		lint.TypeOf[oam.WorkflowStepDefinition](oam.GroupVersion, string(render.WorkflowStep)),
-	}
-}
 
 // Lint returns the problems of the applications and definitions among objects. Applications use the
 // built-in definitions and those among the objects.
@@ -101,7 +90,17 @@ func (l *linter) definition(o runtime.Object, def *render.Definition) {
 			field = "spec.status." + e.Section
 		}
 	}
-	l.add(o, field, false, "%s", err)
+	if e == nil || len(e.Problems) == 0 {
+		l.add(o, field, false, "%s", err)
+		return
+	}
+	for _, p := range e.Problems {
+		text := p.Message
+		if p.Field != "" {
+			text = p.Field + ": " + text
+		}
+		l.problems = append(l.problems, lint.Problem{Object: o, Field: field, Line: p.Line, Message: e.Section + ": " + text})
+	}
 }
 
 // application checks an application.

@@ -154,7 +154,8 @@ the policies that do it are missing or changed, applications are off and say so;
 	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "",
 		"file with the certificates that the cluster gateway's is checked with")
 	f.StringVar(&cfg.Archive, "archive", "",
-		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
+		"keep finished workflows in a database: a path of SQLite, postgres://..., the tables of Argo's archive "+
+			"(argo+postgres://..., argo+mysql://...), or @FILE whose first line is one of these")
 	f.StringVar(&cfg.WorkflowConfigMap, "workflow-configmap", "",
 		"ConfigMap with the configuration of Argo's workflow controller, NAMESPACE/NAME; changes count at once (default lockstep-system/"+settings.ConfigMap+")")
 	f.IntVar(&cfg.WorkflowNodesBytes, "workflow-nodes-bytes", 128<<10,

@@ -116,6 +116,11 @@ func (o *submission) objects(ctx context.Context, client *client.Client,
 		return nil, err
 	}
 	for _, one := range out {
+		if one.IsWorkflow() || one.IsCronWorkflow() {
+			if err := one.Override(submit.Overrides{Labels: o.workflow.Instance()}); err != nil {
+				return nil, err
+			}
+		}
 		if one.IsWorkflow() {
 			if err := one.Override(o.workflow.Overrides); err != nil {
 				return nil, err

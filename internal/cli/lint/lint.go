@@ -1,4 +1,4 @@
-// Package lint is the verb lint: manifests of workflows and applications are checked without a cluster.
+// Package lint is the verb lint, which checks manifests without a cluster.
 package lint
 
 import (
@@ -12,78 +12,64 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"lockstep.dev/lockstep/internal/cli/applications"
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/workflow/engine"
-	"lockstep.dev/lockstep/internal/workflow/lint"
-	"lockstep.dev/lockstep/internal/workflow/template"
+	"lockstep.dev/lockstep/internal/lint"
 )
 
-// New returns the verb for all kinds.
-func New(s command.Streams) *cobra.Command {
-	return newVerb(s, lint.Options{Types: append(lint.Workflows(), applications.LintTypes()...), Check: func(objects []runtime.Object) []lint.Problem {
-		return append(checkWorkflows(objects), applications.Lint(objects)...)
-	}}, "manifests of workflows and applications", `Check manifests of workflows and applications without a cluster.
-
-Of all: unknown fields, wrong types. Of workflows: templates and variables that do not exist, bad expressions, cycles. Of
-applications: properties that definitions do not know or accept, steps that cannot run, components that cannot be rendered,
-with the built-in definitions and those among what is given; definitions: whether they compile.`)
-}
-
-// ForKind returns the verb for one kind of workflows.
-func ForKind(s command.Streams, kind string) *cobra.Command {
-	return newVerb(s, lint.Options{Kinds: []string{kind}, Check: checkWorkflows}, "workflow manifests",
-		`Check workflow manifests without a cluster: unknown fields, wrong types, templates and variables that do not exist, bad
-expressions, cycles.`)
-}
-
-// newVerb returns the verb with these options; o.Kinds is for flags if it is empty.
-func newVerb(s command.Streams, o lint.Options, of, long string) *cobra.Command {
+// New returns the verb lint for one kind, or for all kinds if kind is empty.
+func New(s command.Streams, kind string) *cobra.Command {
 	var (
 		kinds   []string
 		output  string
 		noColor bool
-		known   []string
 	)
-	for _, t := range o.Types {
-		known = append(known, t.Kind)
-	}
 	cmd := &cobra.Command{
 		Use:   "lint FILE|FOLDER|-...",
-		Short: "Check " + of + " without a cluster",
-		Long: long + ` Folders are looked through for .yaml, .yml and .json files. What is given together is checked together: a
-workflow may refer to templates of another file.
+		Short: "Check manifests without a cluster",
+		Long: `Check workflows, jobs, queues, PodGroups, applications, definitions and their relatives without a cluster: unknown fields at
+any depth, wrong types, what the API server refuses by the CRDs and policies of Lockstep, templates and variables of workflows that do
+not exist, bad expressions, cycles, applications and definitions that cannot be rendered, fields without effect. Folders are looked
+through for .yaml, .yml and .json files. What is given together is checked together: a workflow may refer to templates of another
+file, an application to definitions. Charts are not fetched.
 
 Findings go to stdout, one a line: FILE:LINE: what is wrong. -o json and -o sarif are for programs: a list, and the format
 that editors and code hosts read.
 
-Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2 wrong usage.`,
-		Example: `  lockstep lint workflows/
-  cat app.yaml | lockstep lint - -o simple
-  lockstep lint workflows/ -o sarif > findings.sarif`,
+Exit codes: 0 nothing is wrong, or there are only warnings; 1 something is wrong, or there was nothing to check; 2 wrong usage.`,
+		Example: `  lockstep lint manifests/
+  cat wf.yaml | lockstep lint - -o simple
+  lockstep lint manifests/ -o sarif > findings.sarif`,
 		Args: command.SomeArgs("FILE, FOLDER or -"),
 	}
-	if len(o.Kinds) == 0 {
-		cmd.Flags().StringSliceVar(&kinds, "kinds", nil, "only these kinds: "+strings.Join(known, ", "))
-		command.CompleteWords(cmd, "kinds", known...)
+	if kind == "" {
+		cmd.Flags().StringSliceVar(&kinds, "kinds", nil, "only these kinds: "+strings.Join(lint.Kinds(), ", "))
+		command.CompleteWords(cmd, "kinds", lint.Kinds()...)
 	}
 	cmd.Flags().BoolVar(&noColor, "no-color", false, "no colours, as $NO_COLOR does")
 	command.OutputFlag(cmd, &output, "pretty", "simple", "json", "sarif")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		for _, k := range kinds {
-			j := slices.IndexFunc(known, func(name string) bool { return strings.EqualFold(k, name) || strings.EqualFold(k, name+"s") })
+		if kind != "" {
+			kinds = []string{kind}
+		}
+		for i, k := range kinds {
+			j := slices.IndexFunc(lint.Kinds(),
+				func(known string) bool { return strings.EqualFold(k, known) || strings.EqualFold(k, known+"s") })
 			if j < 0 {
-				return command.Usagef("--kinds=%s: there are %s", k, strings.Join(known, ", "))
+				return command.Usagef("--kinds=%s: there are %s", k, strings.Join(lint.Kinds(), ", "))
 			}
-			o.Kinds = append(o.Kinds, known[j])
+			kinds[i] = lint.Kinds()[j]
 		}
 		files, err := lintFiles(s.In, args)
 		if err != nil {
 			return err
 		}
-		checked, findings := lint.Lint(files, o)
+		options, err := checks()
+		if err != nil {
+			return err
+		}
+		options.Kinds = kinds
+		checked, findings := lint.Lint(files, *options)
 		wrong := 0
 		for _, f := range findings {
 			if !f.Warning {
@@ -99,7 +85,7 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 		case wrong > 0:
 			return fmt.Errorf("%d problems", wrong)
 		case checked == 0:
-			return errors.New("there was nothing to check: no " + strings.Join(kindsOf(&o), ", ") + " in what was given")
+			return errors.New("there was nothing to check: no object of a kind that lint checks in what was given")
 		}
 		if output != "simple" && output != "json" && output != "sarif" {
 			fmt.Fprintf(s.Err, "%d manifests checked, nothing wrong.\n", checked)
@@ -107,18 +93,6 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 		return nil
 	}
 	return cmd
-}
-
-// kindsOf returns the kinds that are checked.
-func kindsOf(o *lint.Options) []string {
-	if len(o.Kinds) > 0 {
-		return o.Kinds
-	}
-	var out []string
-	for _, t := range o.Types {
-		out = append(out, t.Kind)
-	}
-	return out
 }
 
 // printFindings prints findings in the form output.
@@ -144,15 +118,6 @@ func printFindings(out io.Writer, findings []lint.Finding, output string, color 
 		fmt.Fprintln(out, text)
 	}
 	return nil
-}
-
-// checkWorkflows returns the problems that the engine finds in objects.
-func checkWorkflows(objects []runtime.Object) []lint.Problem {
-	var out []lint.Problem
-	for _, p := range engine.Lint(objects, nil, template.InProcess()) {
-		out = append(out, lint.Problem{Object: p.Object, Field: p.Field, Message: p.String(), Warning: p.Warning})
-	}
-	return out
 }
 
 // lintFiles reads files, the files in directories, and standard input.

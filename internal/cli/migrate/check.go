@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"lockstep.dev/lockstep/config"
+	"lockstep.dev/lockstep/internal/admission"
 	"lockstep.dev/lockstep/internal/cli/applications"
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/migrate"
@@ -70,9 +72,22 @@ Exit codes: 0 nothing is missing; 1 something is, or there was nothing to check;
 		if err != nil {
 			return err
 		}
+		rules, err := admission.New(config.CRDs(), config.Policies())
+		if err != nil {
+			return err
+		}
+		var failed error
 		results := migrate.Check(objects, migrate.Options{
 			Served: migrate.ServedBy(config.CRDs()), Applications: applications.Check, Workflows: lintWorkflows,
+			Refused: func(u *unstructured.Unstructured) []admission.Refusal {
+				refusals, err := rules.Check(u)
+				failed = errors.Join(failed, err)
+				return refusals
+			},
 		})
+		if failed != nil {
+			return failed
+		}
 		if len(results) == 0 {
 			return fmt.Errorf("there was nothing to check among %d objects: no job, queue, workflow, application or scheduler configuration",
 				len(objects))

@@ -33,7 +33,7 @@ type archiveFlags struct{ source string }
 
 func (a *archiveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.source, "archive", os.Getenv(archiveEnv),
-		"the archive: a path of SQLite, postgres://..., or @FILE whose first line is one of these (default $"+archiveEnv+")")
+		"the archive: a path of SQLite, postgres://..., argo+postgres://..., argo+mysql://..., or @FILE whose first line is one of these (default $"+archiveEnv+")")
 	// Help must not show the default: it may hold a password.
 	cmd.Flags().Lookup("archive").DefValue = ""
 }

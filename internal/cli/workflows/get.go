@@ -46,7 +46,7 @@ func (g *Getting) Add(cmd *cobra.Command) {
 
 // Given returns the name of a flag that is set and that is for workflows only, or "".
 func (g *Getting) Given(cmd *cobra.Command) (flag string) {
-	for _, name := range []string{"status", "completed", "resubmitted", "prefix", "older", "running", "since",
+	for _, name := range []string{"status", "completed", "resubmitted", "prefix", "older", "running", "since", "instanceid",
 		"archive", "archived", "node-field-selector", "no-color", "no-utf8"} {
 		if cmd.Flags().Changed(name) {
 			return name
@@ -75,7 +75,7 @@ func (g *Getting) Get(cmd *cobra.Command, v *Verb, names []string) error {
 	}
 	var failed []error
 	for i, name := range names {
-		w, err := client.Get(ctx, namespace, name)
+		w, err := g.get(ctx, client, namespace, name)
 		if err != nil {
 			failed = append(failed, err)
 			continue

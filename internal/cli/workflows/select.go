@@ -2,6 +2,8 @@ package workflows
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -22,6 +24,19 @@ func (s *selection) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&s.query.Labels, "selector", "l", "", "label selector")
 	f.StringVar(&s.query.Fields, "field-selector", "", "field selector, for example metadata.name=hello")
+	s.addInstance(cmd)
+}
+
+// instanceEnv is the environment variable with the default of --instanceid.
+const instanceEnv = "ARGO_INSTANCEID"
+
+// addInstance adds the flag --instanceid, if the verb does not have it.
+func (s *selection) addInstance(cmd *cobra.Command) {
+	if cmd.Flags().Lookup("instanceid") == nil {
+		cmd.Flags().StringVar(&s.query.InstanceID, "instanceid", os.Getenv(instanceEnv),
+			"only workflows of this instance of the controller (default $"+instanceEnv+")")
+		cmd.Flags().Lookup("instanceid").DefValue = ""
+	}
 }
 
 // addFilters adds the filter flags of list and delete.
@@ -33,6 +48,7 @@ func (s *selection) addFilters(cmd *cobra.Command) {
 	f.BoolVar(&s.query.Resubmitted, "resubmitted", false, "only those submitted again")
 	f.StringVar(&s.query.Prefix, "prefix", "", "only with names that begin so")
 	f.DurationVar(&s.query.OlderFor, "older", 0, "only those created longer ago than this, for example 24h")
+	s.addInstance(cmd)
 	command.CompleteWords(cmd, "status", "Pending", "Running", "Succeeded", "Failed", "Error", workflows.Malformed)
 }
 
@@ -46,6 +62,11 @@ func (s *selection) chosen(ctx context.Context, v *Verb, client *workflows.Clien
 		name, err := client.Name(ctx, namespace, name)
 		if err != nil {
 			return nil, err
+		}
+		if q.InstanceID != "" {
+			if _, err := s.get(ctx, client, namespace, name); err != nil {
+				return nil, err
+			}
 		}
 		out = append(out, ref{namespace, name})
 	}
@@ -63,6 +84,18 @@ func (s *selection) chosen(ctx context.Context, v *Verb, client *workflows.Clien
 		return nil
 	})
 	return out, err
+}
+
+// get returns a workflow, if it belongs to the instance of the controller that the flag names.
+func (s *selection) get(ctx context.Context, client *workflows.Client, namespace, name string) (*wf.Workflow, error) {
+	w, err := client.Get(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if of := w.Labels[wf.LabelInstanceID]; s.query.InstanceID != "" && of != s.query.InstanceID {
+		return nil, fmt.Errorf("workflow %s belongs to instance %q of the controller, not to %q", w.Name, of, s.query.InstanceID)
+	}
+	return w, nil
 }
 
 // matchNodes returns a function that selects nodes, or nil if neither a selector nor statuses are

@@ -3,9 +3,11 @@ package workflows
 import (
 	"context"
 	"maps"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/cli/command"
@@ -24,6 +26,7 @@ type Submission struct {
 	parameters, labels []string
 	parameterFile      string
 	priority           int32
+	instance           string
 }
 
 // Add adds the flags.
@@ -39,6 +42,9 @@ func (o *Submission) Add(cmd *cobra.Command, v *Verb) {
 	f.StringVar(&o.Overrides.GenerateName, "generate-name", "", "beginning of a name that the server completes")
 	f.StringVar(&o.Overrides.ServiceAccount, "serviceaccount", "", "service account of the workflow's pods")
 	f.Int32Var(&o.priority, "priority", 0, "priority of the workflow")
+	f.StringVar(&o.instance, "instanceid", os.Getenv(instanceEnv),
+		"instance of the controller that runs the workflows and crons (default $"+instanceEnv+")")
+	f.Lookup("instanceid").DefValue = ""
 	command.Must(cmd.RegisterFlagCompletionFunc("from", v.completeFrom))
 }
 
@@ -62,8 +68,22 @@ func (o *Submission) Complete(cmd *cobra.Command) (err error) {
 	if cmd.Flags().Changed("priority") {
 		to.Priority = &o.priority
 	}
-	to.Labels, err = command.KeyValues("--labels", o.labels)
-	return err
+	if to.Labels, err = command.KeyValues("--labels", o.labels); err != nil {
+		return err
+	}
+	if faults := validation.IsValidLabelValue(o.instance); len(faults) > 0 {
+		return command.Usagef("--instanceid=%s: %s", o.instance, strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// Instance returns the labels of workflows and crons that belong to the chosen instance of the
+// controller.
+func (o *Submission) Instance() map[string]string {
+	if o.instance == "" {
+		return nil
+	}
+	return map[string]string{wf.LabelInstanceID: o.instance}
 }
 
 // Workflow returns the workflow that --from starts, without Overrides.

@@ -65,7 +65,7 @@ func age(o workflows.Object) string {
 // update, delete, lint. more are further verbs.
 func (k objectKind) command(s command.Streams, newSubmit func(command.Streams) *cobra.Command,
 	more ...*cobra.Command) *cobra.Command {
-	check := lint.ForKind(s, k.kind)
+	check := lint.New(s, k.kind)
 	check.Example = k.example("lint templates/")
 	return command.Group(&cobra.Command{Use: k.use, Aliases: k.aliases, Short: "Act on " + k.noun + "s"},
 		append([]*cobra.Command{k.list(s), k.get(s), k.send(newSubmit(s), "create"), k.send(newSubmit(s), "update"), k.delete(s), check}, more...)...)

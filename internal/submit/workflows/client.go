@@ -161,13 +161,15 @@ func unpack(w *wf.Workflow) error {
 // Query selects the workflows to list.
 type Query struct {
 	// Namespace is empty for all namespaces.
-	Namespace       string
-	Labels, Fields  string
-	Prefix          string
-	Statuses        []string
-	Completed       bool // only completed workflows
-	Running         bool // only workflows that are not completed
-	Resubmitted     bool // only resubmitted workflows
+	Namespace      string
+	Labels, Fields string
+	Prefix         string
+	Statuses       []string
+	Completed      bool // only completed workflows
+	Running        bool // only workflows that are not completed
+	Resubmitted    bool // only resubmitted workflows
+	// InstanceID selects the workflows of an instance of the controller; empty selects all.
+	InstanceID      string
 	Since, OlderFor time.Duration
 	// PageSize is the number of workflows per request; 500 by default.
 	PageSize int64
@@ -188,6 +190,9 @@ func (q *Query) selector() string {
 	// New and malformed workflows have no phase label, or that of an earlier phase.
 	if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, "Pending") && !slices.Contains(q.Statuses, Malformed) {
 		terms = append(terms, fmt.Sprintf("%s in (%s)", wf.LabelPhase, strings.Join(q.Statuses, ",")))
+	}
+	if q.InstanceID != "" {
+		terms = append(terms, wf.LabelInstanceID+"="+q.InstanceID)
 	}
 	if q.Resubmitted {
 		terms = append(terms, wf.LabelPreviousWorkflow)

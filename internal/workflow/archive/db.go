@@ -1,16 +1,14 @@
 package archive
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,12 +21,13 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/unpack"
 )
 
 const (
-	// maxConnections is the maximum number of connections to PostgreSQL.
-	maxConnections = 8
+	// maxConnections is the maximum number of connections to a server, and connectionLifetime the age
+	// at which they are made anew, to follow a fail-over.
+	maxConnections     = 8
+	connectionLifetime = 30 * time.Minute
 	// busyTimeout is how long a process waits for another process to finish its writes to the same
 	// SQLite file, in milliseconds.
 	busyTimeout = 10_000
@@ -41,9 +40,46 @@ var ErrNotFound = errors.New("the archive has no such workflow")
 
 // DB is an archive of workflows in an SQL database. It is safe for concurrent use.
 type DB struct {
-	sql      *sql.DB
-	postgres bool
-	where    string // name of the database for users, without the password
+	sql     *sql.DB
+	dialect dialect
+	where   string // name of the database for users, without the password
+	tables  tables
+}
+
+type dialect int
+
+const (
+	sqlite dialect = iota
+	postgres
+	mysql
+)
+
+// tables are the tables of an archive: Lockstep's own, or Argo's.
+type tables interface {
+	// create creates missing tables.
+	create(ctx context.Context, d *DB) error
+	// names returns the tables, and the columns and types that all statements use.
+	names() names
+	put(ctx context.Context, d *DB, tx *sql.Tx, now time.Time, w *wf.Workflow) error
+	// summary returns the columns that scan reads into a workflow without spec and nodes.
+	summary(d *DB) string
+	scan(rows *sql.Rows) (wf.Workflow, error)
+	decode(data []byte) (*wf.Workflow, error)
+}
+
+// names are the parts in which the statements on the tables of an archive differ.
+type names struct {
+	workflows string
+	// labels is the table of labels, and joined the condition under which its rows l belong to a
+	// workflow.
+	labels, joined string
+	created        string // when the workflow was created
+	expiring       string // what the archive's TTL counts from
+	// scope and values are a condition that all statements have, and its arguments.
+	scope  string
+	values []any
+	// at converts a time to a value of created and expiring.
+	at func(time.Time) any
 }
 
 // Open opens the archive that source names, and creates missing tables:
@@ -52,8 +88,12 @@ type DB struct {
 //	    PostgreSQL.
 //	sqlite:/path/to/file, or just the path
 //	    SQLite. The file is created if it is missing, and readable only by its owner.
+//	argo+postgres://..., argo+mysql://user:password@host:3306/name
+//	    The tables of Argo's archive, which its server reads. The parameters clustername (by default
+//	    "default") and instanceid are those of its configuration; with migrate=false, missing tables
+//	    are not created.
 //	@/path/to/file
-//	    Either: the first line of this file is the source. For sources with passwords.
+//	    The first line of this file is the source. For sources with passwords.
 //
 // Errors do not contain passwords.
 func Open(ctx context.Context, source string) (*DB, error) {
@@ -69,24 +109,25 @@ func Open(ctx context.Context, source string) (*DB, error) {
 	}
 	var d *DB
 	var err error
+	shared, isShared := strings.CutPrefix(source, "argo+")
 	switch {
 	case source == "":
 		return nil, errors.New("archive: no data source")
+	case isShared:
+		d, err = openShared(shared)
 	case strings.HasPrefix(source, "postgres://"), strings.HasPrefix(source, "postgresql://"):
 		d, err = openPostgres(source)
 	case strings.Contains(source, "://"):
 		scheme, _, _ := strings.Cut(source, "://")
-		return nil, fmt.Errorf("archive: %q is not known; want postgres://... or sqlite:FILE", scheme)
+		return nil, fmt.Errorf("archive: %q is not known; want postgres://..., argo+postgres://..., argo+mysql://... or sqlite:FILE", scheme)
 	default:
 		d, err = openSQLite(strings.TrimPrefix(source, "sqlite:"))
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, statement := range d.schema() {
-		if _, err := d.sql.ExecContext(ctx, statement); err != nil {
-			return nil, errors.Join(fmt.Errorf("archive %s: %w", d.where, err), d.sql.Close())
-		}
+	if err := d.tables.create(ctx, d); err != nil {
+		return nil, errors.Join(fmt.Errorf("archive %s: %w", d.where, err), d.sql.Close())
 	}
 	return d, nil
 }
@@ -103,8 +144,9 @@ func openPostgres(source string) (*DB, error) {
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(maxConnections)
-	db.SetConnMaxLifetime(30 * time.Minute) // reconnect, to follow a fail-over
-	return &DB{sql: db, postgres: true, where: fmt.Sprintf("postgres://%s:%d/%s", config.Host, config.Port, config.Database)}, nil
+	db.SetConnMaxLifetime(connectionLifetime)
+	return &DB{sql: db, dialect: postgres, tables: own{},
+		where: fmt.Sprintf("postgres://%s:%d/%s", config.Host, config.Port, config.Database)}, nil
 }
 
 func openSQLite(path string) (*DB, error) {
@@ -128,7 +170,13 @@ func openSQLite(path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("archive %s: %w", path, err)
 	}
-	return &DB{sql: db, where: "sqlite:" + path}, nil
+	return &DB{sql: db, where: "sqlite:" + path, tables: own{}}, nil
+}
+
+// Shared reports whether the tables are Argo's.
+func (d *DB) Shared() bool {
+	_, is := d.tables.(*shared)
+	return is
 }
 
 // Close closes all connections.
@@ -137,30 +185,9 @@ func (d *DB) Close() error { return d.sql.Close() }
 // String returns the name of the database, without the password.
 func (d *DB) String() string { return d.where }
 
-// schema returns the statements that create the tables. Times are Unix milliseconds.
-func (d *DB) schema() []string {
-	blob := "BLOB"
-	if d.postgres {
-		blob = "BYTEA"
-	}
-	return []string{
-		`CREATE TABLE IF NOT EXISTS lockstep_workflows (
-			uid TEXT NOT NULL PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,
-			phase TEXT NOT NULL, message TEXT NOT NULL, progress TEXT NOT NULL,
-			created BIGINT NOT NULL, started BIGINT NOT NULL, finished BIGINT NOT NULL, archived BIGINT NOT NULL,
-			workflow ` + blob + ` NOT NULL)`,
-		`CREATE TABLE IF NOT EXISTS lockstep_workflow_labels (
-			uid TEXT NOT NULL REFERENCES lockstep_workflows (uid) ON DELETE CASCADE, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (uid, name))`,
-		`CREATE INDEX IF NOT EXISTS lockstep_workflows_name ON lockstep_workflows (namespace, name)`,
-		`CREATE INDEX IF NOT EXISTS lockstep_workflows_created ON lockstep_workflows (created, uid)`,
-		`CREATE INDEX IF NOT EXISTS lockstep_workflows_archived ON lockstep_workflows (archived)`,
-		`CREATE INDEX IF NOT EXISTS lockstep_workflow_labels_value ON lockstep_workflow_labels (name, value)`,
-	}
-}
-
 // bind replaces the question marks of a statement by the database's placeholders.
 func (d *DB) bind(statement string) string {
-	if !d.postgres {
+	if d.dialect != postgres {
 		return statement
 	}
 	var b strings.Builder
@@ -185,38 +212,12 @@ func (d *DB) Put(ctx context.Context, now time.Time, list ...*wf.Workflow) error
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	for _, w := range list {
-		if err := d.put(ctx, tx, now, w); err != nil {
+		if err := d.tables.put(ctx, d, tx, now, w); err != nil {
 			return fmt.Errorf("archive workflow %s/%s: %w", w.Namespace, w.Name, err)
 		}
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("archive: %w", err)
-	}
-	return nil
-}
-
-func (d *DB) put(ctx context.Context, tx *sql.Tx, now time.Time, w *wf.Workflow) error {
-	data, err := pack(w)
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, d.bind(`INSERT INTO lockstep_workflows
-		(uid, namespace, name, phase, message, progress, created, started, finished, archived, workflow) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (uid) DO UPDATE SET phase = excluded.phase, message = excluded.message, progress = excluded.progress,
-		started = excluded.started, finished = excluded.finished, archived = excluded.archived, workflow = excluded.workflow`),
-		string(w.UID), w.Namespace, w.Name, string(w.Status.Phase), text(w.Status.Message), w.Status.Progress, millis(w.CreationTimestamp),
-		millis(w.Status.StartedAt), millis(w.Status.FinishedAt), now.UnixMilli(), data)
-	if err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, d.bind(`DELETE FROM lockstep_workflow_labels WHERE uid = ?`), string(w.UID)); err != nil {
-		return err
-	}
-	for name, value := range w.Labels {
-		_, err := tx.ExecContext(ctx, d.bind(`INSERT INTO lockstep_workflow_labels (uid, name, value) VALUES (?, ?, ?)`), string(w.UID), name, value)
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -238,30 +239,6 @@ func fromMillis(ms int64) metav1.Time {
 	return metav1.NewTime(time.UnixMilli(ms).UTC())
 }
 
-// pack returns a workflow as gzipped JSON.
-func pack(w *wf.Workflow) ([]byte, error) {
-	slim := *w
-	slim.APIVersion, slim.Kind, slim.ManagedFields = wf.GroupVersion.String(), "Workflow", nil
-	var out bytes.Buffer
-	zipper, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(json.NewEncoder(zipper).Encode(&slim), zipper.Close()); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
-}
-
-func unpackWorkflow(data []byte) (*wf.Workflow, error) {
-	text, err := unpack.Gzip(data, unpack.ArchivedWorkflow)
-	if err != nil {
-		return nil, err
-	}
-	w := &wf.Workflow{}
-	return w, json.Unmarshal(text, w)
-}
-
 // Query selects workflows. Zero fields do not restrict the result.
 type Query struct {
 	Namespace, Name, Prefix string
@@ -277,7 +254,8 @@ type Query struct {
 
 // List returns matching workflows, newest first, without spec and nodes.
 func (d *DB) List(ctx context.Context, q Query) ([]wf.Workflow, error) {
-	where, args, err := q.where()
+	n := d.tables.names()
+	where, args, err := q.where(&n)
 	if err != nil {
 		return nil, err
 	}
@@ -285,22 +263,19 @@ func (d *DB) List(ctx context.Context, q Query) ([]wf.Workflow, error) {
 	if limit <= 0 {
 		limit = defaultLimit
 	}
-	rows, err := d.sql.QueryContext(ctx, d.bind(`SELECT uid, namespace, name, phase, message, progress, created, started, finished
-		FROM lockstep_workflows w WHERE `+where+` ORDER BY created DESC, uid DESC LIMIT `+strconv.Itoa(limit)), args...)
+	rows, err := d.sql.QueryContext(ctx, d.bind(`SELECT `+d.tables.summary(d)+` FROM `+n.workflows+` WHERE `+where+
+		` ORDER BY `+n.created+` DESC, uid DESC LIMIT `+strconv.Itoa(limit)), args...)
 	if err != nil {
 		return nil, fmt.Errorf("archive %s: %w", d.where, err)
 	}
 	defer rows.Close()
 	var out []wf.Workflow
 	for rows.Next() {
-		var w wf.Workflow
-		var created, started, finished int64
-		if err := rows.Scan((*string)(&w.UID), &w.Namespace, &w.Name, (*string)(&w.Status.Phase), &w.Status.Message, &w.Status.Progress,
-			&created, &started, &finished); err != nil {
+		w, err := d.tables.scan(rows)
+		if err != nil {
 			return nil, fmt.Errorf("archive %s: %w", d.where, err)
 		}
 		w.APIVersion, w.Kind = wf.GroupVersion.String(), "Workflow"
-		w.CreationTimestamp, w.Status.StartedAt, w.Status.FinishedAt = fromMillis(created), fromMillis(started), fromMillis(finished)
 		out = append(out, w)
 	}
 	if err := rows.Err(); err != nil {
@@ -311,9 +286,9 @@ func (d *DB) List(ctx context.Context, q Query) ([]wf.Workflow, error) {
 
 // where returns the SQL condition of a query, and its arguments. Values are only passed as
 // arguments, never as SQL.
-func (q *Query) where() (string, []any, error) {
-	terms := []string{"1 = 1"}
-	var args []any
+func (q *Query) where(n *names) (string, []any, error) {
+	terms := []string{n.scope}
+	args := slices.Clone(n.values)
 	add := func(term string, values ...any) {
 		terms = append(terms, term)
 		args = append(args, values...)
@@ -337,14 +312,14 @@ func (q *Query) where() (string, []any, error) {
 		terms = append(terms, "phase IN ("+list(q.Phases)+")")
 	}
 	if !q.CreatedAfter.IsZero() {
-		add("created >= ?", q.CreatedAfter.UnixMilli())
+		add(n.created+" >= ?", n.at(q.CreatedAfter))
 	}
 	if !q.CreatedBefore.IsZero() {
-		add("created <= ?", q.CreatedBefore.UnixMilli())
+		add(n.created+" <= ?", n.at(q.CreatedBefore))
 	}
 	if q.After != nil {
-		at := millis(q.After.CreationTimestamp)
-		add("(created < ? OR created = ? AND uid < ?)", at, at, string(q.After.UID))
+		at := n.at(q.After.CreationTimestamp.Time)
+		add("("+n.created+" < ? OR "+n.created+" = ? AND uid < ?)", at, at, string(q.After.UID))
 	}
 	if q.Labels == nil {
 		return strings.Join(terms, " AND "), args, nil
@@ -354,7 +329,7 @@ func (q *Query) where() (string, []any, error) {
 		return "1 = 0", nil, nil
 	}
 	for _, r := range requirements {
-		const has = "EXISTS (SELECT 1 FROM lockstep_workflow_labels l WHERE l.uid = w.uid AND l.name = ?"
+		has := "EXISTS (SELECT 1 FROM " + n.labels + " l WHERE " + n.joined + " AND l.name = ?"
 		switch r.Operator() {
 		case selection.Exists:
 			add(has+")", r.Key())
@@ -388,14 +363,16 @@ func (d *DB) Latest(ctx context.Context, namespace, name string) (*wf.Workflow, 
 
 func (d *DB) get(ctx context.Context, where string, args ...any) (*wf.Workflow, error) {
 	var data []byte
-	err := d.sql.QueryRowContext(ctx, d.bind(`SELECT workflow FROM lockstep_workflows WHERE `+where+` ORDER BY created DESC, uid DESC LIMIT 1`), args...).Scan(&data)
+	n := d.tables.names()
+	err := d.sql.QueryRowContext(ctx, d.bind(`SELECT workflow FROM `+n.workflows+` WHERE `+n.scope+` AND `+where+
+		` ORDER BY `+n.created+` DESC, uid DESC LIMIT 1`), append(slices.Clone(n.values), args...)...).Scan(&data)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, ErrNotFound
 	}
 	if err != nil {
 		return nil, fmt.Errorf("archive %s: %w", d.where, err)
 	}
-	w, err := unpackWorkflow(data)
+	w, err := d.tables.decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("archive %s: stored workflow: %w", d.where, err)
 	}
@@ -413,7 +390,8 @@ func (d *DB) Delete(ctx context.Context, uid string) error {
 
 // Expire removes workflows that were archived before a time, and returns their number.
 func (d *DB) Expire(ctx context.Context, before time.Time) (int, error) {
-	return d.remove(ctx, `archived < ?`, before.UnixMilli())
+	n := d.tables.names()
+	return d.remove(ctx, n.expiring+` < ?`, n.at(before))
 }
 
 func (d *DB) remove(ctx context.Context, where string, args ...any) (int, error) {
@@ -423,18 +401,26 @@ func (d *DB) remove(ctx context.Context, where string, args ...any) (int, error)
 		return fail(err)
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	// SQLite enforces foreign keys only if each connection requests that, so the labels are deleted
-	// explicitly.
-	if _, err := tx.ExecContext(ctx, d.bind(`DELETE FROM lockstep_workflow_labels WHERE uid IN (SELECT uid FROM lockstep_workflows WHERE `+where+`)`), args...); err != nil {
-		return fail(err)
+	n := d.tables.names()
+	where, args = n.scope+` AND `+where, append(slices.Clone(n.values), args...)
+	// The labels go with their workflow by a foreign key. SQLite enforces these only if each connection
+	// requests that.
+	if d.dialect == sqlite {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM `+n.labels+` WHERE uid IN (SELECT uid FROM `+n.workflows+` WHERE `+where+`)`,
+			args...); err != nil {
+			return fail(err)
+		}
 	}
-	result, err := tx.ExecContext(ctx, d.bind(`DELETE FROM lockstep_workflows WHERE `+where), args...)
+	result, err := tx.ExecContext(ctx, d.bind(`DELETE FROM `+n.workflows+` WHERE `+where), args...)
 	if err != nil {
 		return fail(err)
 	}
-	n, err := result.RowsAffected()
-	if err := errors.Join(err, tx.Commit()); err != nil {
+	removed, err := result.RowsAffected()
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
 		return fail(err)
 	}
-	return int(n), nil
+	return int(removed), nil
 }

@@ -1,9 +1,11 @@
 // Package archive keeps finished workflows in an SQL database after they have left the cluster.
 //
-//	workflow ends ──▶ Keeper: reads it once ──▶ DB.Put ──▶ label workflow-archiving-status: Archived
+//	workflow ends ──▶ Keeper: reads it once ──▶ DB.Put ──▶ mark: annotation lockstep.dev/archived, or
+//	                                              │        label workflow-archiving-status: Archived
 //	                                              │        ──▶ may be deleted
 //	        lockstep archive list, get, retry ──▶ DB.List, Get, Delete
 //
-// A database is an SQLite file or PostgreSQL, with the same schema. List reads only columns and
-// indexes: only Get and Latest read the workflow itself, which is gzipped JSON.
+// A database has Lockstep's own tables (SQLite file or PostgreSQL, own.go), or those of Argo's archive
+// (PostgreSQL or MySQL, shared.go), which its server reads. List reads only columns and indexes of the
+// own tables: only Get and Latest read the workflow itself, which is gzipped JSON.
 package archive

@@ -25,19 +25,47 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// Archived is the value of the label workflow-archiving-status on archived workflows.
+// Archived is the value of the label workflow-archiving-status on workflows in the cluster that Argo's
+// tables have: its server shows them from there, and no longer from the cluster.
+// Workflows that Lockstep's own tables have are marked by wf.AnnotationArchived instead, which its
+// server does not know, so that it lists them.
 const Archived = "Archived"
 
-// KeeperConfig configures a Keeper. DB, REST, Informers and Writer are required.
+// Marked reports whether a workflow has been archived.
+func Marked(w *wf.Workflow) bool {
+	return w.Labels[wf.LabelArchivingStatus] == Archived || w.Annotations[wf.AnnotationArchived] == mark(w)
+}
+
+// mark returns the value of wf.AnnotationArchived.
+func mark(w *wf.Workflow) string { return w.Status.FinishedAt.UTC().Format(time.RFC3339) }
+
+// Target says where finished workflows are kept, and which.
+type Target struct {
+	// Open opens the database. It is called again after errors.
+	Open func(context.Context) (*DB, error)
+	// Labels selects the workflows to archive; nil selects all. Of them, those of other instances of
+	// the controller are left out.
+	Labels     labels.Selector
+	InstanceID string
+	// TTL is how long the archive keeps workflows; zero means for ever.
+	TTL time.Duration
+}
+
+// Wants reports whether a workflow has finished and is not yet archived, so that it must not be
+// deleted. A nil target wants none.
+func (t *Target) Wants(w *wf.Workflow) bool {
+	return t != nil && w.Status.Phase.Completed() && w.Labels[wf.LabelCompleted] == "true" && w.Labels[wf.LabelInstanceID] == t.InstanceID &&
+		!Marked(w) && (t.Labels == nil || t.Labels.Matches(labels.Set(w.Labels)))
+}
+
+// KeeperConfig configures a Keeper. Target, REST, Informers and Writer are required.
 type KeeperConfig struct {
-	DB        *DB
+	// Target returns the present target, or nil. It returns another pointer only if the target has
+	// changed.
+	Target    func() *Target
 	REST      *rest.Config
 	Informers *informer.Set
 	Writer    apiwriter.Writer
-	// TTL is how long the archive keeps workflows; zero means for ever.
-	TTL time.Duration
-	// Labels selects the workflows to archive; nil selects all.
-	Labels labels.Selector
 	// Clock defaults to the real clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -59,17 +87,19 @@ type Keeper struct {
 	client rest.Interface
 	loop   *controlloop.Loop[types.NamespacedName, keeping]
 
-	storing sync.Mutex // held while a transaction runs
+	storing sync.Mutex // held while a transaction runs, or the database is opened
+	opened  *Target    // the target of db
+	db      *DB
 	mu      sync.Mutex
 	waiting []waiting // for the next transaction
 }
 
 // keeping is the in-memory state of a workflow that is being archived.
 type keeping struct {
-	// labelling is the UID of the workflow whose label is being written, or is written but not yet
-	// in the cache.
-	labelling types.UID
-	failures  controlloop.Backoff
+	// marking is the UID of the workflow whose mark is being written, or is written but not yet in the
+	// cache.
+	marking  types.UID
+	failures controlloop.Backoff
 }
 
 // waiting is a workflow that waits for a transaction.
@@ -81,11 +111,8 @@ type waiting struct {
 // NewKeeper returns a Keeper and registers its handlers with the informers, which must not have
 // started.
 func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
-	if cfg.DB == nil || cfg.REST == nil || cfg.Informers == nil || cfg.Writer == nil {
-		return nil, errors.New("archive: a database, a cluster, informers and a writer are required")
-	}
-	if cfg.Labels == nil {
-		cfg.Labels = labels.Everything()
+	if cfg.Target == nil || cfg.REST == nil || cfg.Informers == nil || cfg.Writer == nil {
+		return nil, errors.New("archive: a target, a cluster, informers and a writer are required")
 	}
 	cfg.Clock, cfg.Log = cmp.Or[clock.WithTicker](cfg.Clock, clock.RealClock{}), cmp.Or(cfg.Log, slog.Default())
 	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, wf.GroupVersion, scheme.Scheme)
@@ -93,20 +120,23 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
 	k := &Keeper{cfg: cfg, client: client}
-	loop := controlloop.Config[types.NamespacedName]{Name: "archive", Workers: workers, Turn: k.turn, Clock: cfg.Clock}
-	if cfg.TTL > 0 {
-		loop.Sweep, loop.SweepEvery = func() { k.expire(k.loop.Context()) }, expireEvery
-	}
-	k.loop = controlloop.New[types.NamespacedName, keeping](loop)
+	k.loop = controlloop.New[types.NamespacedName, keeping](controlloop.Config[types.NamespacedName]{
+		Name: "archive", Workers: workers, Turn: k.turn, Clock: cfg.Clock,
+		Sweep: func() { k.expire(k.loop.Context()) }, SweepEvery: expireEvery,
+	})
 	cfg.Informers.Workflows.Follow(k.consider, k.consider)
 	return k, nil
 }
 
 // Wants reports whether a workflow has finished and is not yet archived, so that it must not be
 // deleted.
-func (k *Keeper) Wants(w *wf.Workflow) bool {
-	return w.Status.Phase.Completed() && w.Labels[wf.LabelCompleted] == "true" && w.Labels[wf.LabelArchivingStatus] != Archived &&
-		k.cfg.Labels.Matches(labels.Set(w.Labels))
+func (k *Keeper) Wants(w *wf.Workflow) bool { return k.cfg.Target().Wants(w) }
+
+// Changed takes in that the target has changed.
+func (k *Keeper) Changed() {
+	for _, w := range k.cfg.Informers.Workflows.List() {
+		k.consider(w)
+	}
 }
 
 func (k *Keeper) consider(w *wf.Workflow) {
@@ -118,17 +148,45 @@ func (k *Keeper) consider(w *wf.Workflow) {
 // Run stores workflows until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
 	var first sync.WaitGroup
-	defer first.Wait()
-	if k.cfg.TTL > 0 {
-		first.Go(func() { k.expire(ctx) })
-	}
+	first.Go(func() { k.expire(ctx) })
 	k.loop.Run(ctx)
+	first.Wait()
+	k.storing.Lock()
+	defer k.storing.Unlock()
+	k.close()
+}
+
+// database returns the database of a target. The caller holds storing.
+func (k *Keeper) database(ctx context.Context, t *Target) (*DB, error) {
+	if k.db != nil && k.opened == t {
+		return k.db, nil
+	}
+	k.close()
+	db, err := t.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k.cfg.Log.Info("archiving finished workflows", "archive", db)
+	k.db, k.opened = db, t
+	return db, nil
+}
+
+// close closes the database, if one is open. The caller holds storing.
+func (k *Keeper) close() {
+	if k.db == nil {
+		return
+	}
+	if err := k.db.Close(); err != nil {
+		k.cfg.Log.Warn("closing the archive", "error", err)
+	}
+	k.db, k.opened = nil, nil
 }
 
 // turn archives one workflow.
 func (k *Keeper) turn(key types.NamespacedName) {
+	target := k.cfg.Target()
 	cached, found := k.cfg.Informers.Workflows.Get(key.Namespace, key.Name)
-	if !found || !k.Wants(cached) {
+	if !found || !target.Wants(cached) {
 		k.loop.Drop(key)
 		return
 	}
@@ -138,8 +196,8 @@ func (k *Keeper) turn(key types.NamespacedName) {
 		k.loop.Put(key, state)
 	}
 	k.loop.Deliver(key, cached.UID)
-	if state.labelling == cached.UID {
-		return // the watch will show the label
+	if state.marking == cached.UID {
+		return // the watch will show the mark
 	}
 	if left := state.failures.Left(k.cfg.Clock.Now()); left > 0 {
 		k.loop.WakeAfter(key, left)
@@ -149,13 +207,13 @@ func (k *Keeper) turn(key types.NamespacedName) {
 	ctx := k.loop.Context()
 	w := &wf.Workflow{}
 	err := k.client.Get().Namespace(key.Namespace).Resource("workflows").Name(key.Name).Do(ctx).Into(w)
-	if apierrors.IsNotFound(err) || err == nil && !k.Wants(w) {
+	if apierrors.IsNotFound(err) || err == nil && !target.Wants(w) {
 		return // the watch will show the same
 	}
-	//   2. Store it with the label that the workflow will get.
+	//   2. Store it.
+	isShared := false
 	if err == nil {
-		w.Labels[wf.LabelArchivingStatus] = Archived
-		err = k.store(ctx, w)
+		isShared, err = k.store(ctx, target, w)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -166,13 +224,14 @@ func (k *Keeper) turn(key types.NamespacedName) {
 		k.loop.WakeAfter(key, state.failures.Left(now))
 		return
 	}
-	//   3. Label it.
-	state.labelling = w.UID
-	k.label(key, w)
+	//   3. Mark it.
+	state.marking = w.UID
+	k.mark(key, w, isShared)
 }
 
-// store stores a workflow in one transaction with all workflows that wait for a transaction.
-func (k *Keeper) store(ctx context.Context, w *wf.Workflow) error {
+// store stores a workflow in one transaction with all workflows that wait for a transaction. It
+// reports whether the tables are Argo's.
+func (k *Keeper) store(ctx context.Context, t *Target, w *wf.Workflow) (isShared bool, err error) {
 	stored := make(chan error, 1)
 	k.mu.Lock()
 	k.waiting = append(k.waiting, waiting{w, stored})
@@ -184,31 +243,43 @@ func (k *Keeper) store(ctx context.Context, w *wf.Workflow) error {
 	batch := k.waiting
 	k.waiting = nil
 	k.mu.Unlock()
+	db, err := k.database(ctx, t)
 	if len(batch) > 0 { // otherwise the previous transaction stored all
-		list := make([]*wf.Workflow, len(batch))
-		for i := range batch {
-			list[i] = batch[i].workflow
+		if err == nil {
+			list := make([]*wf.Workflow, len(batch))
+			for i := range batch {
+				list[i] = batch[i].workflow
+			}
+			if err = db.Put(ctx, k.cfg.Clock.Now(), list...); err != nil {
+				k.close() // the next try reads the credentials anew
+			}
 		}
-		err := k.cfg.DB.Put(ctx, k.cfg.Clock.Now(), list...)
 		for _, b := range batch {
 			b.stored <- err
 		}
 	}
-	return <-stored
+	if err := <-stored; err != nil || db == nil {
+		return false, err
+	}
+	return db.Shared(), nil
 }
 
-// label marks a workflow in the cluster as archived.
-func (k *Keeper) label(key types.NamespacedName, w *wf.Workflow) {
-	data, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{wf.LabelArchivingStatus: Archived}}})
+// mark marks a workflow in the cluster as archived.
+func (k *Keeper) mark(key types.NamespacedName, w *wf.Workflow, isShared bool) {
+	metadata := map[string]any{"annotations": map[string]string{wf.AnnotationArchived: mark(w)}}
+	if isShared {
+		metadata = map[string]any{"labels": map[string]string{wf.LabelArchivingStatus: Archived}}
+	}
+	data, _ := json.Marshal(map[string]any{"metadata": metadata})
 	stub := &wf.Workflow{TypeMeta: w.TypeMeta, ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID}}
 	k.cfg.Writer.Patch(apiwriter.Meta{Owner: "workflow/" + key.String(), Reason: "workflow-archived"}, stub, types.MergePatchType, data,
 		func(_ apiwriter.Object, err error) {
 			if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || errors.Is(err, apiwriter.ErrStopped) {
-				return // labelled, or deleted
+				return // marked, or deleted
 			}
-			k.cfg.Log.Warn("an archived workflow could not be labelled; trying again", "workflow", key, "error", err)
+			k.cfg.Log.Warn("an archived workflow could not be marked; trying again", "workflow", key, "error", err)
 			k.loop.Post(key, w.UID, func(state *keeping) {
-				state.labelling = ""
+				state.marking = ""
 				state.failures.Failed(k.cfg.Clock.Now())
 			})
 		})
@@ -216,7 +287,18 @@ func (k *Keeper) label(key types.NamespacedName, w *wf.Workflow) {
 
 // expire removes workflows beyond the TTL.
 func (k *Keeper) expire(ctx context.Context) {
-	switch n, err := k.cfg.DB.Expire(ctx, k.cfg.Clock.Now().Add(-k.cfg.TTL)); {
+	target := k.cfg.Target()
+	if target == nil || target.TTL <= 0 {
+		return
+	}
+	k.storing.Lock()
+	defer k.storing.Unlock()
+	n := 0
+	db, err := k.database(ctx, target)
+	if err == nil {
+		n, err = db.Expire(ctx, k.cfg.Clock.Now().Add(-target.TTL))
+	}
+	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		k.cfg.Log.Warn("old workflows could not be removed from the archive", "error", err)

@@ -41,6 +41,7 @@ func testKeeper(t *testing.T, source, prefix string) {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	target := &Target{Open: func(ctx context.Context) (*DB, error) { return Open(ctx, source) }, TTL: time.Hour, InstanceID: "mine"}
 	log := slog.New(slog.DiscardHandler)
 	writer, err := apiwriter.New(apiwriter.Config{REST: cfg, Scheme: scheme.Scheme, Logger: log})
 	if err != nil {
@@ -50,11 +51,10 @@ func testKeeper(t *testing.T, source, prefix string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep, err := labels.Parse("keep!=no,of=" + prefix)
-	if err != nil {
+	if target.Labels, err = labels.Parse("keep!=no,of=" + prefix); err != nil {
 		t.Fatal(err)
 	}
-	keeper, err := NewKeeper(KeeperConfig{DB: db, REST: cfg, Informers: informers, Writer: writer, Labels: keep, TTL: time.Hour, Log: log})
+	keeper, err := NewKeeper(KeeperConfig{Target: func() *Target { return target }, REST: cfg, Informers: informers, Writer: writer, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func testKeeper(t *testing.T, source, prefix string) {
 	running.Go(func() { keeper.Run(ctx) })
 
 	create := func(name, keep string) *wf.Workflow {
-		w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: prefix + "-" + name, Labels: map[string]string{"keep": keep, "of": prefix}},
+		w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: prefix + "-" + name, Labels: map[string]string{"keep": keep, "of": prefix, wf.LabelInstanceID: "mine"}},
 			Spec: wf.WorkflowSpec{Entrypoint: "main", Templates: []wf.Template{{Name: "main", Suspend: &wf.SuspendTemplate{}}}}}
 		out := &wf.Workflow{}
 		if err := client.Post().Namespace("default").Resource("workflows").Body(w).Do(ctx).Into(out); err != nil {
@@ -86,15 +86,26 @@ func testKeeper(t *testing.T, source, prefix string) {
 			t.Fatal(err)
 		}
 	}
-	label := func(w *wf.Workflow) string {
+	marked := func(w *wf.Workflow) bool {
 		now := &wf.Workflow{}
 		if err := client.Get().Namespace("default").Resource("workflows").Name(w.Name).Do(ctx).Into(now); err != nil {
 			t.Fatal(err)
 		}
-		return now.Labels[wf.LabelArchivingStatus]
+		// Argo's server does not list workflows with this label, but reads its own archive for them.
+		if hidden := now.Labels[wf.LabelArchivingStatus] == Archived; hidden && !db.Shared() {
+			t.Errorf("%s is hidden from Argo's lists", w.Name)
+		}
+		return Marked(now)
 	}
 	running1, excluded := create("running", ""), create("excluded", "no")
 	finish(excluded)
+	// A workflow of another instance of the controller is that one's to archive.
+	other := create("other", "yes")
+	if err := client.Patch(types.MergePatchType).Namespace("default").Resource("workflows").Name(other.Name).
+		Body([]byte(`{"metadata":{"labels":{"` + wf.LabelInstanceID + `":"theirs"}}}`)).Do(ctx).Error(); err != nil {
+		t.Fatal(err)
+	}
+	finish(other)
 	var done []*wf.Workflow
 	for i := range 100 {
 		w := create(fmt.Sprintf("done-%d", i), "yes")
@@ -103,7 +114,7 @@ func testKeeper(t *testing.T, source, prefix string) {
 	}
 	for _, w := range done {
 		err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-			return label(w) == Archived, nil
+			return marked(w), nil
 		})
 		if err != nil {
 			t.Fatalf("%s is not archived: %v", w.Name, err)
@@ -112,13 +123,13 @@ func testKeeper(t *testing.T, source, prefix string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Status.Nodes["n"].Phase != wf.PhaseSucceeded || len(got.Spec.Templates) != 1 || got.Labels[wf.LabelArchivingStatus] != Archived {
+		if got.Status.Nodes["n"].Phase != wf.PhaseSucceeded || len(got.Spec.Templates) != 1 || (got.Labels[wf.LabelArchivingStatus] == Persisted) != db.Shared() {
 			t.Errorf("archived %+v", got)
 		}
 	}
-	for _, w := range []*wf.Workflow{running1, excluded} {
-		if l := label(w); l != "" {
-			t.Errorf("%s has the label %s", w.Name, l)
+	for _, w := range []*wf.Workflow{running1, excluded, other} {
+		if marked(w) {
+			t.Errorf("%s is marked", w.Name)
 		}
 		if got, err := db.Get(ctx, string(w.UID)); err == nil {
 			t.Errorf("%s is archived: %+v", w.Name, got)

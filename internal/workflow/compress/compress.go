@@ -57,10 +57,17 @@ func Unpack(text string) (wf.Nodes, error) {
 	return nodes, nil
 }
 
+// ErrInDatabase says that the nodes of a workflow are not in its status. Argo's controller moves large
+// ones to a database if its configuration says so (nodeStatusOffLoad).
+var ErrInDatabase = errors.New("status.offloadNodeStatusVersion: the nodes are in a database of another controller, which Lockstep does not read")
+
 // Nodes returns the nodes of a status, compressed or not. Uncompressed nodes beside compressed ones
 // come from a client that edited them later, and replace the compressed nodes with the same ID.
 func Nodes(s *wf.WorkflowStatus) (wf.Nodes, error) {
 	if s.CompressedNodes == "" {
+		if s.OffloadNodeStatusVersion != "" && len(s.Nodes) == 0 {
+			return nil, ErrInDatabase
+		}
 		return s.Nodes, nil
 	}
 	nodes, err := Unpack(s.CompressedNodes)

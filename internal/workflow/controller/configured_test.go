@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,14 @@ type configuredCluster struct{ *env }
 
 func configured(t *testing.T, first string) *configuredCluster {
 	t.Helper()
+	c := unmanaged(t, first)
+	managertest.Start(t, c.c, func(cfg *manager.Config) { cfg.WorkflowConfigMap = "argo/settings" })
+	return c
+}
+
+// unmanaged returns the same without a manager.
+func unmanaged(t *testing.T, first string) *configuredCluster {
+	t.Helper()
 	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall(),
 		localtest.WithNodes(localcluster.Nodes{Count: 2, CPU: "32", Pods: 200}))
 	c := &configuredCluster{newEnv(t, cluster)}
@@ -36,7 +45,6 @@ func configured(t *testing.T, first string) *configuredCluster {
 	if first != "" {
 		c.configure(first)
 	}
-	managertest.Start(t, cluster, func(cfg *manager.Config) { cfg.WorkflowConfigMap = "argo/settings" })
 	return c
 }
 
@@ -213,14 +221,31 @@ func TestParallelismOfWorkflows(t *testing.T) {
 // all run.
 func TestNeverMoreRunThanMay(t *testing.T) {
 	c := configured(t, "parallelism: '3'")
+	most := c.mostPods()
+	var names []string
+	for i := range 20 {
+		names = append(names, fmt.Sprintf("w%d", i))
+		c.submit(names[i], quick)
+	}
+	for _, name := range names {
+		c.until(name, inPhase(wf.WorkflowSucceeded))
+	}
+	if n := most(); n == 0 || n > 3 {
+		t.Errorf("%d ran at a time, of 3", n)
+	}
+}
+
+// mostPods counts the pods that have not succeeded. The function that it returns ends that and returns
+// how many there were at a time.
+func (c *configuredCluster) mostPods() func() int {
+	c.Helper()
 	most, ended := make(chan int), make(chan struct{})
+	watch, err := c.core.CoreV1().Pods(c.ns).Watch(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
 	go func() {
 		now, max := map[string]bool{}, 0
-		watch, err := c.core.CoreV1().Pods(c.ns).Watch(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			most <- 0
-			return
-		}
 		defer watch.Stop()
 		for {
 			select {
@@ -245,16 +270,56 @@ func TestNeverMoreRunThanMay(t *testing.T) {
 			}
 		}
 	}()
+	return func() int {
+		close(ended)
+		return <-most
+	}
+}
+
+// TestSeveralManagersKeepTheLimit has three managers share workflows while only three may run at a
+// time, and kills the leader among them: the next one counts those that run.
+func TestSeveralManagersKeepTheLimit(t *testing.T) {
+	t.Parallel()
+	c := unmanaged(t, "parallelism: '3'\nnamespaceParallelism: '2'")
+	label := `{"metadata":{"labels":{"workflows.argoproj.io/parallelism-limit":"3"}}}`
+	if _, err := c.core.CoreV1().Namespaces().Patch(t.Context(), c.ns, types.MergePatchType, []byte(label), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	first := c.startManager("--workflow-configmap=argo/settings")
+	c.submit("alone", quick)
+	c.until("alone", inPhase(wf.WorkflowSucceeded)) // the first one leads
+	c.startManager("--workflow-configmap=argo/settings")
+	c.startManager("--workflow-configmap=argo/settings")
+	most := c.mostPods()
 	var names []string
-	for i := range 20 {
-		names = append(names, fmt.Sprintf("w%d", i))
-		c.submit(names[i], quick)
+	submit := func(n int) {
+		for range n {
+			name := fmt.Sprintf("w%d", len(names))
+			names = append(names, name)
+			c.submit(name, quick)
+		}
 	}
+	submit(12)
+	c.eventually("some have run, and some wait", func() error {
+		count := map[wf.WorkflowPhase]int{}
+		for _, name := range names {
+			w, err := c.get(name)
+			if err != nil {
+				return err
+			}
+			count[w.Status.Phase]++
+		}
+		if count[wf.WorkflowSucceeded] == 0 {
+			return fmt.Errorf("%v", count)
+		}
+		return nil
+	})
+	first.kill()
+	submit(6)
 	for _, name := range names {
-		c.until(name, inPhase(wf.WorkflowSucceeded))
+		c.untilWithin(time.Minute, name, inPhase(wf.WorkflowSucceeded))
 	}
-	close(ended)
-	if n := <-most; n == 0 || n > 3 {
+	if n := most(); n == 0 || n > 3 {
 		t.Errorf("%d ran at a time, of 3", n)
 	}
 }

@@ -243,13 +243,14 @@ type process struct {
 	once sync.Once
 }
 
-func (e *env) startManager() *process {
+func (e *env) startManager(arguments ...string) *process {
 	e.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		e.Fatal(err)
 	}
-	p := &process{Cmd: exec.Command(self, "manager", "--kubeconfig", e.c.ManagerKubeconfig(), "--metrics-bind-address=", "--health-probe-bind-address=")}
+	p := &process{Cmd: exec.Command(self, append([]string{"manager", "--kubeconfig", e.c.ManagerKubeconfig(), "--metrics-bind-address=",
+		"--health-probe-bind-address="}, arguments...)...)}
 	if testing.Verbose() {
 		p.Stderr = os.Stderr
 	}

@@ -42,6 +42,7 @@ func Resubmit(w *wf.Workflow, o ResubmitOptions) (*wf.Workflow, error) {
 	}
 	out.Labels[wf.LabelPreviousWorkflow] = w.Name
 	delete(out.Annotations, wf.AnnotationPodNameFormat)
+	delete(out.Annotations, wf.AnnotationArchived)
 	delete(out.Annotations, corev1.LastAppliedConfigAnnotation)
 	setParameters(out, o.Parameters)
 	if !o.Memoized {

@@ -118,6 +118,7 @@ func open(w *wf.Workflow, now time.Time) {
 	}
 	w.Labels[wf.LabelPhase], w.Labels[wf.LabelCompleted] = string(wf.WorkflowRunning), "false"
 	delete(w.Labels, wf.LabelArchivingStatus)
+	delete(w.Annotations, wf.AnnotationArchived)
 }
 
 // setParameters sets the values of arguments.

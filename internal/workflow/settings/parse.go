@@ -66,6 +66,8 @@ type Settings struct {
 	// WorkflowEvents and NodeEvents say whether events are written; nil leaves it to the manager's
 	// flags.
 	WorkflowEvents, NodeEvents *bool
+	// Persistence is the database for finished workflows; nil if there is none.
+	Persistence *Persistence
 	// Unused are the keys that are set and have no effect, sorted.
 	Unused []Unused
 }
@@ -226,6 +228,7 @@ var actedOn = map[string]func(*Settings, json.RawMessage) error{
 		s.WorkflowEvents, err = s.events(raw, "workflowEvents")
 		return err
 	},
+	"persistence": func(s *Settings, raw json.RawMessage) error { return s.persistence(raw) },
 	"nodeEvents": func(s *Settings, raw json.RawMessage) (err error) {
 		s.NodeEvents, err = s.events(raw, "nodeEvents")
 		return err
@@ -245,9 +248,8 @@ var notActedOn = map[string]string{
 	"metricsConfig":           "see the manager's flag --metrics-bind-address",
 	"telemetryConfig":         "see the manager's flag --metrics-bind-address",
 	"resourceRateLimit":       "the manager adapts its writes to what the API server bears",
-	"persistence":             "see the manager's flag --archive; nodes are compressed, not offloaded",
 	"initialDelay":            "workflows begin at once",
-	"synchronization":         "locks in a database are not supported",
+	"synchronization":         "locks in a database are not supported: workflows that ask for one are refused",
 	"artifactDrivers":         "artifact plugins are not supported",
 	"failedPodRestart":        "pods that their node refused are always created again; others as retryStrategy says",
 	"disableAgentPodCreation": "there are no agent pods: requests and plugins have pods of their own",

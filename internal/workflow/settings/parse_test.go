@@ -84,7 +84,22 @@ nodeEvents: |
   sendAsPod: true
 workflowEvents: |
   enabled: true
-persistence: "archive: true"
+persistence: |
+  nodeStatusOffLoad: true
+  archive: true
+  archiveTTL: 30d
+  archiveLabelSelector: {matchLabels: {team: data}}
+  clusterName: east
+  connectionPool: {maxIdleConns: 100, maxOpenConns: 0}
+  postgresql:
+    host: postgres
+    port: 5433
+    database: argo
+    tableName: argo_nodes
+    userNameSecret: {name: db, key: user}
+    passwordSecret: {name: db, key: password}
+    ssl: true
+    sslMode: verify-full
 workflowDefault: "spec: {}"
 `
 
@@ -133,11 +148,19 @@ func TestParse(t *testing.T) {
 		if *s.PodGCGrace != 3 || *s.PodGCDelay != 30*time.Second || *s.NodeEvents || !*s.WorkflowEvents {
 			t.Errorf("%s: %+v", form, s)
 		}
+		p := s.Persistence
+		if p == nil || p.TTL != 30*24*time.Hour || p.Labels.String() != "team=data" || p.Username.Name != "db" || p.Password.Key != "password" {
+			t.Fatalf("%s: persistence %+v", form, p)
+		}
+		if p.Scheme != "postgres" || p.Host != "postgres" || p.Port != 5433 || p.Database != "argo" || p.NodesTable != "argo_nodes" ||
+			p.ClusterName != "east" || !p.Migrate || p.Parameters["sslmode"] != "verify-full" {
+			t.Errorf("%s: persistence %+v", form, p)
+		}
 		var unused []string
 		for _, u := range s.Unused {
 			unused = append(unused, u.Key)
 		}
-		want := []string{"executor.args", "executor.image", "links", "navColor", "nodeEvents.sendAsPod", "persistence", "workflowDefault"}
+		want := []string{"executor.args", "executor.image", "links", "navColor", "nodeEvents.sendAsPod", "persistence.connectionPool", "persistence.nodeStatusOffLoad", "workflowDefault"}
 		if !slices.Equal(unused, want) {
 			t.Errorf("%s: without effect %q, want %q", form, unused, want)
 		}
@@ -162,6 +185,12 @@ func TestMalformedConfigurations(t *testing.T) {
 		"a negative retention":     {map[string]string{"retentionPolicy": "failed: -3"}, "retentionPolicy: "},
 		"an instance with a space": {map[string]string{"instanceID": "a b"}, "instanceID: "},
 		"an empty image":           {map[string]string{"images": "i: {}"}, "images: i: "},
+		"two databases":            {map[string]string{"persistence": "{archive: true, postgresql: {host: a, database: b}, mysql: {host: a, database: b}}"}, "persistence: postgresql and mysql"},
+		"no database":              {map[string]string{"persistence": "archive: true"}, "persistence: archive needs postgresql or mysql"},
+		"a token of a cloud":       {map[string]string{"persistence": "{archive: true, postgresql: {host: a, database: b, azureToken: {enabled: true}}}"}, "persistence: azureToken"},
+		"a table that is SQL":      {map[string]string{"persistence": "{archive: true, mysql: {host: a, database: b, tableName: 'x; drop'}}"}, "persistence: tableName"},
+		"a wrong TTL":              {map[string]string{"persistence": "{archive: true, archiveTTL: 3w, mysql: {host: a, database: b}}"}, "persistence: archiveTTL"},
+		"an unknown field of it":   {map[string]string{"persistence": "{archive: true, arhciveTTL: 3d}"}, `persistence: json: unknown field "arhciveTTL"`},
 		"two wrong keys":           {map[string]string{"parallelism": "x", "instanceID": "a b"}, "parallelism: x"},
 	} {
 		_, err := Parse(c.data)

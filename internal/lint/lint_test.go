@@ -15,9 +15,13 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what testdata gives as what it should give")
 
-func check(objects []runtime.Object) []Problem {
+func check(objects []Object) []Problem {
 	var out []Problem
-	for _, p := range engine.Lint(objects, nil, template.InProcess()) {
+	var typed []runtime.Object
+	for _, o := range objects {
+		typed = append(typed, o.Typed)
+	}
+	for _, p := range engine.Lint(typed, nil, template.InProcess()) {
 		out = append(out, Problem{Object: p.Object, Field: p.Field, Message: p.String(), Warning: p.Warning})
 	}
 	return out

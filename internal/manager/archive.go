@@ -1,0 +1,131 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/workflow/archive"
+	"lockstep.dev/lockstep/internal/workflow/settings"
+)
+
+// archiveTargets remembers the target that a configuration has, so that the same target is the same
+// pointer.
+type archiveTargets struct {
+	mu     sync.Mutex
+	of     *settings.Settings
+	target *archive.Target
+}
+
+// archiveTarget returns where finished workflows are archived: the database of the flag --archive, else
+// that of the configuration of workflows, else nil.
+func (m *Manager) archiveTarget() *archive.Target {
+	now := m.settings.Current()
+	a := &m.archiving
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of != nil && (a.of == now || a.of.Refused == now.Refused && a.of.InstanceID == now.InstanceID &&
+		reflect.DeepEqual(a.of.Persistence, now.Persistence)) {
+		a.of = now
+		return a.target
+	}
+	a.of, a.target = now, nil
+	switch {
+	case m.cfg.Archive != "":
+		a.target = &archive.Target{
+			Open:   func(ctx context.Context) (*archive.DB, error) { return archive.Open(ctx, m.cfg.Archive) },
+			Labels: m.cfg.archived, TTL: m.cfg.ArchiveTTL, InstanceID: now.InstanceID,
+		}
+	case now.Refused != "":
+		// It is not known whether there is an archive, so finished workflows have to stay.
+		a.target = &archive.Target{Open: func(context.Context) (*archive.DB, error) {
+			return nil, errors.New("the configuration of workflows is not known: " + now.Refused)
+		}}
+	case now.Persistence != nil:
+		a.target = &archive.Target{
+			Open:   func(ctx context.Context) (*archive.DB, error) { return m.openPersistence(ctx, now) },
+			Labels: now.Persistence.Labels, TTL: now.Persistence.TTL, InstanceID: now.InstanceID,
+		}
+	}
+	return a.target
+}
+
+// checkArchive opens the archive of the flag --archive once, because a mistake in a flag shows at the
+// start.
+func (m *Manager) checkArchive(ctx context.Context) error {
+	if m.cfg.Archive == "" {
+		return nil
+	}
+	if m.settings.Current().Persistence != nil {
+		m.log.Warn("the flag --archive is set: persistence.archive of the configuration of workflows has no effect")
+	}
+	db, err := archive.Open(ctx, m.cfg.Archive)
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
+// openPersistence opens the database of a configuration with the credentials in its Secrets.
+func (m *Manager) openPersistence(ctx context.Context, s *settings.Settings) (*archive.DB, error) {
+	p := s.Persistence
+	namespace, _, _ := strings.Cut(m.cfg.WorkflowConfigMap, "/")
+	client, err := kubeclient.Clientset(m.cfg.REST)
+	if err != nil {
+		return nil, err
+	}
+	read := func(key string, from corev1.SecretKeySelector) (string, error) {
+		if from.Name == "" {
+			return "", nil
+		}
+		secret, err := client.CoreV1().Secrets(namespace).Get(ctx, from.Name, metav1.GetOptions{})
+		if err != nil {
+			return "", fmt.Errorf("persistence: %s: %w", key, err)
+		}
+		value, found := secret.Data[from.Key]
+		if !found {
+			return "", fmt.Errorf("persistence: %s: the Secret %s/%s has no key %q", key, namespace, from.Name, from.Key)
+		}
+		return strings.TrimSpace(string(value)), nil
+	}
+	username, err := read("userNameSecret", p.Username)
+	if err != nil {
+		return nil, err
+	}
+	password, err := read("passwordSecret", p.Password)
+	if err != nil {
+		return nil, err
+	}
+	return archive.Open(ctx, sourceOf(p, s.InstanceID, username, password))
+}
+
+// sourceOf returns the source of a configuration's database for archive.Open, with the tables of one
+// instance of the controller.
+func sourceOf(p *settings.Persistence, instance, username, password string) string {
+	query := url.Values{}
+	for name, value := range p.Parameters {
+		query.Set(name, value)
+	}
+	query.Set("clustername", p.ClusterName)
+	query.Set("instanceid", instance)
+	query.Set("nodestable", p.NodesTable)
+	query.Set("migrate", strconv.FormatBool(p.Migrate))
+	u := url.URL{Scheme: "argo+" + p.Scheme, Host: p.Host, Path: "/" + p.Database, RawQuery: query.Encode()}
+	if p.Port != 0 {
+		u.Host = net.JoinHostPort(p.Host, strconv.Itoa(p.Port))
+	}
+	if username != "" {
+		u.User = url.UserPassword(username, password)
+	}
+	return u.String()
+}

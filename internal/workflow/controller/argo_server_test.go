@@ -1,0 +1,323 @@
+package controller_test
+
+import (
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/manager/managertest"
+)
+
+// ours selects the objects of a server without an instance ID.
+const ours = "!workflows.argoproj.io/controller-instanceid"
+
+// argoServer asks an API server what Argo's server asks.
+type argoServer struct {
+	*env
+	client dynamic.Interface
+}
+
+func (s *argoServer) resource(resource string) dynamic.NamespaceableResourceInterface {
+	return s.client.Resource(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: resource})
+}
+
+// names returns the names of the objects of all namespaces that a query finds.
+func (s *argoServer) names(resource string, o metav1.ListOptions) (names []string) {
+	s.Helper()
+	list, err := s.resource(resource).List(s.Context(), o)
+	if err != nil {
+		s.Fatalf("list %s %+v: %v", resource, o, err)
+	}
+	for _, u := range list.Items {
+		names = append(names, u.GetName())
+	}
+	return names
+}
+
+// live returns the workflows of its list "Workflows": of what it watches, it leaves out those that it
+// reads from its archive.
+func (s *argoServer) live() (names []string) {
+	s.Helper()
+	list, err := s.resource("workflows").List(s.Context(), metav1.ListOptions{LabelSelector: ours})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, u := range list.Items {
+		if u.GetLabels()["workflows.argoproj.io/workflow-archiving-status"] != "Archived" {
+			names = append(names, u.GetName())
+		}
+	}
+	return names
+}
+
+// TestWhatArgosServerAsks makes the lists and watches of Argo's server, while the manager archives
+// finished workflows in its own tables: they stay in the server's lists.
+func TestWhatArgosServerAsks(t *testing.T) {
+	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall(),
+		localtest.WithNodes(localcluster.Nodes{Count: 2, CPU: "32", Pods: 200}))
+	managertest.Start(t, cluster, func(cfg *manager.Config) { cfg.Archive = filepath.Join(t.TempDir(), "archive.db") })
+	s := &argoServer{newEnv(t, cluster), dynamic.NewForConfigOrDie(cluster.RESTConfig())}
+
+	before, err := s.resource("workflows").List(t.Context(), metav1.ListOptions{LabelSelector: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := s.resource("workflows").Watch(t.Context(), metav1.ListOptions{
+		LabelSelector: ours, ResourceVersion: before.GetResourceVersion(), AllowWatchBookmarks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+
+	s.create("workflowtemplates", "library", "spec:\n  "+strings.ReplaceAll(strings.TrimSpace(quick), "\n", "\n  "))
+	s.submit("done", "workflowTemplateRef: {name: library}")
+	s.submit("paused", pause)
+	w := s.until("done", func(w *wf.Workflow) error {
+		if w.Status.Phase != wf.WorkflowSucceeded || w.Annotations[wf.AnnotationArchived] == "" {
+			return fmt.Errorf("phase %q, annotations %v", w.Status.Phase, w.Annotations)
+		}
+		return nil
+	})
+	s.until("paused", inPhase(wf.WorkflowRunning))
+
+	// Its watch shows the end.
+	for ended := false; !ended; {
+		select {
+		case e, open := <-watch.ResultChan():
+			u, isObject := e.Object.(*unstructured.Unstructured)
+			if !open || !isObject {
+				t.Fatalf("the watch ended: %v", e)
+			}
+			ended = u.GetName() == "done" && u.GetLabels()["workflows.argoproj.io/completed"] == "true"
+		case <-t.Context().Done():
+			t.Fatal("the watch does not show the end")
+		}
+	}
+	if live := s.live(); !slices.Contains(live, "done") || !slices.Contains(live, "paused") {
+		t.Errorf("its live list has %q", live)
+	}
+
+	// Its filters, the page of one workflow, and the estimate of durations.
+	const prefix = "workflows.argoproj.io/"
+	for selector, want := range map[string]string{
+		prefix + "phase in (Succeeded,Failed)," + ours:                            "done",
+		prefix + "completed=true," + ours:                                         "done",
+		prefix + "completed!=true," + ours:                                        "paused",
+		prefix + "phase in (Running),!" + prefix + "controller-instanceid":        "paused",
+		prefix + "phase=Succeeded," + prefix + "workflow-template=library":        "done",
+		prefix + "controller-instanceid=other":                                    "",
+		prefix + "workflow-archiving-status in (Pending,Archived,Persisted)":      "",
+		prefix + "completed=true," + prefix + "workflow-archiving-status=Pending": "",
+	} {
+		if got := strings.Join(s.names("workflows", metav1.ListOptions{LabelSelector: selector, Limit: 500}), " "); got != want {
+			t.Errorf("%s finds %q, want %q", selector, got, want)
+		}
+	}
+	if got := s.names("workflows", metav1.ListOptions{FieldSelector: "metadata.name=done"}); !slices.Equal(got, []string{"done"}) {
+		t.Errorf("by name: %q", got)
+	}
+	pods, err := s.core.CoreV1().Pods(s.ns).List(t.Context(), metav1.ListOptions{LabelSelector: prefix + "workflow=done"})
+	if err != nil || len(pods.Items) != 1 {
+		t.Errorf("%d pods for its logs, %v", len(pods.Items), err)
+	}
+	if _, err := s.core.CoreV1().Events(s.ns).List(t.Context(), metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=Workflow,involvedObject.uid=" + string(w.UID)}); err != nil {
+		t.Errorf("events: %v", err)
+	}
+
+	// Its other kinds.
+	binding := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(`
+apiVersion: argoproj.io/v1alpha1
+kind: WorkflowEventBinding
+metadata: {name: on-push}
+spec:
+  event: {selector: payload.ref != ""}
+  submit:
+    workflowTemplateRef: {name: library}
+    metadata: {generateName: push-, labels: {from: event}, annotations: {a: b}}
+    arguments: {parameters: [{name: ref, valueFrom: {event: payload.ref}}]}
+`), &binding.Object); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := s.resource("workfloweventbindings").Namespace(s.ns).Create(t.Context(), binding, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if labels, _, _ := unstructured.NestedStringMap(stored.Object, "spec", "submit", "metadata", "labels"); labels["from"] != "event" {
+		t.Errorf("the stored binding is %v", stored.Object["spec"])
+	}
+	for resource, want := range map[string]string{
+		"workfloweventbindings": "on-push", "workflowtemplates": "library", "cronworkflows": "", "clusterworkflowtemplates": "",
+	} {
+		if got := strings.Join(s.names(resource, metav1.ListOptions{LabelSelector: ours, Limit: 500}), " "); got != want {
+			t.Errorf("%s: %q, want %q", resource, got, want)
+		}
+	}
+}
+
+// TestTheArchiveOfTheConfiguration archives in the database that the configuration names, and reads it
+// as Argo's server does. $LOCKSTEP_TEST_POSTGRES names the database.
+func TestTheArchiveOfTheConfiguration(t *testing.T) {
+	source := os.Getenv("LOCKSTEP_TEST_POSTGRES")
+	if source == "" {
+		t.Skip("LOCKSTEP_TEST_POSTGRES is not set")
+	}
+	u, err := url.Parse(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := configured(t, "")
+	password, _ := u.User.Password()
+	if _, err := c.core.CoreV1().Secrets("argo").Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"}, StringData: map[string]string{"user": u.User.Username(), "password": password},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s := &argoServer{c.env, dynamic.NewForConfigOrDie(c.c.RESTConfig())}
+
+	// One that ended before there was an archive is archived, too.
+	c.submit("early", quick)
+	c.until("early", inPhase(wf.WorkflowSucceeded))
+	c.configure(fmt.Sprintf(`
+persistence: |
+  archive: true
+  clusterName: cluster-of-%s
+  archiveTTL: 30d
+  postgresql:
+    host: %s
+    port: %s
+    database: %s
+    userNameSecret: {name: db, key: user}
+    passwordSecret: {name: db, key: password}
+`, c.ns, u.Hostname(), u.Port(), strings.TrimPrefix(u.Path, "/")))
+	c.submit("late", quick+"ttlStrategy: {secondsAfterCompletion: 0}")
+	c.until("early", func(w *wf.Workflow) error {
+		if w.Labels[wf.LabelArchivingStatus] != "Archived" {
+			return fmt.Errorf("labels %v", w.Labels)
+		}
+		return nil
+	})
+
+	db, err := sql.Open("pgx", source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	c.eventually("both in the database", func() error {
+		rows, err := db.QueryContext(t.Context(), `
+			select name, phase, coalesce(workflow->'metadata'->'labels'->>'workflows.argoproj.io/workflow-archiving-status', ''),
+				(select count(*) from jsonb_object_keys(workflow->'status'->'nodes'))
+			from argo_archived_workflows where clustername = $1 and instanceid = '' and exists (
+				select 1 from argo_archived_workflows_labels l where l.clustername = argo_archived_workflows.clustername
+				and l.uid = argo_archived_workflows.uid and l.name = 'workflows.argoproj.io/completed' and l.value = 'true')
+			order by name`, "cluster-of-"+c.ns)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		var got []string
+		for rows.Next() {
+			var name, phase, label string
+			var nodes int
+			if err := rows.Scan(&name, &phase, &label, &nodes); err != nil {
+				return err
+			}
+			got = append(got, fmt.Sprint(name, " ", phase, " ", label, " ", nodes))
+		}
+		if want := []string{"early Succeeded Persisted 1", "late Succeeded Persisted 1"}; !slices.Equal(got, want) {
+			return fmt.Errorf("%q, want %q: %w", got, want, rows.Err())
+		}
+		return nil
+	})
+	if live := s.live(); len(live) != 0 {
+		t.Errorf("its live list still has %q, which it reads from the archive", live)
+	}
+}
+
+// TestNodesInADatabase checks that a workflow whose nodes another controller moved to a database ends
+// with a reason, and that nothing of it is run again.
+func TestNodesInADatabase(t *testing.T) {
+	e := start(t)
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(`
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: moved, labels: {workflows.argoproj.io/phase: Running}}
+spec:
+  entrypoint: main
+  templates: [{name: main, container: {image: a, command: [c]}}]
+status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVersion: "fnv:123"}
+`), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	client := dynamic.NewForConfigOrDie(e.c.RESTConfig())
+	if _, err := client.Resource(wf.GroupVersion.WithResource("workflows")).Namespace(e.ns).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the workflow ends and says why", func() error {
+		w := &wf.Workflow{}
+		if err := e.argo.Get().Namespace(e.ns).Resource("workflows").Name("moved").Do(t.Context()).Into(w); err != nil {
+			return err
+		}
+		if w.Status.Phase != wf.WorkflowError || !strings.Contains(w.Status.Message, "status.offloadNodeStatusVersion: the nodes are in a database") {
+			return fmt.Errorf("%s %q", w.Status.Phase, w.Status.Message)
+		}
+		return nil
+	})
+	if pods := e.pods("moved"); len(pods) != 0 {
+		t.Errorf("%d pods were created", len(pods))
+	}
+}
+
+// TestResourceClaims checks what becomes of pods with claims of dynamic resource allocation: another
+// scheduler gets them with their claims; Lockstep's own says that it does not place them.
+func TestResourceClaims(t *testing.T) {
+	e := start(t)
+	const claims = `
+entrypoint: main
+resourceClaims: [{name: gpu, resourceClaimName: one-gpu}]
+templates:
+- name: main
+  container: {image: a, command: [c], resources: {claims: [{name: gpu}]}}
+`
+	e.submit("passed-on", claims+"schedulerName: default-scheduler")
+	e.submit("patched", quick+`podSpecPatch: '{"schedulerName": "default-scheduler", "resourceClaims": [{"name": "gpu", "resourceClaimName": "one-gpu"}]}'`)
+	for _, name := range []string{"passed-on", "patched"} {
+		e.eventually("the pod of "+name, func() error {
+			pods := e.pods(name)
+			if len(pods) != 1 {
+				return fmt.Errorf("%d pods", len(pods))
+			}
+			p := pods[0].Spec
+			if p.SchedulerName != "default-scheduler" || p.NodeName != "" || len(p.ResourceClaims) != 1 || *p.ResourceClaims[0].ResourceClaimName != "one-gpu" {
+				return fmt.Errorf("scheduler %s, node %q, claims %+v", p.SchedulerName, p.NodeName, p.ResourceClaims)
+			}
+			return nil
+		})
+	}
+	e.submit("own", claims)
+	e.until("own", func(w *wf.Workflow) error {
+		if n := w.Status.Nodes["own"]; n.Phase != wf.PhasePending || !strings.Contains(n.Message, "resource claims are not supported yet") {
+			return fmt.Errorf("the node is %s: %q", n.Phase, n.Message)
+		}
+		return nil
+	})
+}

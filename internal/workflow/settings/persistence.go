@@ -1,0 +1,178 @@
+package settings
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Persistence is the database in whose tables finished workflows are archived as Argo's controller
+// does it.
+type Persistence struct {
+	// Scheme is postgres or mysql. Port is 0 for the usual port.
+	Scheme, Host, Database string
+	Port                   int
+	// NodesTable is the table for the nodes of large workflows, which is made with the others.
+	NodesTable  string
+	ClusterName string
+	// Username and Password are keys of Secrets in the namespace of the ConfigMap.
+	Username, Password corev1.SecretKeySelector
+	Parameters         map[string]string // of the connection
+	// Migrate is true if missing tables are created.
+	Migrate bool
+	// Labels selects the workflows that are archived; nil selects all. TTL is how long they are kept;
+	// zero means for ever.
+	Labels labels.Selector
+	TTL    time.Duration
+}
+
+// ttl is a duration that may be in days or hours: 30d.
+type ttl time.Duration
+
+func (t *ttl) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return err
+	}
+	if text == "" {
+		return nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 0 || n > maxDays {
+			return fmt.Errorf("%q is no number of days", text)
+		}
+		*t = ttl(time.Duration(n) * 24 * time.Hour)
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = fmt.Errorf("%q is negative", text)
+	}
+	*t = ttl(d)
+	return err
+}
+
+// maxDays is the largest number of days in a time.Duration.
+const maxDays = 106_000
+
+// database has the fields that both kinds of databases have.
+type database struct {
+	Host           string                   `json:"host,omitempty"`
+	Port           int                      `json:"port,omitempty"`
+	Database       string                   `json:"database,omitempty"`
+	TableName      string                   `json:"tableName,omitempty"`
+	UserNameSecret corev1.SecretKeySelector `json:"userNameSecret,omitempty"`
+	PasswordSecret corev1.SecretKeySelector `json:"passwordSecret,omitempty"`
+	AzureToken     *map[string]any          `json:"azureToken,omitempty"`
+	AWSRDSToken    *map[string]any          `json:"awsRDSToken,omitempty"`
+}
+
+// persistence is the value of the key persistence.
+type persistence struct {
+	NodeStatusOffLoad    bool                  `json:"nodeStatusOffLoad,omitempty"`
+	Archive              bool                  `json:"archive,omitempty"`
+	ArchiveLabelSelector *metav1.LabelSelector `json:"archiveLabelSelector,omitempty"`
+	ArchiveTTL           *json.RawMessage      `json:"archiveTTL,omitempty"`
+	ClusterName          string                `json:"clusterName,omitempty"`
+	ConnectionPool       *map[string]any       `json:"connectionPool,omitempty"`
+	DBReconnectConfig    *map[string]any       `json:"dbReconnectConfig,omitempty"`
+	SkipMigration        bool                  `json:"skipMigration,omitempty"`
+	PostgreSQL           *struct {
+		database `json:",inline"`
+		SSL      bool   `json:"ssl,omitempty"`
+		SSLMode  string `json:"sslMode,omitempty"`
+	} `json:"postgresql,omitempty"`
+	MySQL *struct {
+		database `json:",inline"`
+		Options  map[string]string `json:"options,omitempty"`
+	} `json:"mysql,omitempty"`
+}
+
+// tableNames are the names that a table of nodes may have: they become part of SQL.
+var tableNames = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]{0,50}$`)
+
+func (s *Settings) persistence(raw json.RawMessage) error {
+	var c persistence
+	if err := strictJSON(raw, &c); err != nil {
+		return err
+	}
+	if c.NodeStatusOffLoad {
+		s.ignore("persistence.nodeStatusOffLoad", "nodes of large workflows are compressed, whatever their size")
+	}
+	if !c.Archive {
+		return nil
+	}
+	if c.ConnectionPool != nil {
+		s.ignore("persistence.connectionPool", "the manager has at most 8 connections")
+	}
+	if c.DBReconnectConfig != nil {
+		s.ignore("persistence.dbReconnectConfig", "the manager tries again after errors for as long as it takes")
+	}
+	p := &Persistence{ClusterName: cmp.Or(c.ClusterName, "default"), Migrate: !c.SkipMigration, Parameters: map[string]string{}}
+	var d *database
+	switch {
+	case c.PostgreSQL != nil && c.MySQL != nil:
+		return errors.New("postgresql and mysql must not both be set")
+	case c.PostgreSQL != nil:
+		d, p.Scheme = &c.PostgreSQL.database, "postgres"
+		mode := "prefer"
+		if c.PostgreSQL.SSL {
+			mode = cmp.Or(c.PostgreSQL.SSLMode, "require")
+		}
+		p.Parameters["sslmode"] = mode
+	case c.MySQL != nil:
+		d, p.Scheme, p.Parameters = &c.MySQL.database, "mysql", c.MySQL.Options
+	default:
+		return errors.New("archive needs postgresql or mysql")
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	p.Host, p.Port, p.Database, p.Username, p.Password = d.Host, d.Port, d.Database, d.UserNameSecret, d.PasswordSecret
+	p.NodesTable = cmp.Or(d.TableName, "argo_workflows")
+	if c.ArchiveTTL != nil {
+		var t ttl
+		if err := json.Unmarshal(*c.ArchiveTTL, &t); err != nil {
+			return fmt.Errorf("archiveTTL: %w", err)
+		}
+		p.TTL = time.Duration(t)
+	}
+	if c.ArchiveLabelSelector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(c.ArchiveLabelSelector)
+		if err != nil {
+			return fmt.Errorf("archiveLabelSelector: %w", err)
+		}
+		p.Labels = selector
+	}
+	s.Persistence = p
+	return nil
+}
+
+func (d *database) check() error {
+	switch {
+	case d.AzureToken != nil || d.AWSRDSToken != nil:
+		return errors.New("azureToken, awsRDSToken: tokens of cloud providers are not supported: use userNameSecret and passwordSecret")
+	case d.Host == "" || d.Database == "":
+		return errors.New("host and database are required")
+	case d.TableName != "" && !tableNames.MatchString(d.TableName):
+		return fmt.Errorf("tableName: %q is no name of a table", d.TableName)
+	}
+	return nil
+}
+
+// strictJSON decodes an object in which every field must be known.
+func strictJSON(raw json.RawMessage, into any) error {
+	decoder := json.NewDecoder(strings.NewReader(string(raw)))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
+}
