@@ -13,7 +13,6 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/cpus"
-	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/workflows"
 	"lockstep.dev/lockstep/internal/localcluster"
 )

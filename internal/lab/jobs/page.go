@@ -152,7 +152,7 @@ func results(groups []*group) page.Section {
 		{Title: "Failed", Right: true, Help: "pods that failed or have no node at the end"},
 		{Title: "Violations", Right: true, Help: "facts that did not hold: lost or duplicate pods, overcommitted nodes, partial gangs, wrong statuses"},
 	}}
-	repeated, compared := false, false
+	repeated, compared, bounded := false, false, false
 	for _, g := range groups {
 		longest := 0.0
 		if s := g.slowest(); s != nil {
@@ -161,6 +161,7 @@ func results(groups []*group) page.Section {
 		compared = compared || len(g.variants) > 1
 		for _, v := range g.variants {
 			repeated = repeated || len(v.runs) > 1
+			bounded = bounded || slices.ContainsFunc(v.runs, func(run *Run) bool { return run.Floor != nil || run.RatioToFloor != nil })
 			t.Rows = append(t.Rows, v.row(g, longest))
 		}
 	}
@@ -177,8 +178,14 @@ func results(groups []*group) page.Section {
 	if !compared {
 		drop("Times as fast")
 	}
-	return page.Section{Title: "Time until every pod has a node", Tables: []page.Table{t},
-		Note: "The floor is the least time in which a bare client wrote the same objects to the same server: no controller can do better."}
+	if !bounded {
+		drop("× floor")
+	}
+	s := page.Section{Title: "Time until every pod has a node", Tables: []page.Table{t}}
+	if bounded {
+		s.Note = "The floor is the least time in which a bare client wrote the same objects to the same server: no controller can do better."
+	}
+	return s
 }
 
 func (v *variant) row(g *group, longest float64) []page.Cell {

@@ -2,8 +2,7 @@
 //
 //	report of a scenario ──▶ Page: verdict, warnings, problems, tables, charts, settings
 //	Page ──▶ HTML      one self-contained page, for wide and narrow screens, light and dark
-//	     ├─▶ Markdown  the verdict and the tables, to paste into an issue
-//	     └─▶ CSV       the tables
+//	     └─▶ Markdown  the verdict and the tables, to paste into an issue
 //
 // The verdict comes first, then whatever went wrong, in full, then the tables with the charts, and at
 // the end the hardware and the settings.

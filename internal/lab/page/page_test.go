@@ -51,19 +51,6 @@ lockstep v1, 2026-01-02 03:04 UTC
 	}
 }
 
-func TestCSV(t *testing.T) {
-	p := sample()
-	p.Sections = append(p.Sections, Section{Title: "Second", Tables: []Table{{Title: "Own", Columns: []Column{{Title: "A"}}}}})
-	var b bytes.Buffer
-	if err := p.CSV(&b); err != nil {
-		t.Fatal(err)
-	}
-	const want = "table,System,Time\nResults,lockstep,1.20 s\nResults,\"kube|rnetes, x\",\"1,200\"\n\ntable,A\n"
-	if diff := cmp.Diff(want, b.String()); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestHTML(t *testing.T) {
 	var b bytes.Buffer
 	if err := sample().HTML(&b); err != nil {

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"strings"
@@ -55,38 +54,6 @@ func (p *Page) Markdown(w io.Writer) error {
 // escape keeps a text from being read as markup.
 func escape(s string) string {
 	return strings.NewReplacer("\n", " ", `\`, `\\`, "|", `\|`, "<", "&lt;", "*", `\*`, "_", `\_`, "`", "\\`").Replace(s)
-}
-
-// CSV writes the tables one after the other, each with a line of titles and an empty line between
-// two. The first column is the title of the table.
-func (p *Page) CSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	for i, t := range p.tables() {
-		if i > 0 {
-			c.Flush()
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return err
-			}
-		}
-		head := []string{"table"}
-		for _, column := range t.Columns {
-			head = append(head, column.Title)
-		}
-		if err := c.Write(head); err != nil {
-			return err
-		}
-		for _, row := range t.Rows {
-			line := []string{t.Title}
-			for _, cell := range row {
-				line = append(line, cell.Text)
-			}
-			if err := c.Write(line); err != nil {
-				return err
-			}
-		}
-	}
-	c.Flush()
-	return c.Error()
 }
 
 // tables returns the tables of all sections, each with a title.

@@ -178,3 +178,16 @@ func TestOnlyTheKnownSchemaIsRead(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+func TestCSVHasALineForEachRun(t *testing.T) {
+	r := Report[*run]{Runs: []*run{{Name: `a "b", c`, Repeat: 1, Verdict: Verdict{Checked: 3, Violations: []string{"x", "y"}}},
+		{Name: "d", Repeat: 2, Verdict: Verdict{Circumstances: Circumstances{TimedOut: "late", OtherCPUs: 0.25}}}}}
+	var b bytes.Buffer
+	if err := writeCSV(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	const want = "checked,name,otherCPUs,repeat,timedOut,violations\n3,\"a \"\"b\"\", c\",0,1,,2\n0,d,0.25,2,late,\n"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -120,7 +120,7 @@ func export(w io.Writer, form string, report any, p page.Page) error {
 	case "markdown":
 		return p.Markdown(w)
 	case "csv":
-		return p.CSV(w)
+		return writeCSV(w, report)
 	}
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")

@@ -94,7 +94,7 @@ func (t Threshold) Crossed(run any) (why string, err error) {
 	}
 	value, found := find(object, t.Figure)
 	x, ok := number(value)
-	if !found {
+	if !found || value == nil {
 		x, ok = t.absent(reflect.TypeOf(run))
 	}
 	if !ok {
@@ -122,8 +122,8 @@ func (t Threshold) holds(x float64) bool {
 	return x != t.Bound
 }
 
-// absent returns the value of a figure that the JSON leaves out. A list that is left out is empty,
-// and so is a count in a map. A number may be left out because it was not measured.
+// absent returns the value of a figure that the JSON leaves out or has as null. A list that is left
+// out is empty, and so is a count in a map. A number may be left out because it was not measured.
 func (t Threshold) absent(kind reflect.Type) (float64, bool) {
 	for rest := t.Figure; rest != ""; {
 		for kind.Kind() == reflect.Pointer {

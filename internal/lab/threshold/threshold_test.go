@@ -42,6 +42,8 @@ func TestThresholds(t *testing.T) {
 		{"other>1", without, "other>1 cannot be checked: the run has no other"},
 		{"latencyMs.p99>100", r, "latencyMs.p99 is 250: latencyMs.p99>100"},
 		{"latencyMs.violations>0", r, "latencyMs.violations is 2: latencyMs.violations>0"},
+		{"latencyMs.violations>0", without, ""},
+		{"latencyMs.violations==0", without, "latencyMs.violations is 0: latencyMs.violations==0"},
 		{"writes.jobs.batch.volcano.sh/status!=7", r, ""},
 		{"writes.jobs.batch.volcano.sh/status<8", r, "writes.jobs.batch.volcano.sh/status is 7: writes.jobs.batch.volcano.sh/status<8"},
 		{"writes.pods/binding>0", r, ""},
