@@ -124,7 +124,7 @@ Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran 
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usage(err) })
 	root.AddCommand(
-		jobs.NewSubmit(s), lint.New(s, ""),
+		jobs.NewSubmit(s),
 		applications.New(s), applications.NewDefinitions(s), clusters.New(s), topology.New(s),
 		local.NewUp(s), local.NewDown(s), local.NewStatus(s), local.NewImage(s), local.NewSupervisor(),
 		install.New(s), install.NewUninstall(s), lint.New(s, ""), migrate.New(s), daemon.NewManager(s), daemon.NewAgent(s, Version),
