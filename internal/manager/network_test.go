@@ -406,7 +406,7 @@ func TestEachPartitionStaysInOneRack(t *testing.T) {
 	}
 	// Two places are free, one in each rack.
 	e.apply(partitionedYAML("split", 1, 2, inRack))
-	e.waits("split", "there is no room for 1 partitions of 2 pods, each in one domain of the network of tier 1 or below: 0 of 1 partitions fit")
+	e.waits("split", "there is no room for 1 partition of 2 pods, each in one domain of the network of tier 1 or below: 0 of 1 partition fit")
 	e.apply(partitionedYAML("soft", 1, 2, "networkTopology: {mode: soft}"))
 	e.runs("soft", 2)
 	// A pod is replaced in the rack of its partition.
@@ -431,7 +431,7 @@ func TestAsManyPartitionsAsNeeded(t *testing.T) {
 		t.Errorf("the partitions are %v, status %s", got, asJSON(j.Status))
 	}
 	e.apply(partitionedYAML("more", 2, 3, "minPartitions: 1"))
-	e.waits("more", "there is no room for 1 partitions of 3 pods: 0 of 1 partitions fit")
+	e.waits("more", "there is no room for 1 partition of 3 pods: 0 of 1 partition fit")
 	e.apply(jobYAML("one", 1, "", ""))
 	e.runs("one", 1)
 	e.deleteJob("one")

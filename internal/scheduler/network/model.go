@@ -46,6 +46,7 @@ type pattern struct {
 	text   string
 	regex  *regexp.Regexp
 	labels labels.Selector
+	hypers map[string]bool // if it selects HyperNodes: those that it matches
 }
 
 // New returns an empty model. tierLabels are the labels that divide the nodes that no HyperNode
@@ -98,6 +99,10 @@ func (m *Model) SetHyperNode(o *hypernodev1alpha1.HyperNode) bool {
 		h.match(name, l)
 	}
 	m.hypers[o.Name] = h
+	for _, other := range m.hypers {
+		h.matchHyper(other)
+		other.matchHyper(h)
+	}
 	m.tree = nil
 	return true
 }
@@ -108,6 +113,11 @@ func (m *Model) RemoveHyperNode(name string) bool {
 		return false
 	}
 	delete(m.hypers, name)
+	for _, h := range m.hypers {
+		for i := range h.hypers.patterns {
+			delete(h.hypers.patterns[i].hypers, name)
+		}
+	}
 	m.tree = nil
 	return true
 }
@@ -181,6 +191,24 @@ func (h *hyper) match(name string, l map[string]string) {
 	}
 }
 
+// matchHyper records which of the HyperNode's patterns match another HyperNode.
+func (h *hyper) matchHyper(o *hyper) {
+	if h == o {
+		return
+	}
+	for i := range h.hypers.patterns {
+		p := &h.hypers.patterns[i]
+		if p.hypers == nil {
+			p.hypers = map[string]bool{}
+		}
+		if p.matches(o.name, o.labels) {
+			p.hypers[o.name] = true
+		} else {
+			delete(p.hypers, o.name)
+		}
+	}
+}
+
 func (h *hyper) same(o *hyper) bool {
 	return h.tier == o.tier && h.tierName == o.tierName && maps.Equal(h.labels, o.labels) &&
 		h.nodes.same(&o.nodes) && h.hypers.same(&o.hypers) && slices.Equal(h.faults, o.faults)
@@ -236,14 +264,13 @@ func (b *builder) fault(h *hyper, reason, format string, args ...any) {
 
 // joinHyperNodes gives every HyperNode its parent.
 func (b *builder) joinHyperNodes() {
-	names := slices.Sorted(maps.Keys(b.drafts))
 	claims := make([][]string, len(b.hypers))
 	for i, h := range b.hypers {
 		listed := map[string]bool{}
-		join := func(name string, exact bool) {
+		join := func(name string) {
 			d := b.drafts[name]
 			switch {
-			case listed[name] || name == h.name && !exact:
+			case listed[name]:
 				return
 			case d == nil:
 				b.fault(h, UnknownMember, "there is no HyperNode %q", name)
@@ -258,18 +285,14 @@ func (b *builder) joinHyperNodes() {
 			listed[name] = true
 		}
 		for _, name := range h.hypers.exact {
-			join(name, true)
+			join(name)
 		}
 		for k := range h.hypers.patterns {
 			p := &h.hypers.patterns[k]
-			any := false
-			for _, name := range names {
-				if name != h.name && p.matches(name, b.Model.hypers[name].labels) {
-					join(name, false)
-					any = true
-				}
+			for _, name := range slices.Sorted(maps.Keys(p.hypers)) {
+				join(name)
 			}
-			if !any {
+			if len(p.hypers) == 0 {
 				b.fault(h, UnknownMember, "no HyperNode has %s", p.text)
 			}
 		}

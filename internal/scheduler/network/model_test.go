@@ -311,3 +311,35 @@ func check(t *rapid.T, tree *Tree, nodes map[string]map[string]string, hypers ma
 		}
 	}
 }
+
+// BenchmarkTree makes the tree of 10,000 nodes in 1,250 HyperNodes of tier 1, which patterns select, and
+// 276 above them.
+func BenchmarkTree(b *testing.B) {
+	m := New(nil)
+	add := func(name string, tier int, kind hypernodev1alpha1.MemberType, pattern string) {
+		h := &hypernodev1alpha1.HyperNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: hypernodev1alpha1.HyperNodeSpec{Tier: tier}}
+		h.Spec.Members = []hypernodev1alpha1.Member{{Type: kind, Selector: hypernodev1alpha1.MemberSelector{
+			RegexMatch: &hypernodev1alpha1.RegexMatch{Pattern: pattern}}}}
+		m.SetHyperNode(h)
+	}
+	add("hall", 4, hypernodev1alpha1.MemberHyperNode, "^row-")
+	for r := range 25 {
+		add(fmt.Sprintf("row-%d", r), 3, hypernodev1alpha1.MemberHyperNode, fmt.Sprintf("^rack-%d-", r))
+		for k := range 10 {
+			add(fmt.Sprintf("rack-%d-%d", r, k), 2, hypernodev1alpha1.MemberHyperNode, fmt.Sprintf("^switch-%d-%d-", r, k))
+			for s := range 5 {
+				add(fmt.Sprintf("switch-%d-%d-%d", r, k, s), 1, hypernodev1alpha1.MemberNode, fmt.Sprintf("^node-%d-%d-%d-", r, k, s))
+			}
+		}
+	}
+	for i := range 10_000 {
+		m.SetNode(fmt.Sprintf("node-%d-%d-%d-%d", i/400, i/40%10, i/8%5, i%8), nil)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.tree = nil
+		if t := m.Tree(); len(t.Faults) > 0 || t.Domains[0].Count != 10_000 {
+			b.Fatal(t.Faults)
+		}
+	}
+}

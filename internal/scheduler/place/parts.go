@@ -183,6 +183,10 @@ type NoParts struct {
 // partsShortage explains why a gang with parts does not fit.
 func (p *Placer) partsShortage(w *partsWork, found gathered) *Shortage {
 	s := &Shortage{Wanted: w.MinMember, Fit: min(w.pods, max(0, w.MinMember-1))}
+	hard := w.Near != nil && w.Near.Hard
+	if hard && found.allowed == 0 {
+		return p.notNear(w.Gang, found, w.pods)
+	}
 	for k := range w.Parts {
 		part := &w.Parts[k]
 		fit, wanted := 0, w.MinParts[part.Set]
@@ -193,12 +197,20 @@ func (p *Placer) partsShortage(w *partsWork, found gathered) *Shortage {
 			continue
 		}
 		s.Parts = &NoParts{Fit: fit, Wanted: wanted, Size: part.Size}
-		if part.Near != nil && part.Near.Hard {
-			s.Parts.Tier = part.Near.tier()
+		if part.Near == nil || !part.Near.Hard {
+			return s
+		}
+		s.Parts.Tier = part.Near.tier()
+		one := Gang{Near: part.Near, MinMember: part.Size}
+		for _, number := range part.Demands {
+			one.Demands = append(one.Demands, w.Demands[number])
+		}
+		if never := p.neverNear(one); never != nil {
+			return never
 		}
 		return s
 	}
-	if w.Near != nil && w.Near.Hard {
+	if hard {
 		return p.notNear(w.Gang, found, w.pods)
 	}
 	p.target = target{}
@@ -212,8 +224,15 @@ func (n *NoParts) stable() string {
 	if n.Tier != "" {
 		where = ", each in one domain of the network of " + n.Tier + " or below"
 	}
-	return fmt.Sprintf("there is no room for %d partitions of %s%s", n.Wanted, pods(n.Size), where)
+	return fmt.Sprintf("there is no room for %s of %s%s", partitions(n.Wanted), pods(n.Size), where)
 }
 
 // detail describes it in figures.
-func (n *NoParts) detail() string { return fmt.Sprintf("%d of %d partitions fit", n.Fit, n.Wanted) }
+func (n *NoParts) detail() string { return fmt.Sprintf("%d of %s fit", n.Fit, partitions(n.Wanted)) }
+
+func partitions(n int) string {
+	if n == 1 {
+		return "1 partition"
+	}
+	return fmt.Sprintf("%d partitions", n)
+}
