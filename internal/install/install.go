@@ -1,5 +1,5 @@
 // Package install installs the objects that Lockstep needs in a cluster: CRDs, access rights,
-// policies, flow control, the queues that always exist, and the built-in definitions for
+// policies, flow control, the queues that always exist, and the built-in definitions and views of
 // applications.
 //
 // It is a tool for administrators and writes to the API server itself, not through package
@@ -114,7 +114,7 @@ func Objects(opts Options) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	return marked(slices.Concat(beforeServed(opts, true), config.Queues(), definitions, workloads)), nil
+	return marked(slices.Concat(beforeServed(opts, true), config.Queues(), definitions, config.Views(), workloads)), nil
 }
 
 // beforeServed returns the objects that do not need Lockstep's own kinds to be served. records
@@ -278,7 +278,7 @@ func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*uns
 		return fmt.Errorf("install: %w", err)
 	}
 	first := beforeServed(opts, records)
-	first, then := marked(first), marked(slices.Concat(config.Queues(), definitions, workloads))
+	first, then := marked(first), marked(slices.Concat(config.Queues(), definitions, config.Views(), workloads))
 	foreign, err := w.look(ctx, slices.Concat(first, then))
 	if err != nil {
 		return fmt.Errorf("install: %w", err)
