@@ -11,6 +11,8 @@
 //	agent.yaml    the node agents, for clusters whose nodes shall have them
 //	flowcontrol.yaml
 //	queues.yaml   the queues that always exist
+//	definitions/  the built-in definitions of applications
+//	views/        queries about applications that clients evaluate
 //	retired.yaml  what earlier versions installed and this one does not
 //
 // Package internal/install brings them into a cluster.

@@ -89,9 +89,6 @@ type Config struct {
 	// AuthorsInterval is the interval between checks that the API server still records authors.
 	// Default 30 s.
 	AuthorsInterval time.Duration
-	// ApplicationRevisions writes an ApplicationRevision for each state of every application, not
-	// only for published ones.
-	ApplicationRevisions bool
 	// AllowRequestsTo lists the addresses, networks and host names that applications may send
 	// requests to and fetch charts from, and that JobFlows may probe, although they are not public:
 	// see egress.Config.
@@ -471,7 +468,7 @@ func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry pro
 	apps, err := applications.New(applications.Config{
 		REST: m.cfg.REST, Writer: shards.writer(writer), Fence: shards.fence(), Owns: shards.ownsKey(),
 		ActAsManager: m.cfg.ActAsManager,
-		Gateway:      m.cfg.Gateway, Log: m.log, ApplicationRevisions: m.cfg.ApplicationRevisions, Requests: m.requests,
+		Gateway:      m.cfg.Gateway, Log: m.log, Requests: m.requests,
 		Metrics:  registry,
 		Recorded: m.recorded, Malformed: tell, Evaluators: m.evaluators,
 		Guard: m.guard,

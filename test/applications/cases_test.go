@@ -187,7 +187,7 @@ var kinds = map[string]string{
 	"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1", "ConfigMap": "v1",
 	"Secret": "v1", "Service": "v1", "Pod": "v1", "Ingress": "networking.k8s.io/v1", "Application": "core.oam.dev/v1beta1", "Policy": "core.oam.dev/v1alpha1",
 	"ComponentDefinition": "core.oam.dev/v1beta1", "TraitDefinition": "core.oam.dev/v1beta1", "PersistentVolumeClaim": "v1",
-	"ApplicationRevision": "core.oam.dev/v1beta1", "DefinitionRevision": "core.oam.dev/v1beta1",
+	"ApplicationRevision": "core.oam.dev/v1beta1", "WorkloadDefinition": "core.oam.dev/v1beta1", "DefinitionRevision": "core.oam.dev/v1beta1",
 }
 
 // object returns an object with the kind and name in Kind/name.

@@ -124,6 +124,56 @@ type ComponentDefinitionList struct {
 	Items           []ComponentDefinition `json:"items"`
 }
 
+// WorkloadDefinition is a kind of workload. A component may name a WorkloadDefinition that has a
+// template as its type; ComponentDefinitions of the same name come first.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=workloaddefinitions,shortName=workload,categories=oam
+// +kubebuilder:printcolumn:name="DEFINITION-NAME",type=string,JSONPath=`.spec.definitionRef.name`
+// +kubebuilder:printcolumn:name="DESCRIPTION",type=string,JSONPath=`.metadata.annotations.definition\.oam\.dev/description`
+// +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+type WorkloadDefinition struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// +optional
+	Spec WorkloadDefinitionSpec `json:"spec,omitempty"`
+	// +optional
+	Status DefinitionStatus `json:"status,omitempty"`
+}
+
+// WorkloadDefinitionSpec specifies a kind of workload.
+type WorkloadDefinitionSpec struct {
+	// Reference names the kind, as RESOURCE.GROUP.
+	Reference DefinitionReference `json:"definitionRef"`
+	// +optional
+	ChildResourceKinds []ChildResourceKind `json:"childResourceKinds,omitempty"`
+	// +optional
+	RevisionLabel string `json:"revisionLabel,omitempty"`
+	// PodSpecPath is the path of the pod spec in the workload.
+	// +optional
+	PodSpecPath string `json:"podSpecPath,omitempty"`
+	// +optional
+	Status *DefinitionHealth `json:"status,omitempty"`
+	// +optional
+	Schematic *Schematic `json:"schematic,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Extension *runtime.RawExtension `json:"extension,omitempty"`
+}
+
+// WorkloadDefinitionList is a list of workload definitions.
+//
+// +kubebuilder:object:root=true
+type WorkloadDefinitionList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []WorkloadDefinition `json:"items"`
+}
+
 // StageType is the time at which the objects of a trait are created.
 //
 // +kubebuilder:validation:Enum=PreDispatch;DefaultDispatch;PostDispatch

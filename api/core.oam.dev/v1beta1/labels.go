@@ -29,6 +29,13 @@ const (
 	// group's name may contain a comma, so GroupAnnotation, which has the same groups joined by
 	// commas, is only for other programs.
 	AuthorGroupsAnnotation = "lockstep.dev/author-groups"
+	// ControllerVersionAnnotation with the value ControllerDisabled leaves the application and its
+	// objects unchanged. Clients set it while they write an application and its status together.
+	ControllerVersionAnnotation = "app.oam.dev/controller-version-require"
+	ControllerDisabled          = "Disabled"
+	// DefinitionRevisionAnnotation on a definition names its revision, as the version in its spec
+	// does: NAME-vVALUE.
+	DefinitionRevisionAnnotation = "definitionrevision.oam.dev/name"
 	// DisableHealthCheckAnnotation on a workload makes it healthy whatever its status is.
 	DisableHealthCheckAnnotation = "app.oam.dev/disable-health-check"
 )

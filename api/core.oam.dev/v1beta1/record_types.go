@@ -29,8 +29,9 @@ type Compression struct {
 
 // ApplicationRevision is one revision of an application.
 //
+// The status is no subresource, so that a revision is created with it.
+//
 // +kubebuilder:object:root=true
-// +kubebuilder:subresource:status
 // +kubebuilder:resource:path=applicationrevisions,shortName=apprev,categories=oam
 // +kubebuilder:printcolumn:name="SUCCEEDED",type=string,JSONPath=`.status.succeeded`
 // +kubebuilder:printcolumn:name="PUBLISH_VERSION",type=string,JSONPath=`.metadata.annotations['app\.oam\.dev/publishVersion']`
@@ -56,6 +57,10 @@ type ApplicationRevisionSpec struct {
 	// kind/namespace/name to the hash of the definition's spec.
 	// +optional
 	DefinitionHashes map[string]string `json:"definitionHashes,omitempty"`
+	// Compression is the compressed form of the definitions that the application names: a JSON object
+	// of componentDefinitions, traitDefinitions, policyDefinitions and workflowStepDefinitions, each
+	// of them an object of definitions by name. A client that writes revisions back may put the
+	// application there, too.
 	// +optional
 	Compression Compression `json:"compression,omitempty"`
 }
@@ -80,8 +85,10 @@ type ApplicationRevisionList struct {
 // ResourceTrackerType is the type of a resource tracker.
 type ResourceTrackerType string
 
-// ResourceTrackerTypeRoot is the only type in use: one tracker for each application.
-const ResourceTrackerTypeRoot ResourceTrackerType = "root"
+// ResourceTrackerTypeVersioned is the type of the trackers that the manager writes, one for each
+// application. Clients take a tracker of this type for the current one if its application generation
+// is that of the application, or if it has the application's publishVersion.
+const ResourceTrackerTypeVersioned ResourceTrackerType = "versioned"
 
 // ResourceTracker records the objects that an application manages, so that they can be deleted when
 // they are no longer in the spec, or when the application is deleted.
@@ -110,7 +117,8 @@ type ResourceTrackerSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=65536
 	ManagedResources []ManagedResource `json:"managedResources,omitempty"`
-	// Compression is the compressed form of the managed resources.
+	// Compression is the compressed form of the managed resources, if it has a type. Without a type,
+	// its data is the manager's own record of the application: see the package records.
 	// +optional
 	Compression Compression `json:"compression,omitempty"`
 }

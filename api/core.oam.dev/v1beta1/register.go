@@ -14,6 +14,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&Application{}, &ApplicationList{},
 		&ComponentDefinition{}, &ComponentDefinitionList{},
+		&WorkloadDefinition{}, &WorkloadDefinitionList{},
 		&TraitDefinition{}, &TraitDefinitionList{},
 		&PolicyDefinition{}, &PolicyDefinitionList{},
 		&WorkflowStepDefinition{}, &WorkflowStepDefinitionList{},

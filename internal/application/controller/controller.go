@@ -67,10 +67,6 @@ type Config struct {
 	Gateway clusters.Gateway
 	// RevisionLimit is the number of revisions that are kept of each Application. Default 10.
 	RevisionLimit int
-	// ApplicationRevisions makes the controller create an ApplicationRevision for every revision of
-	// every Application, instead of only for those that have a publishVersion. That is one more
-	// write for each change.
-	ApplicationRevisions bool
 	// Evaluators evaluates users' templates, charts and expressions. Required. See package sandbox.
 	Evaluators evaluation.Pool
 	// Requests sends the HTTP requests and e-mails that Applications ask for. Default: to public
@@ -214,7 +210,7 @@ func (c *Controller) assemble() {
 		Outside: deploy.NewOutside(), Observe: func(seconds float64) { c.metrics.render.Observe(seconds) }, Now: cfg.Clock.Now,
 	}
 	c.steps = steps.Runner{Planner: &c.planner, Trackers: c.trackers, Log: cfg.Log}
-	c.reporter = report.Reporter{Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now, SettleAfter: cfg.Settle, EveryRevision: cfg.ApplicationRevisions}
+	c.reporter = report.Reporter{Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now, SettleAfter: cfg.Settle, Definitions: c.defs.Snapshot}
 }
 
 // handle registers the watch handlers that fill the queue.

@@ -64,14 +64,14 @@ func TestASmallApplicationsLifeTakesFewRequests(t *testing.T) {
 		return inPhase(oam.PhaseRunning)(a)
 	})
 	e.eventually("the tracker has the second revision", func() error {
-		if n := total(less(e.requests(), before)); n < 3 {
+		if n := total(less(e.requests(), before)); n < 4 {
 			return fmt.Errorf("%d requests", n)
 		}
 		return nil
 	})
 	update := less(e.requests(), before)
 	e.Log("updated:", update)
-	if n := total(update); n > 3 {
+	if n := total(update); n > 4 {
 		t.Errorf("an update of one field took %d requests: %v", n, update)
 	}
 	cm, err := e.get(configMaps, "shop-conf")
@@ -281,7 +281,7 @@ components:
 	after := less(e.requests(), before)
 	for what, n := range after {
 		switch what {
-		case "create configmaps", "create resourcetrackers", "update applications/status", "patch applications/status", "get configmaps", "get resourcetrackers":
+		case "create configmaps", "create resourcetrackers", "create applicationrevisions", "update applications/status", "patch applications/status", "get configmaps", "get resourcetrackers":
 		default:
 			t.Errorf("%s: %d", what, n)
 		}

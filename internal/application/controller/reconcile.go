@@ -86,7 +86,7 @@ func (c *reconciler) proceed(a *record) bool {
 		c.remove(a, o)
 		return true
 	}
-	if o.Labels[oam.PauseLabel] == "true" {
+	if o.Labels[oam.PauseLabel] == "true" || o.Annotations[oam.ControllerVersionAnnotation] == oam.ControllerDisabled {
 		return true
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *reconciler) proceed(a *record) bool {
 	if c.restart(a, o) {
 		a.runAgain(c.now())
 		if a.Tracker.Object != nil {
-			c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, o.UID, o.Generation)
+			c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, records.Written{UID: o.UID, Generation: o.Generation})
 			return true
 		}
 	}
@@ -139,7 +139,7 @@ func (c *reconciler) proceed(a *record) bool {
 		}
 		if unsaved {
 			if c.nameNewObjects(a, o) {
-				c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, o.UID, o.Generation)
+				c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, records.Written{UID: o.UID, Generation: o.Generation})
 			}
 			return true
 		}
@@ -148,8 +148,9 @@ func (c *reconciler) proceed(a *record) bool {
 		}
 	}
 	// 4. Delete objects that left the plan, and update the tracker.
+	a.Tracker.Dirty = a.Tracker.Dirty || outdated(a, o)
 	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && len(a.Plan.Broken()) == 0 && !a.Plan.Waiting() && a.run.Whole() && c.remover.Collect(a.State, &o.Spec) {
-		c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, "", a.Tracker.Object.Spec.ApplicationGeneration)
+		c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, records.Written{UID: o.UID, Generation: o.Generation, Complete: true})
 	}
 	// 5. Report the status, unless a component's state is still being evaluated.
 	if slices.ContainsFunc(p.Components, func(s deploy.ComponentState) bool { return s.Unknown }) {

@@ -114,13 +114,12 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 	if last == nil || last.Hash != hash || last.PublishVersion != publish {
 		a.Tracker.Revisions = append(a.Tracker.Revisions, records.Stored{
 			Name: name, Number: number, Hash: hash, PublishVersion: publish, Created: metav1.NewTime(c.now()).Rfc3339Copy(),
-			Spec: spec.DeepCopy(), Definitions: p.Definitions,
+			Spec: spec.DeepCopy(), Definitions: p.Definitions, New: true,
 		})
 		limit := c.cfg.RevisionLimit
 		if l := p.Policies.RevisionLimit; l != nil {
 			limit = max(*l, 1) // the revision in use is always kept
 		}
-		c.reporter.Publish(a.State, o)
 		if n := len(a.Tracker.Revisions); n > limit {
 			c.reporter.Retract(a.State, a.Tracker.Revisions[:n-limit])
 			a.Tracker.Revisions = slices.Clone(a.Tracker.Revisions[n-limit:])

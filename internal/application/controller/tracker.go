@@ -18,8 +18,16 @@ func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
 	if a.Tracker.NameObjects(a.Plan.Resources) {
 		return true
 	}
-	c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, o.UID, o.Generation)
+	c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, records.Written{UID: o.UID, Generation: o.Generation})
 	return false
+}
+
+// outdated reports whether the stored tracker is of an earlier generation of the Application. Clients
+// then take its objects for those of an earlier state, although a spec that was changed and changed back
+// has no new revision.
+func outdated(a *record, o *oam.Application) bool {
+	return a.Tracker.Object != nil && !a.Writes.InFlight(records.TrackerWrite) &&
+		o.Annotations[oam.PublishVersionAnnotation] == "" && a.Tracker.Object.Spec.ApplicationGeneration != o.Generation
 }
 
 // load reads the Application's tracker, once. It returns false while that is not possible.
@@ -30,7 +38,8 @@ func (c *reconciler) load(a *record) (bool, error) {
 	case records.Replaced:
 		a.planning.inputs, a.Plan = "", nil
 	case records.Deleted:
-		a.planning.inputs, a.Plan, a.run, a.report.Status = "", nil, nil, nil
+		a.planning.inputs, a.Plan, a.run = "", nil, nil
+		a.report.Forget()
 	}
 	return loaded, err
 }

@@ -36,6 +36,7 @@ func (unreadable) Is(target error) bool { return target == ErrNotFound }
 // Library also watches the Policies and Workflows that Applications share.
 type Library struct {
 	components *informer.Informer[*oam.ComponentDefinition]
+	workloads  *informer.Informer[*oam.WorkloadDefinition]
 	traits     *informer.Informer[*oam.TraitDefinition]
 	policies   *informer.Informer[*oam.PolicyDefinition]
 	steps      *informer.Informer[*oam.WorkflowStepDefinition]
@@ -45,6 +46,8 @@ type Library struct {
 
 	SharedPolicies  *informer.Informer[*v1alpha1.Policy]
 	SharedWorkflows *informer.Informer[*v1alpha1.Workflow]
+
+	snapshots snapshots
 
 	mu       sync.Mutex
 	compiled map[definitionKey]compiled
@@ -74,6 +77,7 @@ func New(cfg Config) *Library {
 	beta, alpha := cfg.Beta, cfg.Alpha
 	d := &Library{
 		components:      informer.New(beta, "componentdefinitions", informer.Options[*oam.ComponentDefinition]{}),
+		workloads:       informer.New(beta, "workloaddefinitions", informer.Options[*oam.WorkloadDefinition]{}),
 		traits:          informer.New(beta, "traitdefinitions", informer.Options[*oam.TraitDefinition]{}),
 		policies:        informer.New(beta, "policydefinitions", informer.Options[*oam.PolicyDefinition]{}),
 		steps:           informer.New(beta, "workflowstepdefinitions", informer.Options[*oam.WorkflowStepDefinition]{}),
@@ -85,6 +89,7 @@ func New(cfg Config) *Library {
 	d.handle(cfg.Changed, newRevisionWriter(d, cfg))
 	if tell := cfg.Malformed; tell != nil {
 		d.components.OnMalformed(tell)
+		d.workloads.OnMalformed(tell)
 		d.traits.OnMalformed(tell)
 		d.policies.OnMalformed(tell)
 		d.steps.OnMalformed(tell)
@@ -102,7 +107,7 @@ type Watched interface {
 }
 
 func (d *Library) watched() []Watched {
-	return []Watched{d.components, d.traits, d.policies, d.steps, d.SharedPolicies, d.SharedWorkflows, d.stored}
+	return []Watched{d.components, d.workloads, d.traits, d.policies, d.steps, d.SharedPolicies, d.SharedWorkflows, d.stored}
 }
 
 // Run runs the watches, and the retries of writes, until ctx is done.
@@ -132,6 +137,7 @@ func (d *Library) handle(changed func(), revisions *revisionWriter) {
 	d.revisions = revisions
 	revised := revisions.changed
 	handleKind(d, d.components, render.Component, changed, revised, render.OfComponent)
+	handleKind(d, d.workloads, render.Component, changed, nil, nil)
 	handleKind(d, d.traits, render.Trait, changed, revised, render.OfTrait)
 	handleKind(d, d.policies, render.Policy, changed, revised, render.OfPolicy)
 	handleKind(d, d.steps, render.WorkflowStep, changed, revised, render.OfWorkflowStep)
@@ -153,7 +159,7 @@ func (d *Library) handle(changed func(), revisions *revisionWriter) {
 }
 
 func handleKind[T apiwriter.Object](d *Library, kind *informer.Informer[T], name render.Kind, changed func(), revised func(old, new *revisedDefinition), definition func(T) *render.Definition) {
-	of := func(o T) *revisedDefinition { return &revisedDefinition{definition(o), o, specVersion(o)} }
+	of := func(o T) *revisedDefinition { return &revisedDefinition{definition(o), o, statedVersion(o)} }
 	kind.Handle(informer.Handler[T]{
 		Added: func(o T) {
 			if revised != nil {
@@ -181,7 +187,7 @@ func (d *Library) each(f func(*revisedDefinition)) {
 
 func eachOf[T apiwriter.Object](kind *informer.Informer[T], definition func(T) *render.Definition, f func(*revisedDefinition)) {
 	for _, o := range kind.List() {
-		f(&revisedDefinition{definition(o), o, specVersion(o)})
+		f(&revisedDefinition{definition(o), o, statedVersion(o)})
 	}
 }
 
@@ -202,9 +208,27 @@ type Templates struct {
 	Run render.Run
 }
 
-// Component implements plan.Definitions.
+// Component implements plan.Definitions. A WorkloadDefinition takes the place of a ComponentDefinition
+// that does not exist.
 func (d Templates) Component(namespace, name string) (*render.Template, error) {
-	return find(d, d.components, render.Component, &oam.ComponentDefinition{}, render.OfComponent, namespace, name)
+	t, err := find(d, d.components, render.Component, &oam.ComponentDefinition{}, render.OfComponent, namespace, name)
+	if !errors.Is(err, ErrNotFound) {
+		return t, err
+	}
+	if o := d.workload(namespace, name); o != nil {
+		return d.compile(definitionKey{render.Component, o.Namespace, o.Name}, o.ResourceVersion, func() (*render.Definition, error) { return render.OfWorkload(o), nil })
+	}
+	return nil, err
+}
+
+// workload returns the WorkloadDefinition of that name, or nil.
+func (d *Library) workload(namespace, name string) *oam.WorkloadDefinition {
+	for _, ns := range []string{namespace, oam.SystemNamespace} {
+		if o, there := d.workloads.Get(ns, name); there {
+			return o
+		}
+	}
+	return nil
 }
 
 // Trait implements plan.Definitions.

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -24,9 +25,9 @@ import (
 )
 
 // Every state that a definition written by users has had is kept as a DefinitionRevision.
-// Applications refer to a revision as type@v2, or as type@1.4.0 if the definition states a version,
-// or as type@1.4 for the newest version that begins so. Built-in definitions have no revisions
-// until they change: their first state is stored together with their second.
+// Applications refer to a revision as type@v2, or as type@1.4.0 if the definition states a version in
+// its spec or in an annotation, or as type@1.4 for the newest version that begins so. Built-in
+// definitions have no revisions until they change: their first state is stored together with their second.
 
 // definitionRevisionsMax is the number of revisions that are kept of a definition, in addition to
 // those that Applications refer to.
@@ -43,9 +44,23 @@ type revisedDefinition struct {
 type assigned struct {
 	number int64
 	hash   string
+	name   string
 }
 
-// specVersion returns the version that a definition states.
+// statedVersion returns the version that a definition states in its spec or else in an annotation, or
+// an empty string if a revision cannot have that name.
+func statedVersion(o apiwriter.Object) string {
+	version := specVersion(o)
+	if version == "" {
+		version = o.GetAnnotations()[oam.DefinitionRevisionAnnotation]
+	}
+	if version != "" && len(validation.IsDNS1123Subdomain(revisionName(o.GetName(), 0, version))) > 0 {
+		return ""
+	}
+	return version
+}
+
+// specVersion returns the version in a definition's spec.
 func specVersion(o apiwriter.Object) string {
 	switch o := o.(type) {
 	case *oam.ComponentDefinition:
@@ -154,13 +169,13 @@ func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRev
 	w.mu.Lock()
 	last := w.assigned[key]
 	if n := len(known); n > 0 && known[n-1].Spec.Revision >= last.number {
-		last = assigned{known[n-1].Spec.Revision, known[n-1].Spec.RevisionHash}
+		last = assigned{known[n-1].Spec.Revision, known[n-1].Spec.RevisionHash, known[n-1].Name}
 	}
-	if last.hash == r.def.Hash {
+	if last.hash == r.def.Hash && (r.version == "" || last.name == revisionName(r.def.Name, 0, r.version)) {
 		w.mu.Unlock()
 		return
 	}
-	last = assigned{last.number + 1, r.def.Hash}
+	last = assigned{last.number + 1, r.def.Hash, revisionName(r.def.Name, last.number+1, r.version)}
 	w.assigned[key] = last
 	w.mu.Unlock()
 	o, err := newDefinitionRevision(r, last.number)
@@ -201,14 +216,7 @@ func (w *revisionWriter) retry(key definitionKey, of assigned) {
 }
 
 func newDefinitionRevision(r *revisedDefinition, number int64) (*oam.DefinitionRevision, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r.object)
-	if err != nil {
-		return nil, err
-	}
-	data, err := json.Marshal(map[string]any{
-		"apiVersion": oam.GroupVersion.String(), "kind": string(r.def.Kind), "spec": content["spec"],
-		"metadata": map[string]any{"name": r.def.Name, "namespace": r.def.Namespace},
-	})
+	data, err := contentOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -322,17 +330,12 @@ func (d *Library) revisionsNamed(kind render.Kind, namespace, name string) []*oa
 // pinnedTo returns the template of the revision that an Application refers to.
 func pinnedTo[T apiwriter.Object](d Templates, called render.Kind, empty T, definition func(T) *render.Definition, namespace, base, pinned string) (*render.Template, error) {
 	for _, ns := range []string{namespace, oam.SystemNamespace} {
-		r, ok := d.stored.Get(ns, pinnedName(base, pinned))
-		if !ok || r.Spec.DefinitionType != definitionType(called) {
-			if r = newest(d.revisionsNamed(called, ns, base), base, pinned); r == nil {
-				continue
-			}
+		r := d.pinned(called, ns, base, pinned)
+		if r == nil {
+			continue
 		}
 		return d.compile(definitionKey{called, ns, base + "@" + strings.TrimPrefix(r.Name, base+"-v")}, r.ResourceVersion, func() (*render.Definition, error) {
-			raw := map[render.Kind]*runtime.RawExtension{
-				render.Component: r.Spec.ComponentDefinition, render.Trait: r.Spec.TraitDefinition,
-				render.Policy: r.Spec.PolicyDefinition, render.WorkflowStep: r.Spec.WorkflowStepDefinition,
-			}[called]
+			raw := definitionOf(r, called)
 			if raw == nil {
 				return nil, fmt.Errorf("DefinitionRevision %s/%s has no %s", ns, r.Name, called)
 			}
@@ -343,6 +346,14 @@ func pinnedTo[T apiwriter.Object](d Templates, called render.Kind, empty T, defi
 		})
 	}
 	return nil, fmt.Errorf("%s %s has no revision %s, in namespaces %s and %s: %w", called, base, pinned, namespace, oam.SystemNamespace, ErrNotFound)
+}
+
+// pinned returns the revision of a definition of a namespace that base@pinned refers to, or nil.
+func (d *Library) pinned(called render.Kind, namespace, base, pinned string) *oam.DefinitionRevision {
+	if r, ok := d.stored.Get(namespace, pinnedName(base, pinned)); ok && r.Spec.DefinitionType == definitionType(called) {
+		return r
+	}
+	return newest(d.revisionsNamed(called, namespace, base), base, pinned)
 }
 
 // first reports whether pinned refers to a definition's first revision.

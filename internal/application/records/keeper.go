@@ -5,11 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -61,8 +63,17 @@ func (k *Keeper) Load(to *Owner, r *Tracker, deleted bool) (bool, error) {
 	return r.loaded, err
 }
 
-// Write creates the tracker or replaces its spec. uid is the Application's UID.
-func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generation int64) {
+// Written says of which Application, and of which state of it, a tracker is written.
+type Written struct {
+	UID        types.UID
+	Generation int64
+	// Complete means that the newest revision's objects are applied and all others are removed. Until
+	// then the tracker keeps the label of the revision before.
+	Complete bool
+}
+
+// Write creates the tracker or replaces its spec and the label and annotation of its revision.
+func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, of Written) {
 	if left := r.pause.Left(k.Now()); left > 0 && !r.Stored() {
 		to.WakeAfter(left)
 		return
@@ -73,7 +84,7 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generati
 		return
 	}
 	spec := oam.ResourceTrackerSpec{
-		Type: oam.ResourceTrackerTypeRoot, ApplicationGeneration: generation,
+		Type: oam.ResourceTrackerTypeVersioned, ApplicationGeneration: of.Generation,
 		ManagedResources: r.Resources, Compression: compression,
 	}
 	if !w.Start(TrackerWrite) {
@@ -109,24 +120,67 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generati
 	}
 	meta := apiwriter.Meta{Owner: to.Name, Reason: "application-tracker", StartsWork: true}
 	if r.Object == nil {
-		k.Writer.Create(meta, &oam.ResourceTracker{
+		created := &oam.ResourceTracker{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: TrackerName(to.Key.Namespace, to.Key.Name),
 				Labels: map[string]string{
-					oam.AppNameLabel: to.Key.Name, oam.AppNamespaceLabel: to.Key.Namespace, oam.AppUIDLabel: string(uid),
+					oam.AppNameLabel: to.Key.Name, oam.AppNamespaceLabel: to.Key.Namespace, oam.AppUIDLabel: string(of.UID),
 				},
 				Annotations: map[string]string{apiwriter.CreatorAnnotation: to.Name},
 			},
 			Spec: spec,
-		}, done)
+		}
+		if label, version := r.revision(of.Complete); label != "" {
+			created.Labels[oam.AppRevisionLabel] = label
+			if version != "" {
+				created.Annotations[oam.PublishVersionAnnotation] = version
+			}
+		}
+		k.Writer.Create(meta, created, done)
 		return
 	}
-	data, err := json.Marshal([]apiwriter.PatchOp{{Op: "add", Path: "/spec", Value: spec}})
+	ops := append([]apiwriter.PatchOp{{Op: "add", Path: "/spec", Value: spec}}, r.revisionPatch(of.Complete)...)
+	data, err := json.Marshal(ops)
 	if err != nil {
 		w.End(TrackerWrite, err)
 		return
 	}
 	k.Writer.Patch(meta, r.Object, types.JSONPatchType, data, done)
+}
+
+// revision returns the label and the publishVersion of the revision that a tracker is written of.
+// The label stays that of the revision before until the newest one is complete. It is empty if there
+// is no revision, or if its name is no value of a label.
+func (r *Tracker) revision(complete bool) (label, publishVersion string) {
+	last := r.Latest()
+	if last == nil {
+		return "", ""
+	}
+	label = last.Name
+	if r.Object != nil && !complete && r.Object.Labels[oam.AppRevisionLabel] != "" {
+		label = r.Object.Labels[oam.AppRevisionLabel]
+	}
+	if len(validation.IsValidLabelValue(label)) > 0 {
+		label = ""
+	}
+	return label, last.PublishVersion
+}
+
+// revisionPatch returns the operations that bring a stored tracker's label and annotation up to date.
+func (r *Tracker) revisionPatch(complete bool) (ops []apiwriter.PatchOp) {
+	set := func(field string, have map[string]string, key, value string) {
+		switch {
+		case have[key] == value:
+		case len(have) == 0:
+			ops = append(ops, apiwriter.PatchOp{Op: "add", Path: "/metadata/" + field, Value: map[string]string{key: value}})
+		default:
+			ops = append(ops, apiwriter.PatchOp{Op: "add", Path: "/metadata/" + field + "/" + strings.ReplaceAll(key, "/", "~1"), Value: value})
+		}
+	}
+	label, version := r.revision(complete)
+	set("labels", r.Object.Labels, oam.AppRevisionLabel, label)
+	set("annotations", r.Object.Annotations, oam.PublishVersionAnnotation, version)
+	return ops
 }
 
 // Delete deletes the tracker.

@@ -1,11 +1,14 @@
 package records
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +22,7 @@ type lastWrite struct {
 	apiwriter.Writer
 	verb   string
 	object *oam.ResourceTracker
+	patch  []byte
 	done   func(apiwriter.Object, error)
 }
 
@@ -26,7 +30,8 @@ func (w *lastWrite) Create(_ apiwriter.Meta, o apiwriter.Object, done func(apiwr
 	w.verb, w.object, w.done = "create", o.(*oam.ResourceTracker), done
 }
 
-func (w *lastWrite) Patch(_ apiwriter.Meta, o apiwriter.Object, _ types.PatchType, _ []byte, done func(apiwriter.Object, error)) {
+func (w *lastWrite) Patch(_ apiwriter.Meta, o apiwriter.Object, _ types.PatchType, data []byte, done func(apiwriter.Object, error)) {
+	w.patch = data
 	w.verb, w.object, w.done = "patch", o.(*oam.ResourceTracker), done
 }
 
@@ -57,11 +62,16 @@ func newKeeping() *keeping {
 	return x
 }
 
+// writeOf calls Keeper.Write, as a state that is complete or not.
+func (x *keeping) writeOf(complete bool) {
+	x.k.Write(x.to, &x.r, &x.writes, Written{UID: "uid", Generation: 1, Complete: complete})
+}
+
 // write calls Keeper.Write, and returns the verb of the write, or an empty string if there was
 // none.
 func (x *keeping) write() string {
 	x.w.verb = ""
-	x.k.Write(x.to, &x.r, &x.writes, "uid", 1)
+	x.k.Write(x.to, &x.r, &x.writes, Written{UID: "uid", Generation: 1})
 	return x.w.verb
 }
 
@@ -93,6 +103,61 @@ func TestATrackerIsCreatedAndThenPatched(t *testing.T) {
 	x.answer(created, nil)
 	if verb := x.write(); verb != "patch" || x.w.object.ResourceVersion != "1" || x.r.TakeChange() != unchanged {
 		t.Fatalf("then %s of version %q", verb, x.w.object.ResourceVersion)
+	}
+}
+
+// TestATrackerNamesTheRevisionThatIsDeployed checks the label and the annotation by which other clients
+// find the tracker of a revision: the label names the last revision that was deployed completely, and
+// the annotation the publishVersion that is being deployed.
+func TestATrackerNamesTheRevisionThatIsDeployed(t *testing.T) {
+	x := newKeeping()
+	add := func(name, version string) {
+		x.r.Revisions = append(x.r.Revisions, Stored{Name: name, PublishVersion: version, Spec: &oam.ApplicationSpec{}})
+	}
+	written := func(complete bool) *oam.ResourceTracker {
+		t.Helper()
+		x.writeOf(complete)
+		rt := x.w.object.DeepCopy()
+		if x.w.verb == "patch" {
+			patch, err := jsonpatch.DecodePatch(x.w.patch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, _ := json.Marshal(rt)
+			after, err := patch.Apply(before)
+			if err != nil {
+				t.Fatalf("%v: %s", err, x.w.patch)
+			}
+			rt = &oam.ResourceTracker{}
+			if err := json.Unmarshal(after, rt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.answer(rt, nil)
+		return rt
+	}
+	is := func(rt *oam.ResourceTracker, label, version string) {
+		t.Helper()
+		got := rt.Annotations[oam.PublishVersionAnnotation]
+		if rt.Labels[oam.AppRevisionLabel] != label || got != version || rt.Labels[oam.AppUIDLabel] != "uid" || rt.Annotations[apiwriter.CreatorAnnotation] == "" ||
+			rt.Spec.Type != oam.ResourceTrackerTypeVersioned || rt.Spec.Compression.Type != oam.Uncompressed {
+			t.Errorf("it is of %v %v, %s, packed as %q; want %s %s", rt.Labels, rt.Annotations, rt.Spec.Type, rt.Spec.Compression.Type, label, version)
+		}
+	}
+	add("shop-v1", "")
+	is(written(false), "shop-v1", "")
+	add("shop-v2", "two")
+	is(written(false), "shop-v1", "two")
+	is(written(true), "shop-v2", "two")
+	add("shop-v3", "")
+	is(written(true), "shop-v3", "")
+	add("a-name-that-is-longer-than-a-label-may-be-and-therefore-is-not-in-one-v4", "")
+	is(written(true), "", "")
+	x.r.Object.Labels, x.r.Object.Annotations = nil, nil // another client's doing
+	add("shop-v5", "five")
+	x.writeOf(true)
+	if !strings.Contains(string(x.w.patch), `"value":{"app.oam.dev/appRevision":"shop-v5"}`) {
+		t.Errorf("the patch is %s", x.w.patch)
 	}
 }
 

@@ -151,7 +151,7 @@ func Expand(text []byte) ([]byte, any) {
 	if err != nil || len(plain) > expandedMax {
 		return text, expanded{}
 	}
-	t.Spec.Compression = oam.Compression{Data: string(plain)}
+	t.Spec.Compression = oam.Compression{Type: expandedType, Data: string(plain)}
 	out, err := json.Marshal(map[string]any{"apiVersion": t.APIVersion, "kind": t.Kind, "spec": t.Spec})
 	if err != nil {
 		return text, expanded{}

@@ -39,7 +39,7 @@ func TestATrackerIsExpandedToWhatItSays(t *testing.T) {
 	if err := r.replace(&got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, r.packed); diff != "" || got.Spec.Compression.Type != oam.Uncompressed || len(r.Resources) != 1 {
+	if diff := cmp.Diff(want, r.packed); diff != "" || got.Spec.Compression.Type != expandedType || len(r.Resources) != 1 {
 		t.Errorf("%d resources, packed as %q:\n%s", len(r.Resources), got.Spec.Compression.Type, diff)
 	}
 }

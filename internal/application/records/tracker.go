@@ -29,8 +29,8 @@ type Stored struct {
 	// Definitions has the hash of each definition that the revision was rendered with, by kind and
 	// name.
 	Definitions map[string]string `json:"definitions,omitempty"`
-	// Published is set if the revision has an ApplicationRevision.
-	Published bool `json:"published,omitempty"`
+	// New is set if this manager has made the revision: no earlier manager has published it.
+	New bool `json:"-"`
 }
 
 // packed is the part of a Tracker that is stored compressed.
@@ -87,6 +87,13 @@ func ManagedOf(r *plan.Resource) oam.ManagedResource {
 // IsSecret reports whether objects of this kind are never copied into the tracker.
 func IsSecret(gvk schema.GroupVersionKind) bool { return gvk.Group == "" && gvk.Kind == "Secret" }
 
+// The compressed part of a tracker is in spec.compression.data, without spec.compression.type. Other
+// clients of trackers decompress data only if there is a type, and keep it when they write a tracker
+// back. So they see the plain list of objects.
+
+// expandedType is the type of a compressed part that Expand has decompressed. It is never stored.
+const expandedType oam.CompressionType = "expanded"
+
 // unpackRecord decompresses the compressed part of a tracker.
 func unpackRecord(c oam.Compression) (packed, error) {
 	var p packed
@@ -97,12 +104,12 @@ func unpackRecord(c oam.Compression) (packed, error) {
 	return p, json.Unmarshal(data, &p)
 }
 
-// inflate decompresses JSON, up to a limit.
+// inflate returns the JSON of a compressed part, up to a limit.
 func inflate(c oam.Compression, limit unpack.Limit) ([]byte, error) {
 	switch {
-	case c.Type == oam.Uncompressed || c.Data == "":
+	case c.Type == expandedType || c.Data == "":
 		return []byte(c.Data), nil
-	case c.Type != oam.Gzip:
+	case c.Type != oam.Uncompressed && c.Type != oam.Gzip:
 		return nil, fmt.Errorf("packed as %q", c.Type)
 	}
 	return unpack.Base64Gzip(c.Data, limit)
@@ -127,7 +134,7 @@ func pack(p packed) (oam.Compression, error) {
 	if err := z.Close(); err != nil {
 		return oam.Compression{}, err
 	}
-	return oam.Compression{Type: oam.Gzip, Data: base64.StdEncoding.EncodeToString(b.Bytes())}, nil
+	return oam.Compression{Data: base64.StdEncoding.EncodeToString(b.Bytes())}, nil
 }
 
 // Tracker is the in-memory content of an Application's tracker: as stored, or as it will be

@@ -75,6 +75,16 @@ func OfComponent(o *oam.ComponentDefinition) *Definition {
 	return d
 }
 
+// OfWorkload returns the Definition of components whose type is a WorkloadDefinition.
+func OfWorkload(o *oam.WorkloadDefinition) *Definition {
+	d := &Definition{Kind: Component, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec),
+		Template: templateOf(o.Spec.Schematic)}
+	if o.Spec.Status != nil {
+		d.Health = *o.Spec.Status
+	}
+	return d
+}
+
 // OfTrait returns the Definition of a TraitDefinition.
 func OfTrait(o *oam.TraitDefinition) *Definition {
 	d := &Definition{

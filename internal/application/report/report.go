@@ -50,16 +50,23 @@ type State struct {
 	Writes  int
 	// RestartAt is when the workflow runs again.
 	RestartAt metav1.Time
+	// published is nil until the first status is reported.
+	published *published
 }
+
+// Forget forgets what was reported of an earlier Application of the same name.
+func (r *State) Forget() { r.Status, r.published = nil, nil }
 
 // Reporter writes the statuses of Applications.
 type Reporter struct {
 	Writer apiwriter.Writer
 	Log    *slog.Logger
 	Now    func() time.Time
-	// SettleAfter and EveryRevision are Settle and ApplicationRevisions of the controller's Config.
-	SettleAfter   time.Duration
-	EveryRevision bool
+	// SettleAfter is Settle of the controller's Config.
+	SettleAfter time.Duration
+	// Definitions returns the definitions that a spec names, for ApplicationRevisions. If nil, they
+	// have none.
+	Definitions func(namespace string, spec *oam.ApplicationSpec) oam.Compression
 }
 
 // Current returns the status that was last handed to the writer, or o's status if there was none.
@@ -100,7 +107,7 @@ func (c *Reporter) Report(a *deploy.State, r *State, o *oam.Application, p deplo
 			return
 		}
 	}
-	if !c.publishOutcome(a, before, s) {
+	if !c.publish(a, r, o, before, s) {
 		return
 	}
 	c.Write(a, r, o, s, !settles)

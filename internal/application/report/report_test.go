@@ -25,11 +25,48 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// statusWriter keeps the statuses that it is given. The test answers them.
+// statusWriter keeps the statuses that it is given. The test answers them. It answers writes of the
+// ApplicationRevision itself, as a writer does: a create of one that exists and has the same owner
+// returns the existing one.
 type statusWriter struct {
 	apiwriter.Writer
 	written []*oam.Application
 	done    func(apiwriter.Object, error)
+
+	revision       *oam.ApplicationRevision // of the server
+	revisionWrites int
+	patches        int
+	hold           bool // keeps the answers to creates for the test
+	held           []func(apiwriter.Object, error)
+}
+
+func (w *statusWriter) Create(_ apiwriter.Meta, o apiwriter.Object, done func(apiwriter.Object, error)) {
+	w.revisionWrites++
+	if w.hold {
+		w.held = append(w.held, done)
+		return
+	}
+	if w.revision == nil {
+		w.revision = o.(*oam.ApplicationRevision)
+	}
+	done(w.revision, nil)
+}
+
+func (w *statusWriter) Patch(_ apiwriter.Meta, _ apiwriter.Object, _ types.PatchType, data []byte, done func(apiwriter.Object, error)) {
+	w.revisionWrites++
+	w.patches++
+	patch, err := jsonpatch.DecodePatch(data)
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	before, _ := json.Marshal(w.revision)
+	after, err := patch.Apply(before)
+	got := &oam.ApplicationRevision{}
+	if err = errors.Join(err, json.Unmarshal(after, got)); err == nil {
+		w.revision = got
+	}
+	done(got, err)
 }
 
 func (w *statusWriter) Status(_ apiwriter.Meta, o apiwriter.Object, _ bool, done func(apiwriter.Object, error)) {
@@ -69,11 +106,20 @@ func (x *world) report(finished, healthy bool) *oam.ApplicationStatus {
 	before := len(x.w.written)
 	p := deploy.Progress{Planned: true, Finished: finished, Settled: finished, Components: make([]deploy.ComponentState, 1)}
 	p.Components[0].Healthy, p.Components[0].Applied = healthy, true
-	x.c.Report(x.a, &x.r, x.o, p)
+	x.turn(p)
 	if len(x.w.written) == before {
 		return nil
 	}
 	return &x.w.written[before].Status
+}
+
+// turn reports progress, once more after the answer to a write of the revision.
+func (x *world) turn(p deploy.Progress) {
+	before, creates := len(x.w.written), x.w.revisionWrites
+	x.c.Report(x.a, &x.r, x.o, p)
+	if x.w.revisionWrites > creates && len(x.w.written) == before && !x.w.hold {
+		x.c.Report(x.a, &x.r, x.o, p)
+	}
 }
 
 func (x *world) answer(version string, err error) {
@@ -140,53 +186,23 @@ func TestWhyThereIsNoPlanIsReported(t *testing.T) {
 	}
 }
 
-// revisionWriter keeps the ApplicationRevision of the server, as a writer does: a create of one
-// that exists and has the same owner returns the existing one.
-type revisionWriter struct {
-	apiwriter.Writer
-	there apiwriter.Object
-}
-
-func (w *revisionWriter) Create(_ apiwriter.Meta, o apiwriter.Object, done func(apiwriter.Object, error)) {
-	if w.there == nil {
-		w.there = o
-	}
-	done(w.there, nil)
-}
-
-func (w *revisionWriter) Patch(_ apiwriter.Meta, o apiwriter.Object, _ types.PatchType, data []byte, done func(apiwriter.Object, error)) {
-	patch, err := jsonpatch.DecodePatch(data)
-	if err != nil {
-		done(nil, err)
-		return
-	}
-	before, _ := json.Marshal(o)
-	after, err := patch.Apply(before)
-	got := &oam.ApplicationRevision{}
-	if err = errors.Join(err, json.Unmarshal(after, got)); err == nil {
-		w.there = got
-	}
-	done(got, err)
-}
-
 // TestARevisionThatWasPublishedInVainIsReplaced checks a manager that ends before it has stored a
 // revision that it has published. The spec changes, and the next manager gives its revision the
 // same name.
 func TestARevisionThatWasPublishedInVainIsReplaced(t *testing.T) {
 	x := newWorld(t)
-	w := &revisionWriter{}
-	x.c.Writer, x.c.EveryRevision = w, true
 	publish := func(hash, version, component string) {
 		t.Helper()
 		x.a.Tracker.Revisions[0] = records.Stored{
 			Name: "shop-v1", Number: 1, Hash: hash, PublishVersion: version,
 			Spec: &oam.ApplicationSpec{Components: []oam.Component{{Name: component, Type: "worker"}}},
 		}
-		x.c.Publish(x.a, x.o)
-		got := w.there.(*oam.ApplicationRevision)
-		if got.Labels[oam.AppRevisionHashLabel] != hash || got.Annotations[oam.PublishVersionAnnotation] != version ||
+		x.r = State{} // the next manager
+		x.report(true, true)
+		got := x.w.revision
+		if got.Labels[oam.AppRevisionHashLabel] != hash || got.Annotations[oam.PublishVersionAnnotation] != version || !got.Status.Succeeded ||
 			!strings.Contains(string(got.Spec.Application.Raw), component) {
-			t.Errorf("published is %v %v %s", got.Labels, got.Annotations, got.Spec.Application.Raw)
+			t.Errorf("published is %v %v %s %+v", got.Labels, got.Annotations, got.Spec.Application.Raw, got.Status)
 		}
 		if x.a.Writes.InFlight(publishing) {
 			t.Error("the revision is still being published")
@@ -195,7 +211,67 @@ func TestARevisionThatWasPublishedInVainIsReplaced(t *testing.T) {
 	publish("one", "", "web")
 	publish("two", "", "db")
 	publish("two", "stable", "db")
+	before := x.w.revisionWrites
 	publish("two", "stable", "db")
+	if n := x.w.revisionWrites - before; n != 1 {
+		t.Errorf("%d writes of a revision that is there; want the create that finds it", n)
+	}
+}
+
+// TestARevisionTakesOneWrite checks that the revision of a deployment that settles at once is created
+// with its outcome, and that otherwise it is created with the first status and written once more when
+// its workflow ends.
+func TestARevisionTakesOneWrite(t *testing.T) {
+	x := newWorld(t)
+	if s := x.report(true, true); s == nil || x.w.revisionWrites != 1 || !x.w.revision.Status.Succeeded || x.w.revision.Status.Workflow == nil {
+		t.Fatalf("%d writes, %+v", x.w.revisionWrites, x.w.revision)
+	}
+	x.answer("8", nil)
+	x.o.Status, x.o.ResourceVersion = x.w.written[0].Status, "8"
+	x.report(true, false) // unhealthy
+	x.r = State{}         // the next manager
+	x.report(true, true)
+	if x.w.revisionWrites != 1 {
+		t.Errorf("%d writes while the revision stays the same", x.w.revisionWrites)
+	}
+
+	x.o.Status.Workflow.Finished = false // a workflow that the next manager ends; its revision says so already
+	x.r = State{}
+	if s := x.report(true, true); s == nil || x.w.revisionWrites != 2 || x.w.patches != 0 {
+		t.Errorf("%d writes, %d patches of a revision whose outcome is there", x.w.revisionWrites, x.w.patches)
+	}
+
+	slow := newWorld(t)
+	slow.report(false, false)
+	if slow.w.revisionWrites != 0 {
+		t.Errorf("the revision is written before the first status")
+	}
+	slow.now = slow.now.Add(time.Second)
+	if s := slow.report(false, false); s == nil || slow.w.revisionWrites != 1 || slow.w.revision.Status.Succeeded {
+		t.Fatalf("with the first status: %d writes, %+v", slow.w.revisionWrites, slow.w.revision)
+	}
+	slow.answer("8", nil)
+	slow.report(true, true)
+	if slow.w.revisionWrites != 2 || !slow.w.revision.Status.Succeeded || !slow.w.revision.Status.Workflow.Finished {
+		t.Errorf("at the end: %d writes, %+v", slow.w.revisionWrites, slow.w.revision.Status)
+	}
+}
+
+// TestAStatusIsWrittenAfterItsRevision checks that no status names a revision that clients cannot
+// read yet, and that a revision that is refused does not hold the status back.
+func TestAStatusIsWrittenAfterItsRevision(t *testing.T) {
+	x := newWorld(t)
+	x.w.hold = true
+	if x.report(true, true); len(x.w.written) != 0 || len(x.w.held) != 1 {
+		t.Fatalf("%d statuses, %d revisions under way", len(x.w.written), len(x.w.held))
+	}
+	if x.report(true, true); len(x.w.written) != 0 || len(x.w.held) != 1 {
+		t.Fatalf("again: %d statuses, %d revisions under way", len(x.w.written), len(x.w.held))
+	}
+	x.w.held[0](nil, errors.New("refused"))
+	if x.report(true, true); len(x.w.written) != 1 || len(x.w.held) != 1 {
+		t.Errorf("after the answer: %d statuses, %d revisions under way", len(x.w.written), len(x.w.held))
+	}
 }
 
 // TestAComponentThatFailsEndsTheWorkflow checks the status of an Application that is deployed at once
@@ -213,7 +289,7 @@ func TestAComponentThatFailsEndsTheWorkflow(t *testing.T) {
 		if db.Problem != "" {
 			p.Problems = []string{db.Problem}
 		}
-		x.c.Report(x.a, &x.r, x.o, p)
+		x.turn(p)
 		if len(x.w.written) == before {
 			return nil
 		}

@@ -145,8 +145,6 @@ the policies that do it are missing or changed, applications are off and say so;
 		"how long a node's agent may take for a move before it is taken back")
 	f.BoolVar(&cfg.Repack.StayInNUMA, "repack-stay-in-numa", false, "make no such moves to other NUMA nodes")
 	command.ApplicationFlags(cmd, &cfg.AllowRequestsTo, &cfg.ActAsManager)
-	f.BoolVar(&cfg.ApplicationRevisions, "application-revisions", false,
-		"write an ApplicationRevision of each state of every application, and not only of those with a publishVersion")
 	f.StringVar(&cfg.Gateway.URL, "cluster-gateway-url", "",
 		"address of the cluster gateway, for managed clusters behind one (default: this API server)")
 	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "",

@@ -68,6 +68,7 @@ var knownKinds = []Kind{
 	{"podgroups.scheduling.volcano.sh", "podgroup", []string{"pg"}},
 	{"nodetopologies.topology.lockstep.dev", "nodetopology", nil},
 	{"componentdefinitions.core.oam.dev", "componentdefinition", []string{"comp"}},
+	{"workloaddefinitions.core.oam.dev", "workloaddefinition", nil},
 	{"traitdefinitions.core.oam.dev", "traitdefinition", []string{"trait"}},
 	{"policydefinitions.core.oam.dev", "policydefinition", nil},
 	{"workflowstepdefinitions.core.oam.dev", "workflowstepdefinition", []string{"workflowstep"}},

@@ -11,6 +11,6 @@
 //	update    each round changes a field of each        rate, writes, memory after each
 //	delete    all at once, until nothing is left        rate, writes
 //
-// For the floor, a bare client writes the same objects, trackers and statuses to the same control
-// plane, without a manager and without other load.
+// For the floor, a bare client writes the same objects, trackers, revisions and statuses to the same
+// control plane, without a manager and without other load.
 package applications

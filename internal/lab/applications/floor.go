@@ -37,12 +37,16 @@ type copies struct {
 
 // floorApp is an application at rest, with all objects that a client writes to produce it.
 type floorApp struct {
-	app     *oam.Application
-	tracker *unstructured.Unstructured
-	objects []*unstructured.Unstructured
+	app      *oam.Application
+	tracker  *unstructured.Unstructured
+	revision *unstructured.Unstructured
+	objects  []*unstructured.Unstructured
 }
 
-var trackers = oam.GroupVersion.WithResource("resourcetrackers")
+var (
+	trackers  = oam.GroupVersion.WithResource("resourcetrackers")
+	revisions = oam.GroupVersion.WithResource("applicationrevisions")
+)
 
 // copyForFloor copies the applications and the objects that they produced.
 func (t *trial) copyForFloor(ctx context.Context) (*copies, error) {
@@ -85,7 +89,16 @@ func (t *trial) copyForFloor(ctx context.Context) (*copies, error) {
 			a.tracker = bare(u)
 		}
 	})
-	return f, err
+	if err != nil {
+		return nil, err
+	}
+	return f, each(revisions, namespace, oam.AppNameLabel, func(u *unstructured.Unstructured) {
+		if a := byName[u.GetLabels()[oam.AppNameLabel]]; a != nil {
+			status := u.Object["status"] // a revision is created with it
+			a.revision = bare(u)
+			u.Object["status"] = status
+		}
+	})
 }
 
 func (t *trial) get(i int) *rest.Request {
@@ -177,11 +190,15 @@ func (a *floorApp) write(ctx context.Context, clients map[schema.GroupVersion]re
 	if err := clients[oam.GroupVersion].Post().Namespace(namespace).Resource("applications").Body(app).Do(ctx).Into(created); err != nil {
 		return err
 	}
-	for _, u := range append([]*unstructured.Unstructured{a.tracker}, a.objects...) {
+	for _, u := range append([]*unstructured.Unstructured{a.tracker, a.revision}, a.objects...) {
 		if u == nil {
 			continue
 		}
 		o := u.DeepCopy()
+		if owners := o.GetOwnerReferences(); len(owners) > 0 {
+			owners[0].UID = created.UID
+			o.SetOwnerReferences(owners)
+		}
 		if o.GetNamespace() != "" {
 			o.SetNamespace(namespace)
 		} else {

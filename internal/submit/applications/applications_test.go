@@ -65,7 +65,7 @@ func (e *env) track(app string, managed ...oam.ManagedResource) {
 	e.Helper()
 	e.make("resourcetrackers", "", &oam.ResourceTracker{
 		ObjectMeta: metav1.ObjectMeta{Name: app + "-" + e.ns, Labels: map[string]string{oam.AppNameLabel: app, oam.AppNamespaceLabel: e.ns}},
-		Spec:       oam.ResourceTrackerSpec{Type: oam.ResourceTrackerTypeRoot, ManagedResources: managed},
+		Spec:       oam.ResourceTrackerSpec{Type: oam.ResourceTrackerTypeVersioned, ManagedResources: managed},
 	})
 }
 
