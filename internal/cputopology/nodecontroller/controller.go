@@ -23,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/controlloop"
+	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -105,6 +106,10 @@ type node struct {
 	rewriting       bool
 	conflictedMoves []conflictedMove
 	stuck           map[types.UID]bool
+	// fitting are the resource versions at which pods had as many CPUs as they requested, by namespace/name,
+	// under the node's policy at that time.
+	fitting       map[string]string
+	fittingPolicy request.NodePolicy
 	// unresized are the resized pods for which there are no CPUs, and why, by namespace/name.
 	unresized map[string]string
 	// written is the object after this manager's last write.
@@ -172,8 +177,9 @@ func (c *Controller) leaseChanged(l *coordinationv1.Lease) {
 	}
 }
 
-// shortEvery is the minimum time between two plans of a node for pods that wait for CPUs.
-const shortEvery = 2 * time.Second
+// shortEvery is the minimum time between two plans of a node for pods that wait for CPUs, and between two
+// looks at all nodes.
+const shortEvery = 5 * time.Second
 
 // CPUsShort tells the controller that a pod waits for CPUs of its own, so that the policy looks for moves
 // at once and not only when a node is quiet. It does not block.
@@ -218,7 +224,7 @@ func (c *Controller) turn(name string) {
 		return
 	}
 	if n == nil {
-		n = &node{name: name, policy: policyState{changed: c.clock.Now()}, stuck: map[types.UID]bool{}, unresized: map[string]string{}}
+		n = &node{name: name, policy: policyState{changed: c.clock.Now()}, stuck: map[types.UID]bool{}, unresized: map[string]string{}, fitting: map[string]string{}}
 		c.loop.Put(name, n)
 	}
 	c.loop.Deliver(name, controlloop.Anyone)

@@ -155,10 +155,10 @@ func (c *Controller) ended(r *repacking) {
 // policyMoves reports whether the policy should plan moves on a node now.
 func (c *Controller) policyMoves(n *node, now time.Time) bool {
 	p := &n.policy
-	short := c.shortSince(p.planned)
-	if c.cfg.Policy.MovesPerHour <= 0 || !short && !p.changed.After(p.planned) {
-		return false
+	if c.cfg.Policy.MovesPerHour <= 0 || !p.changed.After(p.planned) {
+		return false // a plan for the same pods has been made
 	}
+	short := c.shortSince(p.planned)
 	quiet := c.cfg.Policy.Quiet
 	due := p.changed.Add(quiet)
 	if next := p.planned.Add(2 * quiet); next.After(due) {
@@ -174,8 +174,12 @@ func (c *Controller) policyMoves(n *node, now time.Time) bool {
 	c.mu.Lock()
 	full := c.active >= policyNodesMax
 	c.mu.Unlock()
-	if full || c.policyLeft(n, now) == 0 {
-		c.loop.WakeAfter(n.name, 2*quiet)
+	if left := c.policyLeft(n, now); full || left == 0 {
+		later := 2 * quiet
+		if short && left > 0 {
+			later = min(later, shortEvery)
+		}
+		c.loop.WakeAfter(n.name, later)
 		return false
 	}
 	p.planned = now

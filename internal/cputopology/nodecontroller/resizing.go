@@ -23,13 +23,22 @@ import (
 // shrinks keeps some of its CPUs; one that grows gets the nearest, and an event if there are too few. It
 // reports whether moves have begun.
 func (c *Controller) resize(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, underWay bool, now time.Time) bool {
-	maps.DeleteFunc(n.unresized, func(name, _ string) bool { _, there := on.Pods[name]; return !there })
+	gone := func(name, _ string) bool { _, there := on.Pods[name]; return !there }
+	maps.DeleteFunc(n.unresized, gone)
+	maps.DeleteFunc(n.fitting, gone)
+	if n.fittingPolicy != on.Policy {
+		clear(n.fitting)
+		n.fittingPolicy = on.Policy
+	}
 	if underWay || n.rewriting || hindrance(t, on) != "" {
 		return false
 	}
 	var state reservation.State
 	var moves []pin.Move
 	for _, name := range slices.Sorted(maps.Keys(on.Pods)) {
+		if o := on.Pods[name].Object; o == nil || n.fitting[name] == string(o.UID)+o.ResourceVersion {
+			continue
+		}
 		m, err := c.resizable(on.Machine, on.Policy, on.Pods[name])
 		if err != nil {
 			c.notResized(n, on.Pods[name].Object, name, err)
@@ -37,6 +46,9 @@ func (c *Controller) resize(n *node, t *topologyv1alpha1.NodeTopology, on cluste
 		}
 		if m == nil || !m.resized() || n.stuck[m.pod.Object.UID] {
 			delete(n.unresized, name)
+			if m != nil {
+				n.fitting[name] = string(m.pod.Object.UID) + m.pod.Object.ResourceVersion
+			}
 			continue
 		}
 		if state.Node == nil {
@@ -71,6 +83,7 @@ func (c *Controller) resize(n *node, t *topologyv1alpha1.NodeTopology, on cluste
 			}
 		}
 		if errors.Join(errs...) != nil {
+			clear(n.fitting) // what was assumed is not so
 			c.loop.WakeAfter(n.name, movePoll)
 		}
 	})
