@@ -163,7 +163,8 @@ func (r *Rules) Check(object *unstructured.Unstructured) ([]Refusal, error) {
 		u.SetNamespace("") // clients do not send it
 	}
 	ctx := context.Background()
-	errs := metavalidation.ValidateObjectMetaAccessor(u, k.namespaced, metavalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs := metavalidation.ValidateObjectMetaAccessor(u, k.namespaced, metavalidation.NameIsDNSSubdomain,
+		field.NewPath("metadata"))
 	errs = append(errs, validation.ValidateCustomResource(nil, u.Object, rules.schema)...)
 	errs = append(errs, objectmeta.Validate(nil, u.Object, rules.structural, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, rules.structural, u.Object)...)
@@ -202,9 +203,11 @@ func received(object *unstructured.Unstructured) (*unstructured.Unstructured, er
 
 // unknownFields removes from an object what the schema does not have.
 func (c *compiledKind) unknownFields(u *unstructured.Unstructured) (out []Refusal) {
-	unknown := pruning.PruneWithOptions(u.Object, c.structural, true, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	unknown := pruning.PruneWithOptions(u.Object, c.structural, true,
+		structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, c.structural)
-	wrong, inMetadata := objectmeta.CoerceWithOptions(nil, u.Object, c.structural, true, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
+	wrong, inMetadata := objectmeta.CoerceWithOptions(nil, u.Object, c.structural, true,
+		objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
 	if wrong != nil {
 		out = append(out, refusals(field.ErrorList{wrong})...)
 	}

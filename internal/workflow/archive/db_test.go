@@ -20,15 +20,17 @@ import (
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // databases returns the databases to test with: SQLite, and PostgreSQL where
-// $LOCKSTEP_TEST_POSTGRES names an empty database.
+// $LOCKSTEP_TEST_POSTGRES names an empty database, with a parameter, $LOCKSTEP_TEST_MYSQL one without
+// parameters.
 func databases(t *testing.T) map[string]string {
 	out := map[string]string{"sqlite": filepath.Join(t.TempDir(), "archive.db")}
+	instance := fmt.Sprint(time.Now().UnixNano()) // the tables of Argo's archive may have rows of earlier tests
 	if source := os.Getenv("LOCKSTEP_TEST_POSTGRES"); source != "" {
 		out["postgres"] = source
-		out["argo-postgres"] = "argo+" + source + "&instanceid=mine"
+		out["argo-postgres"] = "argo+" + source + "&instanceid=" + instance
 	}
 	if source := os.Getenv("LOCKSTEP_TEST_MYSQL"); source != "" {
-		out["argo-mysql"] = "argo+" + source + "?instanceid=mine"
+		out["argo-mysql"] = "argo+" + source + "?instanceid=" + instance
 	}
 	return out
 }

@@ -273,6 +273,9 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 		t.Fatal(err)
 	}
 	e.eventually("the workflow ends and says why", func() error {
+		if pods := e.pods("moved"); len(pods) != 0 {
+			t.Fatalf("%d pods were created", len(pods))
+		}
 		w := &wf.Workflow{}
 		if err := e.argo.Get().Namespace(e.ns).Resource("workflows").Name("moved").Do(t.Context()).Into(w); err != nil {
 			return err
@@ -282,9 +285,6 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 		}
 		return nil
 	})
-	if pods := e.pods("moved"); len(pods) != 0 {
-		t.Errorf("%d pods were created", len(pods))
-	}
 }
 
 // TestResourceClaims checks what becomes of pods with claims of dynamic resource allocation: another
