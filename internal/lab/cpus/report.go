@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
@@ -27,6 +28,8 @@ type Run struct {
 	// Web is the server under load; Pi is the sum of the computations.
 	Web Result `json:"web"`
 	Pi  Result `json:"pi"`
+	// Programs are the results of the plan's programs.
+	Programs []Ran `json:"programs,omitempty"`
 	// Pods lists the assigned and the allowed CPUs of each pod.
 	Pods []Placed `json:"pods"`
 }
@@ -50,7 +53,7 @@ type Summary struct {
 // Headline returns a sentence that says what the report can show.
 func (r *Report) Headline() string {
 	if r.Plan.Small {
-		return "This machine cannot show a difference: " + r.Plan.Why + ". What is verified is that pods run where they were to."
+		return "This machine cannot show a difference: " + r.Plan.Why + ". What is verified is that pods run where they were to. To show one, it would need " + r.lacks() + "."
 	}
 	return fmt.Sprintf("%d CPUs in %d L3 domains: a web server on %d CPUs beside %d computations of pi on %d each.",
 		r.Machine.CPUs, r.Machine.L3, r.Plan.Server, r.Plan.PiPods, r.Plan.Pi)
@@ -101,7 +104,7 @@ func (r *Run) Title() string {
 
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
-	return fmt.Sprintf("web %.0f/s, p99 %.1f ms; pi %.1f/s; %d checks", r.Web.PerSecond, r.Web.P99Ms, r.Pi.PerSecond, r.Checked)
+	return fmt.Sprintf("web %.0f/s, p99 %.1f ms; pi %.1f/s; %d programs; %d checks", r.Web.PerSecond, r.Web.P99Ms, r.Pi.PerSecond, len(r.Programs), r.Checked)
 }
 
 // Table writes the report as a table for a terminal.
@@ -111,6 +114,10 @@ func (r *Report) Table(w io.Writer, _ bool) error {
 	fmt.Fprintln(t, "MODE\tRUNS\tWEB\tP50\tP99\tPI\tWEB RATIO\tP99 RATIO\tPI RATIO")
 	for _, s := range r.Summaries() {
 		fmt.Fprintf(t, "%s\t%d\t%.0f/s\t%.2fms\t%.2fms\t%.1f/s\t%s\t%s\t%s\n", s.Mode, s.Runs, s.Web, s.P50, s.P99, s.Pi, times(s.WebRatio), times(s.P99Ratio), times(s.PiRatio))
+	}
+	fmt.Fprintln(t)
+	for _, row := range append([][]string{ProgramColumns}, r.ProgramRows()...) {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	fmt.Fprintln(t)
 	fmt.Fprintln(t, "RUN\tPOD\tGIVEN\tALLOWED")
@@ -142,7 +149,7 @@ var page string
 // HTML writes the report as one self-contained page.
 func (r *Report) HTML(w io.Writer) error {
 	return r.Page(w, series.Page{Title: "CPU topology: unpinned, pinned, static-burst", Body: page, Data: r, Funcs: template.FuncMap{
-		"times": times,
+		"times": times, "columns": func() []string { return ProgramColumns },
 		// bar is the height of a ratio in a chart where 2 is full.
 		"bar": func(x float64) float64 { return min(100, 50*x) },
 	}})
