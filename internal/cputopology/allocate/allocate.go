@@ -3,14 +3,11 @@ package allocate
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
 
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
-
-var experiment = os.Getenv("X")
 
 // Budgets of work, in inner knapsack steps of about 2 ns each.
 const (
@@ -197,9 +194,6 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 		k := candidate{cost: known.cost, node: int32(i), idle: int32(n.totalIdle), exact: known.exact && len(r.groups) == 1}
 		if packs {
 			k.shared = known.cost.sharedFirst(a.bind)
-			if b := n.layout.packing; b != nil && (experiment == "1" && a.cpus > b.size || experiment == "2") {
-				k.shared = uint32(known.cost.lo >> shiftWholeL3(a.bind))
-			}
 			k.later = al.packings.later(i, known.packed)
 			k.idle = -k.idle // prefer the emptiest node, because moves need room
 		}
@@ -238,9 +232,6 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost
 		}
 		if k.cost = known.cost; al.Repacks {
 			k.shared = k.cost.sharedFirst(a.bind)
-			if b := nodes[k.node].layout.packing; b != nil && (experiment == "1" && a.cpus > b.size || experiment == "2") {
-				k.shared = uint32(k.cost.lo >> shiftWholeL3(a.bind))
-			}
 		}
 		if k.cost.isInfinite() || best.node >= 0 && k.compare(*best) >= 0 {
 			continue

@@ -173,7 +173,7 @@ type simulation struct {
 	nodeFree []int
 	took     []time.Duration
 	arrivals int
-	pools    map[int]*demand // of all nodes whose L3 domains have the same size, as one pool
+	pools    map[pool]*demand // of all nodes of the same kind, as one machine
 	each     []*demand       // by node; nil if the L3 domains of a node differ
 	eachFree int             // sum over the nodes of the domains that each could keep free
 	result   Result
@@ -233,7 +233,7 @@ func newSimulation(nodes []*allocate.Node, seed uint64) (*simulation, error) {
 		return nil, fmt.Errorf("simulate: no nodes")
 	}
 	s := &simulation{rng: rand.New(rand.NewPCG(seed, 0)), nodes: nodes, fewest: map[fewestKey][]fewestL3{},
-		pools: map[int]*demand{}, changes: make([]int, len(nodes))}
+		pools: map[pool]*demand{}, changes: make([]int, len(nodes))}
 	seen := map[*allocate.Layout]bool{}
 	for _, n := range nodes {
 		l := n.Layout()
@@ -243,7 +243,7 @@ func newSimulation(nodes []*allocate.Node, seed uint64) (*simulation, error) {
 			seen[l] = true
 			s.empty = append(s.empty, allocate.NewNode("", l))
 		}
-		s.each = append(s.each, s.pool(l))
+		s.each = append(s.each, s.addPool(l))
 		if s.each[len(s.each)-1] != nil {
 			s.freeL3 += n.IdleL3()
 		}
@@ -252,19 +252,26 @@ func newSimulation(nodes []*allocate.Node, seed uint64) (*simulation, error) {
 	return s, nil
 }
 
-// pool adds a node's L3 domains to the pool of their size, and returns the demand of the node
+// addPool adds a node's L3 domains to the pool of its kind, and returns the demand of the node
 // alone. It returns nil for a machine whose domains differ, which no bound is known for.
-func (s *simulation) pool(l *allocate.Layout) *demand {
+func (s *simulation) addPool(l *allocate.Layout) *demand {
 	domains := l.L3Domains()
 	size := domains[0].Len()
 	if slices.ContainsFunc(domains, func(d cpuset.Set) bool { return d.Len() != size }) {
 		return nil
 	}
-	if s.pools[size] == nil {
-		s.pools[size] = newDemand(size)
+	// With NUMA nodes of different sizes, the largest stands for all: the bound stays a bound.
+	perNUMA, here := 0, map[int]int{}
+	for _, numa := range l.NUMAOfL3() {
+		here[numa]++
+		perNUMA = max(perNUMA, here[numa])
 	}
-	s.pools[size].addDomains(len(domains))
-	own := newDemand(size)
+	kind := pool{size, perNUMA}
+	if s.pools[kind] == nil {
+		s.pools[kind] = newDemand(kind)
+	}
+	s.pools[kind].addDomains(len(domains))
+	own := newDemand(kind)
 	own.addDomains(len(domains))
 	s.eachFree += len(domains)
 	return own
@@ -298,15 +305,15 @@ func (s *simulation) seeFree() {
 	s.seen.free += float64(s.freeL3)
 	s.seen.possible += float64(all)
 	s.seen.within += float64(within)
-	for size, d := range s.pools {
-		s.seen.idle += float64(d.idle) / float64(size)
+	for p, d := range s.pools {
+		s.seen.idle += float64(d.idle) / float64(p.l3)
 	}
 	s.seen.times++
 }
 
 // possible returns the largest numbers of L3 domains that could be idle. all is the number if all
 // pods were repacked over the whole cluster, and within if those of each node were repacked on
-// their node. Pods stay on machines whose L3 domains have the same size.
+// their node. Pods stay on machines of the same kind.
 func (s *simulation) possible() (all, within int) {
 	for _, d := range s.pools {
 		all += d.free
@@ -318,7 +325,7 @@ func (s *simulation) possible() (all, within int) {
 func (s *simulation) count(node, size, sign int) {
 	s.idle -= sign * size
 	if d := s.each[node]; d != nil {
-		s.pools[len(d.rests)].add(size, sign)
+		s.pools[d.pool].add(size, sign)
 		s.eachFree -= d.free
 		d.add(size, sign)
 		s.eachFree += d.free
