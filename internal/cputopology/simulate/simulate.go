@@ -174,8 +174,8 @@ type simulation struct {
 	took     []time.Duration
 	arrivals int
 	pools    map[pool]*demand // of all nodes of the same kind, as one machine
-	each     []*demand       // by node; nil if the L3 domains of a node differ
-	eachFree int             // sum over the nodes of the domains that each could keep free
+	each     []*demand        // by node; nil if the L3 domains of a node differ
+	eachFree int              // sum over the nodes of the domains that each could keep free
 	result   Result
 	splits   struct{ l3, l3Avoidable, numa, numaAvoidable int }
 	seen     struct{ free, possible, within, idle, times float64 } // sums over arrivals under load
