@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -189,7 +190,7 @@ type fewestL3 struct {
 	ok          bool
 }
 
-type fewestKey struct{ cpus, numas int }
+type fewestKey struct{ cpus, numas, distance int }
 
 // Run simulates one policy.
 func Run(cfg Config, policy Policy) (Result, error) {
@@ -384,6 +385,9 @@ func (s *simulation) maintain(node int) {
 	}
 }
 
+// anyDistance is above the distance of every set of NUMA nodes.
+const anyDistance = math.MaxInt
+
 // judge counts the placement's splits. To find out what was possible before the placement, it
 // removes the pod temporarily.
 func (s *simulation) judge(node int, key string, size int) {
@@ -394,7 +398,7 @@ func (s *simulation) judge(node int, key string, size int) {
 	for _, e := range s.empty {
 		if u, ok := e.FewestNUMA(size); ok {
 			leastNUMA = min(leastNUMA, u)
-			if l, ok := e.FewestL3(size, u); ok {
+			if l, ok := e.FewestL3(size, u, anyDistance); ok {
 				leastL3 = min(leastL3, l)
 			}
 		}
@@ -405,8 +409,9 @@ func (s *simulation) judge(node int, key string, size int) {
 	n.Release(key)
 	s.changes[node]++
 	betterL3, betterNUMA := false, false
+	distance := n.Distance(held.CPUs())
 	for i, o := range s.nodes {
-		if better, ok := s.fewestL3(i, size, numa); ok && better < l3 {
+		if better, ok := s.fewestL3(i, size, numa, distance); ok && better < l3 {
 			betterL3 = true
 		}
 		if better, ok := o.FewestNUMA(size); ok && better < numa {
@@ -435,8 +440,8 @@ func (s *simulation) judge(node int, key string, size int) {
 }
 
 // fewestL3 is Node.FewestL3, cached until the node changes.
-func (s *simulation) fewestL3(node, size, numas int) (int, bool) {
-	key := fewestKey{size, numas}
+func (s *simulation) fewestL3(node, size, numas, distance int) (int, bool) {
+	key := fewestKey{size, numas, distance}
 	known := s.fewest[key]
 	if known == nil {
 		known = make([]fewestL3, len(s.nodes))
@@ -448,7 +453,7 @@ func (s *simulation) fewestL3(node, size, numas int) (int, bool) {
 	k := &known[node]
 	if k.changes != s.changes[node] {
 		k.changes = s.changes[node]
-		k.l3, k.ok = s.nodes[node].FewestL3(size, numas)
+		k.l3, k.ok = s.nodes[node].FewestL3(size, numas, distance)
 	}
 	return k.l3, k.ok
 }
