@@ -541,7 +541,7 @@ func TestWhatCoresCannotGiveIsNotSearchedFor(t *testing.T) {
 }
 
 // TestFewestL3WithinADistance: a pod of 12 CPUs over two NUMA nodes, of which the near pair has its
-// idle CPUs in four L3 domains and the far pair in two.
+// idle CPUs in four L3 domains and the far pair in three.
 func TestFewestL3WithinADistance(t *testing.T) {
 	n := node(t, machines.AMD256NPS4, "")
 	// NUMA nodes 0 and 1 (near) keep 3 idle CPUs in each of two L3 domains, node 4 (far) a whole one.
