@@ -236,6 +236,8 @@ func TestRequestsForCPUs(t *testing.T) {
 		"Lockstep with a fraction":     {own("{bind: l3}"), "{requests: {cpu: 2500m}}", "spec.containers[0].resources.requests.cpu: 2500m"},
 		"an unknown bind":              {own("{bind: cores}"), four, "metadata.annotations[cpu.lockstep.dev/request]"},
 		"an unknown bind in JSON":      {own(`{"bind": "cores"}`), four, "metadata.annotations[cpu.lockstep.dev/request]"},
+		"performance cores":            {own("{cores: performance, prefer: [cores]}"), four, ""},
+		"an unknown kind of cores":     {own("{cores: fast}"), four, "metadata.annotations[cpu.lockstep.dev/request]"},
 		"an unknown span":              {own("{span: one}"), four, "metadata.annotations[cpu.lockstep.dev/request]"},
 		"a container's unknown memory": {own("{containers: {c: {memory: near}}}"), four, "metadata.annotations[cpu.lockstep.dev/request]"},
 		"a share out of bounds":        {own("{share: 1001}"), four, "metadata.annotations[cpu.lockstep.dev/request]"},

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,10 +50,23 @@ func newLoad(s command.Streams) *cobra.Command {
 			return result.Leave(s.Out)
 		}}
 	pi.Flags().IntVar(&threads, "threads", 1, "computations at a time")
-	for _, c := range []*cobra.Command{drive, pi} {
+	var bytes int
+	kernel := &cobra.Command{Use: "kernel KERNEL", Short: "A program that feels which CPUs it has: " + kernels(), Args: command.OneArg("KERNEL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := command.Interruptible(cmd, 0)
+			defer stop()
+			result, err := cpus.RunKernel(ctx, cpus.Kernel(args[0]), bytes, threads, duration)
+			if err != nil {
+				return err
+			}
+			return result.Leave(s.Out)
+		}}
+	kernel.Flags().IntVar(&bytes, "bytes", 16<<20, "memory that its threads use together")
+	kernel.Flags().IntVar(&threads, "threads", 1, "threads")
+	for _, c := range []*cobra.Command{drive, pi, kernel} {
 		c.Flags().DurationVar(&duration, "for", 10*time.Second, "how long")
 	}
-	cmd.AddCommand(serve, drive, pi, newWebhook(s))
+	cmd.AddCommand(serve, drive, pi, kernel, newWebhook(s))
 	return cmd
 }
 
@@ -78,4 +92,13 @@ func newWebhook(s command.Streams) *cobra.Command {
 	f.StringVar(&listen, "listen", "127.0.0.1:0", "address to listen on")
 	f.StringVar(&admits, "admission", string(admission.Webhook), "webhook or webhook:WORK:TIMEOUT")
 	return cmd
+}
+
+// kernels lists the kernels, for a help text.
+func kernels() string {
+	var names []string
+	for _, k := range cpus.Kernels {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
 }

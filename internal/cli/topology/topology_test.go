@@ -161,12 +161,12 @@ func TestPlanningWithMachinesAndPodsOfOnesOwn(t *testing.T) {
 		t.Helper()
 		var out, errOut bytes.Buffer
 		args = append([]string{"topology", "simulate", "--seeds", "1", "--policy", "lockstep,kubelet-static-uncore-like"}, args...)
-		if code := cli.Run(args, strings.NewReader(clusterDump(t)), &out, &errOut); code != command.ExitOK {
+		if code := cli.Run(args, strings.NewReader(""), &out, &errOut); code != command.ExitOK {
 			t.Fatalf("%v: %s", args, errOut.String())
 		}
 		return out.String()
 	}
-	sysfs := filepath.Join(dir, "rack-a")
+	sysfs, dump := filepath.Join(dir, "rack-a"), clusterDump(t)
 	for _, c := range []struct {
 		args []string
 		want []string
@@ -174,9 +174,9 @@ func TestPlanningWithMachinesAndPodsOfOnesOwn(t *testing.T) {
 		{[]string{"--sysfs", sysfs + ":3", "--sizes", "2"}, []string{"rack-a ", " 3 ", " 2 "}},
 		{[]string{"--sysfs", sysfs, "--nodes", "2", "--sizes", "2"}, []string{"rack-a ", " 2 "}},
 		{[]string{"--sysfs", sysfs + ":3", "--machine", "vm8:1", "--mix", "small"}, []string{"vm8:1 + rack-a:3", "small", "kubelet-static-uncore-like"}},
-		{[]string{"--from-dump", "-", "--sysfs", sysfs + ":1"}, []string{"rack-a ", "its pods"}},
-		{[]string{"--from-dump", "-", "--machine", "vm8:3", "--mix", "cluster"}, []string{"vm8 ", "cluster "}},
-		{[]string{"--from-dump", "-", "--mix", "cluster"}, []string{"cluster "}},
+		{[]string{"--from-dump", dump, "--sysfs", sysfs + ":1"}, []string{"rack-a ", "its pods"}},
+		{[]string{"--from-dump", dump, "--machine", "vm8:3", "--mix", "cluster"}, []string{"vm8 ", "cluster "}},
+		{[]string{"--from-dump", dump, "--mix", "cluster"}, []string{"cluster "}},
 	} {
 		out := run(c.args...)
 		for _, want := range c.want {
@@ -189,7 +189,7 @@ func TestPlanningWithMachinesAndPodsOfOnesOwn(t *testing.T) {
 		}
 	}
 	// Four pods of 12 CPUs together do not fit 8 CPUs.
-	if out := run("--from-dump", "-", "--sysfs", sysfs+":1", "-o", "json"); !strings.Contains(out, `"unplaced": 1`) {
+	if out := run("--from-dump", dump, "--sysfs", sysfs+":1", "-o", "json"); !strings.Contains(out, `"unplaced": 1`) {
 		t.Errorf("nothing is unplaced:\n%s", out)
 	}
 }

@@ -128,10 +128,11 @@ func (al *Allocator) Possible(layouts []*Layout, r *Request) error {
 
 // candidate is a node that may take a request, with its cost or a lower bound of its cost.
 type candidate struct {
-	cost   cost
-	shared uint32 // see cost.sharedFirst; compared after cost.hi
-	later  uint32 // see packings.later; compared after shared
-	node   int32
+	cost cost
+	// later is, if pods are moved later, cost.sharedFirst above the laterBits of packings.later. It is
+	// compared after cost.hi.
+	later uint32
+	node  int32
 	// idle is the number of idle CPUs: among equal nodes the fullest wins, to keep others free,
 	// unless pods are moved later.
 	idle  int32
@@ -140,7 +141,7 @@ type candidate struct {
 
 // compareCost compares the costs of two candidates, including the effects of repacking.
 func (c candidate) compareCost(d candidate) int {
-	return cmp.Or(cmp.Compare(c.cost.hi, d.cost.hi), cmp.Compare(c.shared, d.shared), cmp.Compare(c.later, d.later), cmp.Compare(c.cost.lo, d.cost.lo))
+	return cmp.Or(cmp.Compare(c.cost.hi, d.cost.hi), cmp.Compare(c.later, d.later), cmp.Compare(c.cost.lo, d.cost.lo))
 }
 
 func (c candidate) compare(d candidate) int {
@@ -193,8 +194,7 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 		}
 		k := candidate{cost: known.cost, node: int32(i), idle: int32(n.totalIdle), exact: known.exact && len(r.groups) == 1}
 		if packs {
-			k.shared = known.cost.sharedFirst(a.bind)
-			k.later = al.packings.later(i, known.packed)
+			k.later = known.cost.sharedFirst(a.bind)<<laterBits | al.packings.later(i, known.packed)
 			k.idle = -k.idle // prefer the emptiest node, because moves need room
 		}
 		switch {
@@ -231,7 +231,7 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost
 			known.cost, known.exact = c, true
 		}
 		if k.cost = known.cost; al.Repacks {
-			k.shared = k.cost.sharedFirst(a.bind)
+			k.later = k.cost.sharedFirst(a.bind)<<laterBits | k.later&(1<<laterBits-1)
 		}
 		if k.cost.isInfinite() || best.node >= 0 && k.compare(*best) >= 0 {
 			continue

@@ -18,9 +18,9 @@
 //  4. Containers already on the CPUs: an idle CPU in another L3 domain is worth more than half a
 //     CPU in this one.
 //  5. L3 domains used.
-//  6. Idle L3 domains broken into: large pods will need them.
-//  7. Cores shared with other pods: sharing a core costs more than a cache miss. The odd CPU of an
-//     odd number may share its core.
+//  6. Cores shared with other pods: sharing a core costs the pod for its whole life. The odd CPU of
+//     an odd number may share its core.
+//  7. Idle L3 domains broken into: large pods will need them.
 //  8. Fit: L3 domains left partly idle; then sizes, of pods like those on the node, of which the
 //     NUMA node can no longer take one more without breaking into another idle L3 domain (see
 //     fit.go).
@@ -28,9 +28,9 @@
 //     split.
 //
 // With binding by threads, sharing a core is welcome: shared cores come last in the order. With
-// binding spread, second threads of a core come before shared cores.
+// binding spread, second threads of a core and then shared cores follow 7.
 //
-// If pods are moved within nodes afterwards (Allocator.Repacks), then between 5 and 6 nodes are
+// If pods are moved within nodes afterwards (Allocator.Repacks), then between 6 and 7 nodes are
 // compared by what their pods need when repacked; see packing.go.
 //
 // Among equal choices the one with the lowest CPU numbers wins, and among equal nodes the fullest.

@@ -207,6 +207,9 @@ func (p *packings) with(i, cpus int) added {
 	return added{int8(need - k.need), int8(b.room(k.sums, rest, need))}
 }
 
+// laterBits is the number of bits of later: one more pod needs one more domain at most.
+const laterBits = 32 - bitsCPUs
+
 // later converts the effect into a number by which nodes are compared, lower is better: first the
 // additional domains, then the rests that the node can no longer take (or can take now), which
 // count more the fewer nodes can take them.

@@ -74,6 +74,9 @@ func TestParse(t *testing.T) {
 		"Koordinator's LS class is not pinned": {pod([]string{"label:koordinator.sh/qosClass=LS"}, "a:4"), nil},
 		"Lockstep's short form": {pod([]string{"cpu.lockstep.dev/request=true"}, "a:4"),
 			&Pod{Language: Lockstep, Containers: []Container{{Name: "a", CPUs: 4, Policy: Policy{Share: 1}}}}},
+		"Lockstep's performance cores": {pod([]string{"cpu.lockstep.dev/request={cores: performance, prefer: [cores], containers: {b: {cores: efficient, prefer: []}}}"}, "a:4", "b:1"),
+			&Pod{Language: Lockstep, Containers: []Container{{Name: "a", CPUs: 4, Policy: Policy{Share: 1, Cores: PerformanceCores, Prefer: CoresField}},
+				{Name: "b", CPUs: 1, Policy: Policy{Share: 1, Cores: EfficientCores}}}}},
 		"Lockstep's long form, per container": {
 			pod([]string{`cpu.lockstep.dev/request={bind: full-core, span: single-numa, memory: prefer, prefer: [span], containers: {log: {pin: false}, web: {burst: true, bind: any}}}`}, "a:4", "log:100m", "web:2"),
 			&Pod{Language: Lockstep, Containers: []Container{
@@ -116,6 +119,8 @@ func TestWrongRequestsNameAnnotationAndField(t *testing.T) {
 		"an unknown container":           {pod(req("{containers: {b: {bind: l3}}}"), "a:1"), LockstepRequest, "containers.b", "no such container"},
 		"isolation that is shared":       {pod(req("{isolation: l3, share: 2}"), "a:1"), LockstepRequest, "isolation", "share: 1"},
 		"burst that is exclusive":        {pod(req("{burst: true, share: 1}"), "a:1"), LockstepRequest, "burst", "contradicts"},
+		"burst on one kind of cores":     {pod(req("{burst: true, cores: performance}"), "a:1"), LockstepRequest, "burst", "all kinds of cores"},
+		"an unknown kind of cores":       {pod(req("{cores: big}"), "a:1"), LockstepRequest, "cores", "one of any, performance, efficient"},
 		"a share out of bounds":          {pod(req("{share: -1}"), "a:1"), LockstepRequest, "share", "outside"},
 		"a container without a count":    {pod(req("{}"), "a"), LockstepRequest, "spec.containers[a].resources.limits.cpu", "missing"},
 	} {

@@ -29,7 +29,7 @@ func Policies() []Policy {
 		&byHand{name: "first-fit", node: firstFit, pick: lowestNumbers},
 		&byHand{name: "least-allocated+packed-cores", node: leastAllocated, pick: packedCores},
 		&byHand{name: "most-allocated+packed-cores", node: mostAllocated, pick: packedCores},
-		&byHand{name: "kubelet-static-like", node: leastAllocated, pick: kubeletLike},
+		&byHand{name: "kubelet-static-like", node: leastAllocated, pick: KubeletLike},
 		&byHand{name: "kubelet-static-uncore-like", node: leastAllocated, pick: kubeletUncoreLike},
 		&byHand{name: "kubelet-static-distribute-like", node: leastAllocated, pick: kubeletDistributeLike},
 	}
@@ -188,9 +188,9 @@ func packedCores(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.S
 	return fallback(topo, sockets, idle, cpus)
 }
 
-// kubeletLike chooses in the order of a node agent's static policy: whole sockets, then entirely
+// KubeletLike chooses in the order of a node agent's static policy: whole sockets, then entirely
 // free cores, then single threads, starting with the sockets with the fewest free CPUs.
-func kubeletLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
+func KubeletLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
 	var taken cpuset.Set
 	var sockets []cpuset.Set
 	for _, s := range topo.Sockets {
@@ -250,10 +250,10 @@ func l3Sets(topo *cputopology.Topology) []cpuset.Set {
 	return out
 }
 
-// kubeletUncoreLike is kubeletLike with alignment to L3 domains: after whole sockets, entirely free
+// kubeletUncoreLike is KubeletLike with alignment to L3 domains: after whole sockets, entirely free
 // L3 domains as long as the rest fills them, then the L3 domain with the fewest free CPUs that has
 // room for the rest, in whole cores if that is possible. Without such a domain it chooses like
-// kubeletLike.
+// KubeletLike.
 func kubeletUncoreLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
 	var taken cpuset.Set
 	take := func(s cpuset.Set) { taken, idle, cpus = taken.Union(s), idle.Minus(s), cpus-s.Len() }
@@ -282,7 +282,7 @@ func kubeletUncoreLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cp
 	if cpus == 0 {
 		return taken
 	}
-	return taken.Union(kubeletLike(topo, idle, cpus))
+	return taken.Union(KubeletLike(topo, idle, cpus))
 }
 
 // distributeNodesMax bounds the number of NUMA nodes of whose sets kubeletDistributeLike tries all.
@@ -290,7 +290,7 @@ const distributeNodesMax = 12
 
 // kubeletDistributeLike spreads a pod evenly over the fewest NUMA nodes that have room for it, and
 // of these sets takes the one after which the free CPUs of the NUMA nodes differ least. Within a
-// NUMA node it chooses like kubeletLike, which it also is where no even distribution fits.
+// NUMA node it chooses like KubeletLike, which it also is where no even distribution fits.
 func kubeletDistributeLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
 	var free []cpuset.Set
 	for _, n := range topo.NUMA {
@@ -313,11 +313,11 @@ func kubeletDistributeLike(topo *cputopology.Topology, idle cpuset.Set, cpus int
 		}
 		var taken cpuset.Set
 		for i, share := range evenShares(best, cpus) {
-			taken = taken.Union(kubeletLike(topo, free[i], share))
+			taken = taken.Union(KubeletLike(topo, free[i], share))
 		}
 		return taken
 	}
-	return kubeletLike(topo, idle, cpus)
+	return KubeletLike(topo, idle, cpus)
 }
 
 // evenShares divides CPUs evenly over a set of NUMA nodes, given as bits.

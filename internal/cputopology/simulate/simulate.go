@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -173,9 +174,9 @@ type simulation struct {
 	nodeFree []int
 	took     []time.Duration
 	arrivals int
-	pools    map[int]*demand // of all nodes whose L3 domains have the same size, as one pool
-	each     []*demand       // by node; nil if the L3 domains of a node differ
-	eachFree int             // sum over the nodes of the domains that each could keep free
+	pools    map[pool]*demand // of all nodes of the same kind, as one machine
+	each     []*demand        // by node; nil if the L3 domains of a node differ
+	eachFree int              // sum over the nodes of the domains that each could keep free
 	result   Result
 	splits   struct{ l3, l3Avoidable, numa, numaAvoidable int }
 	seen     struct{ free, possible, within, idle, times float64 } // sums over arrivals under load
@@ -189,7 +190,7 @@ type fewestL3 struct {
 	ok          bool
 }
 
-type fewestKey struct{ cpus, numas int }
+type fewestKey struct{ cpus, numas, distance int }
 
 // Run simulates one policy.
 func Run(cfg Config, policy Policy) (Result, error) {
@@ -233,7 +234,7 @@ func newSimulation(nodes []*allocate.Node, seed uint64) (*simulation, error) {
 		return nil, fmt.Errorf("simulate: no nodes")
 	}
 	s := &simulation{rng: rand.New(rand.NewPCG(seed, 0)), nodes: nodes, fewest: map[fewestKey][]fewestL3{},
-		pools: map[int]*demand{}, changes: make([]int, len(nodes))}
+		pools: map[pool]*demand{}, changes: make([]int, len(nodes))}
 	seen := map[*allocate.Layout]bool{}
 	for _, n := range nodes {
 		l := n.Layout()
@@ -243,7 +244,7 @@ func newSimulation(nodes []*allocate.Node, seed uint64) (*simulation, error) {
 			seen[l] = true
 			s.empty = append(s.empty, allocate.NewNode("", l))
 		}
-		s.each = append(s.each, s.pool(l))
+		s.each = append(s.each, s.addPool(l))
 		if s.each[len(s.each)-1] != nil {
 			s.freeL3 += n.IdleL3()
 		}
@@ -252,19 +253,26 @@ func newSimulation(nodes []*allocate.Node, seed uint64) (*simulation, error) {
 	return s, nil
 }
 
-// pool adds a node's L3 domains to the pool of their size, and returns the demand of the node
+// addPool adds a node's L3 domains to the pool of its kind, and returns the demand of the node
 // alone. It returns nil for a machine whose domains differ, which no bound is known for.
-func (s *simulation) pool(l *allocate.Layout) *demand {
+func (s *simulation) addPool(l *allocate.Layout) *demand {
 	domains := l.L3Domains()
 	size := domains[0].Len()
 	if slices.ContainsFunc(domains, func(d cpuset.Set) bool { return d.Len() != size }) {
 		return nil
 	}
-	if s.pools[size] == nil {
-		s.pools[size] = newDemand(size)
+	// With NUMA nodes of different sizes, the largest stands for all: the bound stays a bound.
+	perNUMA, here := 0, map[int]int{}
+	for _, numa := range l.NUMAOfL3() {
+		here[numa]++
+		perNUMA = max(perNUMA, here[numa])
 	}
-	s.pools[size].addDomains(len(domains))
-	own := newDemand(size)
+	kind := pool{size, perNUMA}
+	if s.pools[kind] == nil {
+		s.pools[kind] = newDemand(kind)
+	}
+	s.pools[kind].addDomains(len(domains))
+	own := newDemand(kind)
 	own.addDomains(len(domains))
 	s.eachFree += len(domains)
 	return own
@@ -298,15 +306,15 @@ func (s *simulation) seeFree() {
 	s.seen.free += float64(s.freeL3)
 	s.seen.possible += float64(all)
 	s.seen.within += float64(within)
-	for size, d := range s.pools {
-		s.seen.idle += float64(d.idle) / float64(size)
+	for p, d := range s.pools {
+		s.seen.idle += float64(d.idle) / float64(p.l3)
 	}
 	s.seen.times++
 }
 
 // possible returns the largest numbers of L3 domains that could be idle. all is the number if all
 // pods were repacked over the whole cluster, and within if those of each node were repacked on
-// their node. Pods stay on machines whose L3 domains have the same size.
+// their node. Pods stay on machines of the same kind.
 func (s *simulation) possible() (all, within int) {
 	for _, d := range s.pools {
 		all += d.free
@@ -318,7 +326,7 @@ func (s *simulation) possible() (all, within int) {
 func (s *simulation) count(node, size, sign int) {
 	s.idle -= sign * size
 	if d := s.each[node]; d != nil {
-		s.pools[len(d.rests)].add(size, sign)
+		s.pools[d.pool].add(size, sign)
 		s.eachFree -= d.free
 		d.add(size, sign)
 		s.eachFree += d.free
@@ -377,6 +385,9 @@ func (s *simulation) maintain(node int) {
 	}
 }
 
+// anyDistance is above the distance of every set of NUMA nodes.
+const anyDistance = math.MaxInt
+
 // judge counts the placement's splits. To find out what was possible before the placement, it
 // removes the pod temporarily.
 func (s *simulation) judge(node int, key string, size int) {
@@ -387,7 +398,7 @@ func (s *simulation) judge(node int, key string, size int) {
 	for _, e := range s.empty {
 		if u, ok := e.FewestNUMA(size); ok {
 			leastNUMA = min(leastNUMA, u)
-			if l, ok := e.FewestL3(size, u); ok {
+			if l, ok := e.FewestL3(size, u, anyDistance); ok {
 				leastL3 = min(leastL3, l)
 			}
 		}
@@ -398,8 +409,9 @@ func (s *simulation) judge(node int, key string, size int) {
 	n.Release(key)
 	s.changes[node]++
 	betterL3, betterNUMA := false, false
+	distance := n.Distance(held.CPUs())
 	for i, o := range s.nodes {
-		if better, ok := s.fewestL3(i, size, numa); ok && better < l3 {
+		if better, ok := s.fewestL3(i, size, numa, distance); ok && better < l3 {
 			betterL3 = true
 		}
 		if better, ok := o.FewestNUMA(size); ok && better < numa {
@@ -428,8 +440,8 @@ func (s *simulation) judge(node int, key string, size int) {
 }
 
 // fewestL3 is Node.FewestL3, cached until the node changes.
-func (s *simulation) fewestL3(node, size, numas int) (int, bool) {
-	key := fewestKey{size, numas}
+func (s *simulation) fewestL3(node, size, numas, distance int) (int, bool) {
+	key := fewestKey{size, numas, distance}
 	known := s.fewest[key]
 	if known == nil {
 		known = make([]fewestL3, len(s.nodes))
@@ -441,7 +453,7 @@ func (s *simulation) fewestL3(node, size, numas int) (int, bool) {
 	k := &known[node]
 	if k.changes != s.changes[node] {
 		k.changes = s.changes[node]
-		k.l3, k.ok = s.nodes[node].FewestL3(size, numas)
+		k.l3, k.ok = s.nodes[node].FewestL3(size, numas, distance)
 	}
 	return k.l3, k.ok
 }

@@ -34,18 +34,18 @@ type Summary struct {
 const (
 	l3AvoidableMax   = 1.0  // percent, below
 	numaAvoidableMax = 0.0  // percent
-	freeL3Min        = 97.0 // percent of the bound
+	freeL3Min        = 97.0 // percent of what moves within nodes could keep
 )
 
 // Wanted describes the requirements in words.
 const Wanted = "avoidable splits over L3 domains below 1 % and over NUMA nodes 0 % in every run, 97 % of the free " +
-	"L3 domains kept that any packing of the pods could keep"
+	"L3 domains kept that any moves of pods within their nodes could keep"
 
 // Holds reports whether the summary meets the requirements on a policy: practically no avoidable
 // splits, and nearly all of the possible L3 domains kept free.
 func (s Summary) Holds() bool {
 	return s.L3SplitAvoidablePercentMax < l3AvoidableMax && s.NUMASplitAvoidablePercentMax <= numaAvoidableMax &&
-		s.FreeL3Percent >= freeL3Min
+		100*s.FreeL3Percent >= freeL3Min*s.FreeL3WithinPercent
 }
 
 // Summarise groups results by machine, nodes, mix and policy, in the order in which these first

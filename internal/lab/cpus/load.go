@@ -21,11 +21,17 @@ import (
 
 // Result is the report of one load: of the client of the web server, or of a computation.
 type Result struct {
-	// PerSecond is the rate of answered requests or of computations of pi.
+	// PerSecond is the rate of answered requests, of computations of pi, or of a kernel's units.
 	PerSecond float64 `json:"perSecond"`
 	P50Ms     float64 `json:"p50Ms,omitempty"`
 	P99Ms     float64 `json:"p99Ms,omitempty"`
 	Errors    int64   `json:"errors,omitempty"`
+	// ThrottledMs is the time for which the CFS quota kept a kernel's processes from running.
+	// LLCMisses and RemoteLoads are the last-level cache misses, and those that another NUMA node's
+	// memory answered, for each unit of a kernel. All are nil where they cannot be read.
+	ThrottledMs *float64 `json:"throttledMs,omitempty"`
+	LLCMisses   *float64 `json:"llcMisses,omitempty"`
+	RemoteLoads *float64 `json:"remoteLoads,omitempty"`
 	// Allowed lists the CPUs that the kernel allows the process; a client reports its server's.
 	Allowed string `json:"allowed"`
 }
@@ -67,17 +73,21 @@ func allowed() (string, error) {
 // mostly in the caches.
 const workBytes = 32 << 10
 
+// contentBytes is the memory from which the server takes what it checksums: more than the L2 caches
+// of a few cores hold, and less than an L3 cache.
+const contentBytes = 12 << 20
+
 // Serve answers requests until ctx is done. Each request costs a checksum over the server's own
 // memory.
 func Serve(ctx context.Context, address string) error {
-	content := make([]byte, 1<<20)
+	content := make([]byte, contentBytes)
 	for i := range content {
 		content[i] = byte(i * 31)
 	}
 	var next atomic.Uint32
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
-		at := int(next.Add(workBytes)) % (len(content) - workBytes)
+		at := int(next.Add(1)*2654435761%uint32(len(content)/workBytes)) * workBytes
 		fmt.Fprintf(w, "%x\n", sha256.Sum256(content[at:at+workBytes]))
 	})
 	mux.HandleFunc("GET /allowed", func(w http.ResponseWriter, _ *http.Request) {

@@ -11,12 +11,15 @@ type Mode string
 
 // The modes, in the order in which they are measured.
 const (
-	Unpinned    Mode = "unpinned"
-	Pinned      Mode = "pinned"
-	StaticBurst Mode = "static-burst"
+	Unpinned Mode = "unpinned"
+	Pinned   Mode = "pinned"
+	// KubeletStatic gives pods the CPUs that a kubelet's static policy would choose, after a model
+	// of it.
+	KubeletStatic Mode = "kubelet-static-like"
+	StaticBurst   Mode = "static-burst"
 )
 
-var modes = []Mode{Unpinned, Pinned, StaticBurst}
+var modes = []Mode{Unpinned, Pinned, KubeletStatic, StaticBurst}
 
 // annotations returns the annotations of a pod in the mode.
 func (m Mode) annotations() map[string]string {
@@ -42,6 +45,8 @@ type Plan struct {
 	// Together is true if all loads run at once. Otherwise the computation begins after the
 	// server's client has ended.
 	Together bool `json:"together"`
+	// Programs run after the server and the computations.
+	Programs []Program `json:"programs"`
 }
 
 // cpusMin is the least number of CPUs for several programs with several CPUs each.
@@ -50,6 +55,12 @@ const cpusMin = 8
 // planFor chooses the sizes for a machine: one L3 domain or a part of it for the server, as many
 // CPUs for each computation, and a third of the machine for the client and everything else.
 func planFor(c topologyv1alpha1.Counts) Plan {
+	plan := sizesFor(c)
+	plan.Programs = programsFor(c, plan)
+	return plan
+}
+
+func sizesFor(c topologyv1alpha1.Counts) Plan {
 	switch {
 	case c.CPUs < cpusMin:
 		return Plan{Small: true, Why: fmt.Sprintf("it has %d CPUs", c.CPUs), Server: 1, Pi: 1, PiPods: 1}

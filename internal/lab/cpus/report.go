@@ -29,6 +29,8 @@ type Run struct {
 	// Web is the server under load; Pi is the sum of the computations.
 	Web Result `json:"web"`
 	Pi  Result `json:"pi"`
+	// Programs are the results of the plan's programs.
+	Programs []Ran `json:"programs,omitempty"`
 	// Pods lists the assigned and the allowed CPUs of each pod.
 	Pods []Placed `json:"pods"`
 }
@@ -52,7 +54,7 @@ type Summary struct {
 // Headline returns a sentence that says what the report can show.
 func (r *Report) Headline() string {
 	if r.Plan.Small {
-		return "This machine cannot show a difference: " + r.Plan.Why + ". What is verified is that pods run where they were to."
+		return "This machine cannot show a difference: " + r.Plan.Why + ". What is verified is that pods run where they were to. To show one, it would need " + r.lacks() + "."
 	}
 	return fmt.Sprintf("%d CPUs in %d L3 domains: a web server on %d CPUs beside %d computations of pi on %d each.",
 		r.Topology.CPUs, r.Topology.L3, r.Plan.Server, r.Plan.PiPods, r.Plan.Pi)
@@ -106,7 +108,7 @@ func (r *Run) Repeated() *int { return &r.Repeat }
 
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
-	return fmt.Sprintf("web %.0f/s, p99 %.1f ms; pi %.1f/s; %d checks", r.Web.PerSecond, r.Web.P99Ms, r.Pi.PerSecond, r.Checked)
+	return fmt.Sprintf("web %.0f/s, p99 %.1f ms; pi %.1f/s; %d programs; %d checks", r.Web.PerSecond, r.Web.P99Ms, r.Pi.PerSecond, len(r.Programs), r.Checked)
 }
 
 // Table writes the report as a table for a terminal.
@@ -116,6 +118,10 @@ func (r *Report) Table(w io.Writer, _ bool) error {
 	fmt.Fprintln(t, "MODE\tRUNS\tWEB\tP50\tP99\tPI\tWEB RATIO\tP99 RATIO\tPI RATIO")
 	for _, s := range r.Summaries() {
 		fmt.Fprintf(t, "%s\t%d\t%.0f/s\t%.2fms\t%.2fms\t%.1f/s\t%s\t%s\t%s\n", s.Mode, s.Runs, s.Web, s.P50, s.P99, s.Pi, times(s.WebRatio), times(s.P99Ratio), times(s.PiRatio))
+	}
+	fmt.Fprintln(t)
+	for _, row := range append([][]string{ProgramColumns}, r.ProgramRows()...) {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	fmt.Fprintln(t)
 	fmt.Fprintln(t, "RUN\tPOD\tGIVEN\tALLOWED")
@@ -165,7 +171,21 @@ func (r *Report) Page() page.Page {
 			pods.Rows = append(pods.Rows, []page.Cell{page.Text(run.Title()), page.Text(placed.Name), page.Text(cmp.Or(placed.Given, "–")), page.Text(placed.Allowed)})
 		}
 	}
+	programs := page.Table{}
+	for i, title := range ProgramColumns {
+		programs.Columns = append(programs.Columns, page.Column{Title: title, Key: i < 2, Right: i >= 2})
+	}
+	for _, row := range r.ProgramRows() {
+		var cells []page.Cell
+		for _, text := range row {
+			cells = append(cells, page.Text(text))
+		}
+		programs.Rows = append(programs.Rows, cells)
+	}
 	p.Sections = append(p.Sections, page.Section{Title: "Results", Note: note, Tables: []page.Table{t}},
+		page.Section{Title: "Programs", Tables: []page.Table{programs}, Note: "Latencies are of a step: 4,096 dependent loads, 64 operations on a hash " +
+			"table, 1,024 changes of shared lines, 1.5 MB of a stream. LLC misses and remote loads are for each unit of the rate; - means that the " +
+			"processor's counters cannot be read."},
 		page.Section{Title: "Where the pods ran", Tables: []page.Table{pods}})
 	return p
 }

@@ -20,8 +20,10 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/cputopology/simulate"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/rig"
@@ -70,6 +72,11 @@ type trial struct {
 	own  rest.Interface
 	node string
 	plan Plan
+
+	topology *cputopology.Topology
+	hash     string
+	reserved cpuset.Set
+	given    cpuset.Set // in the mode KubeletStatic, to the pods of the run
 }
 
 // Measure makes all runs and writes the report into OutDir after each. A run that could not be
@@ -100,6 +107,13 @@ func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 		return nil, err
 	}
 	t.plan = planFor(topology.Spec.Counts)
+	if t.topology, err = cputopology.Decode(topology.Spec); err != nil {
+		return nil, err
+	}
+	if t.reserved, err = cpuset.Parse(string(topology.Status.Reserved)); err != nil {
+		return nil, err
+	}
+	t.hash = t.topology.Hash()
 	rep.Topology, rep.Plan = topology.Spec.Counts, t.plan
 	cfg.Progress(rep.Headline())
 	var runs []series.Planned[*Run]
@@ -202,7 +216,11 @@ func (t *trial) run(ctx context.Context, r *Run) (err error) {
 		r.Pi.Allowed = result.Allowed
 		t.check(r, pod, result.Allowed)
 	}
-	return nil
+	//   4. Run the programs.
+	if err := t.clean(ctx); err != nil {
+		return err
+	}
+	return t.programs(ctx, r)
 }
 
 // create creates a pod of the load on the node.
@@ -218,10 +236,34 @@ func (t *trial) create(ctx context.Context, mode Mode, name string, cpus int, ar
 	if cpus > 0 {
 		amount := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(cpus), resource.DecimalSI)}
 		pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: amount, Limits: amount}
+		if mode == KubeletStatic {
+			if err := t.giveLikeKubelet(pod, cpus); err != nil {
+				return err
+			}
+		}
 	}
 	if _, err := t.core.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("pod %s: %w", name, err)
 	}
+	return nil
+}
+
+// giveLikeKubelet puts a pod on the node with CPUs of the model's choice, as a scheduler that
+// chooses like that would.
+func (t *trial) giveLikeKubelet(pod *corev1.Pod, cpus int) error {
+	idle := t.topology.Online().Minus(t.reserved).Minus(t.given)
+	if idle.Len() < cpus {
+		return fmt.Errorf("pod %s: %d CPUs are left, %d are needed", pod.Name, idle.Len(), cpus)
+	}
+	set := simulate.KubeletLike(t.topology, idle, cpus)
+	t.given = t.given.Union(set)
+	result, err := json.Marshal(request.Result{Version: 1, Node: t.node, Topology: t.hash,
+		Containers: map[string]request.ContainerResult{"load": {CPUs: set, Share: 1}}})
+	if err != nil {
+		return err
+	}
+	pod.Annotations = map[string]string{topologyv1alpha1.ResultAnnotation: string(result)}
+	pod.Spec.NodeName = t.node
 	return nil
 }
 
@@ -298,13 +340,14 @@ func (t *trial) check(r *Run, pod *corev1.Pod, allowed string) {
 	switch {
 	case err != nil:
 		bad("%v", err)
-	case r.Mode == StaticBurst && !want.SubsetOf(is), r.Mode == Pinned && !want.Equal(is):
+	case r.Mode == StaticBurst && !want.SubsetOf(is), r.Mode != StaticBurst && !want.Equal(is):
 		bad("it ran on CPUs %s and was given %s", is, want)
 	}
 }
 
 // clean deletes a run's pods and waits until they are deleted.
 func (t *trial) clean(ctx context.Context) error {
+	t.given = cpuset.Set{}
 	pods := t.core.CoreV1().Pods(namespace)
 	selected := metav1.ListOptions{LabelSelector: "app=lockstep-load"}
 	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{}, selected); err != nil && !apierrors.IsNotFound(err) {
