@@ -20,6 +20,10 @@ var inProcess = map[string]string{
 // evaluatorPackages are the packages with an InProcess variant of their evaluators.
 var evaluatorPackages = []string{"internal/workflow/template", "internal/application/render", "internal/application/chart"}
 
+// boundsPatterns is the package that bounds the size of the patterns that it compiles. They are those of
+// HyperNodes, which administrators of the cluster write.
+const boundsPatterns = "internal/scheduler/network"
+
 // interpreters maps libraries that evaluate users' programs to the packages that may import them:
 // packages whose evaluators run in child processes, the packages of inProcess, the laboratory, which
 // runs on the user's own machine, on the user's own files, and internal/admission, which evaluates the
@@ -45,10 +49,6 @@ var interpreters = map[string][]string{
 	"github.com/dlclark/regexp2":            nil,
 	"github.com/santhosh-tekuri/jsonschema": {"internal/application/chart"},
 }
-
-// administrators is the package that compiles patterns of HyperNodes, which only administrators of a
-// cluster write.
-const administrators = "internal/scheduler/network"
 
 // TestProgramsOfUsersRunInChildren checks that users' programs are evaluated in child processes, as
 // docs/security.md says.
@@ -100,7 +100,7 @@ func TestProgramsOfUsersRunInChildren(t *testing.T) {
 				if literal(call.Args[0]) {
 					break
 				}
-				if found["pattern"] = true; !under(f.pkg, "internal/cli", "internal/lab", "internal/submit", administrators) {
+				if found["pattern"] = true; !under(f.pkg, "internal/cli", "internal/lab", "internal/submit", boundsPatterns) {
 					t.Errorf("%s compiles a regular expression that may be a user's, which takes up to gigabytes: %s", f.at(n), why)
 				}
 			}

@@ -155,7 +155,7 @@ func (s *selection) add(selector *hypernodev1alpha1.MemberSelector) (why string)
 		s.exact = append(s.exact, selector.ExactMatch.Name)
 		return ""
 	case selector.RegexMatch != nil && selector.RegexMatch.Pattern != "":
-		regex, err := regexp.Compile(selector.RegexMatch.Pattern)
+		regex, err := compilePattern(selector.RegexMatch.Pattern)
 		if err != nil {
 			return err.Error()
 		}

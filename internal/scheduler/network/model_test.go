@@ -129,6 +129,11 @@ func TestTree(t *testing.T) {
 			want:   "a/1:1[n1]",
 			faults: "a InvalidSelector: spec.members[1]: error parsing regexp: missing closing ): `(`",
 		},
+		"a pattern that is too large": {
+			hypers: map[string]string{"a": "{tier: 1, members: [" + fmt.Sprintf(nodes, "n1") + ", {type: Node, selector: {regexMatch: {pattern: '(\\pL{90}){11}'}}}]}"},
+			want:   "a/1:1[n1]",
+			faults: "a InvalidSelector: spec.members[1]: the pattern is too large: its repetitions make more than 20000 steps",
+		},
 		"a tier name of two tiers": {
 			hypers: map[string]string{
 				"a": "{tier: 1, tierName: rack, members: [" + fmt.Sprintf(nodes, "n1") + "]}",

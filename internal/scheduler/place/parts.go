@@ -184,7 +184,7 @@ type NoParts struct {
 func (p *Placer) partsShortage(w *partsWork, found gathered) *Shortage {
 	s := &Shortage{Wanted: w.MinMember, Fit: min(w.pods, max(0, w.MinMember-1))}
 	hard := w.Near != nil && w.Near.Hard
-	if hard && found.allowed == 0 {
+	if hard && w.most == nil { // by counting, no domain has room
 		return p.notNear(w.Gang, found, w.pods)
 	}
 	for k := range w.Parts {

@@ -33,7 +33,7 @@ func TestParts(t *testing.T) {
 		want      string
 		wantParts string // domains of each part
 	}{
-		"each in one rack": {rows: [][]int{{1, 1}, {1}}, parts: 3, size: 3, least: 3, near: inRack, wantParts: "rack00=3, rack01=3, rack10=3"},
+		"each in one rack": {rows: [][]int{{1, 1}, {1}}, parts: 3, size: 3, least: 3, near: inRack, wantParts: "rack10=3, rack00=3, rack01=3"},
 		"two in one rack":  {rows: [][]int{{2}, {1}}, parts: 3, size: 4, least: 3, near: inRack, wantParts: "rack10=4, rack00=4, rack00=4"},
 		"as many as needed, and more as far as they fit": {rows: [][]int{{1, 1}}, parts: 3, size: 3, least: 1, near: inRack,
 			wantParts: "rack00=3, rack01=3, "},
@@ -53,7 +53,7 @@ func TestParts(t *testing.T) {
 			all: &Near{Hard: true, HighestTier: 2}, wantParts: "rack10=4, rack11=4"},
 		"no row has room for all": {rows: [][]int{{1, 1}, {1, 1}}, used: map[string]int{"n000": 2, "n100": 1}, parts: 2, size: 4, least: 2, near: inRack,
 			all:  &Near{Hard: true, HighestTier: 2},
-			want: "there is no room for 2 partitions of 4 pods, each in one domain of the network of tier 1 or below: 1 of 2 partitions fit"},
+			want: "no domain of the network of tier 2 or below has room for 8 pods: the best of 6 domains, row1, has room for 7 of 8 pods"},
 		"soft goes on elsewhere": {rows: [][]int{{1, 1}}, used: map[string]int{"n000": 1}, parts: 2, size: 3, least: 2, near: &Near{},
 			wantParts: "rack00=3, rack01=3"},
 		"soft is split if it must be": {rows: [][]int{{1, 1}}, used: map[string]int{"n000": 2, "n010": 2}, parts: 1, size: 3, least: 1, near: &Near{},
