@@ -270,10 +270,13 @@ func (r *Run) row(p *Phase) []page.Cell {
 	none := page.Text("–")
 	done, pace, ratio := none, none, none
 	if p.Done > 0 {
-		done, pace = page.Textf("%s of %s", page.Thousands(p.Done), page.Thousands(r.Applications)), page.Cell{Text: fmt.Sprintf("%.1f", p.PerSecond), Tone: page.Strong}
+		done = page.Textf("%s of %s", page.Thousands(p.Done), page.Thousands(r.Applications))
 		if p.Done < r.Applications {
 			done.Tone = page.Bad
 		}
+	}
+	if p.PerSecond > 0 {
+		pace = page.Cell{Text: fmt.Sprintf("%.1f", p.PerSecond), Tone: page.Strong}
 	}
 	if p == r.deployment() && r.FloorPerSecond > 0 {
 		ratio = page.Cell{Text: r.ratio(), Tone: page.Strong}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"lockstep.dev/lockstep/internal/lab/drive"
 )
 
 // TestOrders checks the order of writes of one slot for two jobs of two pods, where each write is
@@ -53,6 +55,30 @@ func TestOrders(t *testing.T) {
 		if r.written != 4 || r.lastPod.IsZero() || r.inFlight != 0 {
 			t.Errorf("%s: %d written, the last at %v, %d in flight", order, r.written, r.lastPod, r.inFlight)
 		}
+	}
+}
+
+// TestStatusesWaitForAllPods checks that no status is written while pods are on their way.
+func TestStatusesWaitForAllPods(t *testing.T) {
+	r := &run{load: &Load{items: []item{{pods: make([]corev1.Pod, 2)}}}, order: PodsFirst, total: 2, progress: func(int) {},
+		created: []drive.Object{nil}}
+	r.change = sync.NewCond(&r.lock)
+	take := func() write {
+		w, ok := r.next(t.Context())
+		if !ok {
+			t.Fatal("nothing to write")
+		}
+		return w
+	}
+	r.done(take(), true)
+	for _, w := range []write{take(), take()} {
+		if next, ok := r.possible(); ok {
+			t.Fatalf("%+v is written beside a pod", next)
+		}
+		r.done(w, true)
+	}
+	if w := take(); w.step != writeStatus {
+		t.Errorf("%+v", w)
 	}
 }
 

@@ -23,13 +23,12 @@ func (r *Report) verdict() string {
 			parts = append(parts, s)
 		}
 	}
-	if len(parts) == 0 {
-		if s := r.alone(subject); s != "" {
-			parts = append(parts, s)
-		}
+	valley := r.valley(subject)
+	if valley == "" && len(parts) == 0 {
+		valley = r.alone(subject)
 	}
-	if s := r.valley(subject); s != "" {
-		parts = append(parts, s)
+	if valley != "" {
+		parts = append(parts, valley)
 	}
 	if s := r.floorOf(subject); s != "" {
 		parts = append(parts, s)
