@@ -31,9 +31,9 @@ The results are in --out: report.html, result.json, and the observed events of e
 With --kubeconfig an existing cluster is measured, in which the system has to be running; without its audit log (--audit-log)
 a watch gives the times, and there is no floor and no count of writes.
 
-The scenario cpu-topology is another measurement: a web server under load and the computation of pi on a real node of this
-machine (as root), unpinned, pinned and static-burst. On a machine that cannot show a difference it says so, and checks that
-pods run where they were to.
+The scenario cpu-topology is another measurement: programs that feel their CPUs, beside neighbours, on a real node of this
+machine (as root), unpinned, pinned, as a kubelet would pin them, and static-burst. On a machine that cannot show a difference
+it says so, and checks that pods run where they were to.
 
 Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwise; 2 wrong usage; 130 interrupted.`,
 		Example: `  lockstep bench run --shapes 500x20,1x10000 --gang both --nodes 1000
