@@ -80,9 +80,9 @@ batch-workers has one shape under ten fixed numbers of writes in flight and the 
 job whose pods are admitted by nothing, by CEL rules, or by a validating and a mutating webhook over TLS which compute for 0 or
 20 ms each.
 
-The scenario cpu-topology is another measurement: a web server under load and the computation of pi on a real node of this
-machine (as root), unpinned, pinned and static-burst. On a machine that cannot show a difference it says so, and checks that
-pods run where they were to.
+The scenario cpu-topology is another measurement: programs that feel their CPUs, beside neighbours, on a real node of this
+machine (as root), unpinned, pinned, as a kubelet would pin them, and static-burst. On a machine that cannot show a difference
+it says so, and checks that pods run where they were to.
 
 A load that the nodes cannot hold is refused before anything starts.
 
