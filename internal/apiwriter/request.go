@@ -108,7 +108,11 @@ func (s *sender) create(ctx context.Context, x *write) (Object, error) {
 		}
 	}
 	r := request{verb: "create", method: http.MethodPost, contentType: x.contentType(), accept: x.accept(), body: x.body}
-	obj, err := s.sendAsWanted(ctx, x, r)
+	send := s.sendAsWanted
+	if x.metadataOnly {
+		send = s.sendForMetadata
+	}
+	obj, err := send(ctx, x, r)
 	if err == nil {
 		return obj, nil
 	}

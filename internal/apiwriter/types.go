@@ -41,8 +41,9 @@ type Meta struct {
 	Owner string
 	// Reason is a short constant for metrics, for example "job-pod", "bind", "job-status".
 	Reason string
-	// MetadataOnly means that the caller of Status needs only the UID and resource version of the
-	// result: done may get a *metav1.PartialObjectMetadata.
+	// MetadataOnly means that the caller of Status or Create needs only the UID and resource version of
+	// the result: done may get a *metav1.PartialObjectMetadata. An object that a Create finds under the
+	// name is passed to done as it is.
 	MetadataOnly bool
 	// StatusOnly means that a Patch or PatchVersion is about the object's status subresource.
 	StatusOnly bool

@@ -183,7 +183,7 @@ type write struct {
 	obj          Object // the object to create, or the object that the write is about
 	version      string // resource version that is the precondition of a status or patch; empty for none
 	sub          string // subresource of a patch with a version
-	metadataOnly bool   // a status write whose caller needs only the new version
+	metadataOnly bool   // a write of a status, or a create, whose caller needs only the new version
 	// readFirst is Meta.ReadFirst, until the object was found not to exist.
 	readFirst bool
 	body      []byte // encoded request, kept for further attempts
@@ -206,7 +206,7 @@ type write struct {
 // Create implements Writer.
 func (w *W) Create(m Meta, obj Object, done func(Object, error)) {
 	w.submit(m, obj, done, func(x *write) {
-		x.verb, x.class, x.readFirst = verbCreate, ClassPods, m.ReadFirst
+		x.verb, x.class, x.readFirst, x.metadataOnly = verbCreate, ClassPods, m.ReadFirst, m.MetadataOnly
 		if m.StartsWork {
 			x.class = ClassStart
 		}

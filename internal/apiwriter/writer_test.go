@@ -229,6 +229,7 @@ func TestCreate(t *testing.T) {
 	creator := b.pod("creator", "")
 	creator.Annotations = map[string]string{CreatorAnnotation: "me"}
 	b.createdPod(creator)
+	b.createdPod(b.pod("found", "uid-1"))
 	leaving := b.pod("leaving", "uid-1")
 	leaving.Finalizers = []string{"example.com/hold"}
 	b.createdPod(leaving)
@@ -245,9 +246,16 @@ func TestCreate(t *testing.T) {
 	} {
 		b.Create(test, p, o.of(p.Name))
 	}
+	brief := test
+	brief.MetadataOnly = true
+	for _, p := range []*corev1.Pod{b.pod("brief", "uid-1"), b.pod("found", "uid-1")} {
+		b.Create(brief, p, o.of(p.Name))
+	}
 	b.flush()
 
 	for name, want := range map[string]func(error) bool{
+		"brief":   func(err error) bool { return err == nil },
+		"found":   func(err error) bool { return err == nil },
 		"new":     func(err error) bool { return err == nil },
 		"ours":    func(err error) bool { return err == nil },
 		"others":  apierrors.IsAlreadyExists,
@@ -265,6 +273,12 @@ func TestCreate(t *testing.T) {
 	}
 	if got := o.objs["new"].(*corev1.Pod); got.UID == "" || len(got.Spec.Tolerations) == 0 /* admission adds some */ {
 		t.Error("a created pod must come back as the server made it")
+	}
+	if got, ok := o.objs["brief"].(*metav1.PartialObjectMetadata); !ok || got.UID == "" || got.ResourceVersion == "" {
+		t.Errorf("of a pod of which only the metadata is wanted, got %+v", o.objs["brief"])
+	}
+	if got, ok := o.objs["found"].(*corev1.Pod); !ok || got.UID == "" {
+		t.Errorf("of a pod that was there and of which only the metadata is wanted, got %+v", o.objs["found"])
 	}
 }
 

@@ -48,6 +48,8 @@ func (w *statusWriter) Create(_ apiwriter.Meta, o apiwriter.Object, done func(ap
 	}
 	if w.revision == nil {
 		w.revision = o.(*oam.ApplicationRevision)
+		done(&metav1.PartialObjectMetadata{}, nil)
+		return
 	}
 	done(w.revision, nil)
 }

@@ -90,12 +90,13 @@ func (c *Reporter) publish(a *deploy.State, r *State, o *oam.Application, before
 			r.published = &want
 		})
 	}
-	meta.ReadFirst = same || !last.New
+	meta.ReadFirst, meta.MetadataOnly = same || !last.New, true
 	c.Writer.Create(meta, revision, func(there apiwriter.Object, err error) {
 		// Another client may have created the revision, or a manager that ended before it stored the
 		// tracker may have published another state by this name. Or an earlier Application of this name
 		// had such a revision, which is not deleted yet.
-		if err == nil && there != nil && !sameRevision(there, revision) || apierrors.IsAlreadyExists(err) {
+		_, created := there.(*metav1.PartialObjectMetadata)
+		if err == nil && !created && !sameRevision(there, revision) || apierrors.IsAlreadyExists(err) {
 			c.replace(meta, revision, []apiwriter.PatchOp{
 				{Op: "add", Path: "/metadata/ownerReferences", Value: revision.OwnerReferences},
 				{Op: "add", Path: "/metadata/labels", Value: revision.Labels}, {Op: "add", Path: "/metadata/annotations", Value: revision.Annotations},
