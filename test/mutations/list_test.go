@@ -48,10 +48,11 @@ const (
 
 var mutations = []mutation{
 	// The network of the nodes.
-	{"victims of a job that must be in one rack are sought in all racks", evictor + "/search.go",
-		"if c.Near != nil && c.Near.Hard {", "if false {", evictor, "TestVictimsAreInOneDomain", nil, nil},
+	{"whether a job fits into one rack is counted over all racks", evictor + "/search.go",
+		"k.single = k.countable && !anywhere(c.Near)", "k.single = k.countable", evictor, "TestVictimsAreInOneDomain", nil, nil},
 	{"pods above the minimum leave the part of the network that is allowed", placer + "/near.go",
-		"if above == everywhere || p.domains.tree.Domains[above].Tier > highest {", "if above == everywhere {", placer,
+		"if above == everywhere || p.domains.tree.Domains[above].Tier > highest {",
+		"if above == everywhere || p.domains.tree.Domains[above].Tier > highest+9 {", placer,
 		"TestNear/surplus goes up, and not too far", nil, nil},
 	{"large gangs do not get the domain with least room to spare", placer + "/domains.go",
 		"		return cmp.Compare(total, other)\n	}\n	return cmp.Compare(other, total)", "		return 0\n	}\n	return 0", placer,
