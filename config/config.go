@@ -42,6 +42,9 @@ func Policies() []*unstructured.Unstructured { return read("policies/*.yaml") }
 // which costs the API server a fifth of its CPU time for it: where nobody chooses CPUs they are not worth it.
 func CPUPolicies() []*unstructured.Unstructured { return read("cpus.yaml") }
 
+// CPUSchedulersPolicy is the name of the policy that gives pods that request CPUs Lockstep's scheduler, and of its binding.
+const CPUSchedulersPolicy = "cpu-schedulers.topology.lockstep.dev"
+
 // RBAC returns the manager's namespace, identity and rights, and users' rights to our kinds.
 func RBAC() []*unstructured.Unstructured {
 	return append(read("rbac.yaml"), read("rbac-applications.yaml")...)

@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/controlloop", "internal/serve", "internal/shard"},
 	{"internal/scheduler", "internal/application/clusters", "internal/malformed/report", "internal/cron"},
 	{"internal/podset"},
-	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/nodecontroller", "internal/localcluster", "internal/submit"},
+	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/nodecontroller", "internal/cputopology/podcontroller", "internal/localcluster", "internal/submit"},
 	{"internal/manager", "internal/lab", "internal/web", "internal/migrate"},
 	{"internal/cli"},
 	{"cmd", "test", "hack", "internal/arch"},
@@ -47,7 +47,7 @@ var together = []string{
 // pure packages only make decisions: they use no client, clock, goroutine, log or file.
 var pure = []string{
 	"internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/evict", "internal/scheduler/config", "internal/cputopology", "internal/cputopology/cpuset",
-	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/reservation", "internal/cputopology/repack", "internal/cputopology/agent/desired",
+	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/reservation", "internal/cputopology/repack", "internal/cputopology/sharing", "internal/cputopology/agent/desired",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/cron/schedule",
 	"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/execapi", "internal/workflow/pods", "internal/workflow/settings",
 	"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/application/dependency", "internal/application/fieldpath", "internal/batch/lifecycle", "internal/batch/pods", "internal/podset/plan",

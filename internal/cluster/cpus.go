@@ -70,6 +70,9 @@ type Machine struct {
 	Pins []topologyv1alpha1.KubeletPin
 	// Moved is the sequence number of the last completed move of a pod.
 	Moved int64
+	// KubeletPins means that the kubelet pins Guaranteed containers with a whole number of CPUs
+	// itself, and that its choice stands.
+	KubeletPins bool
 	// Closed means that no further pods are assigned CPUs, because the node's agent does not apply
 	// the assignments.
 	Closed bool
@@ -110,15 +113,16 @@ func (m *machines) read(t *topologyv1alpha1.NodeTopology) *Machine {
 		m.layouts[string(key)] = known
 	}
 	moved, closed := cpureservation.Moved(t), cpureservation.Closed(t)
-	if len(t.Status.KubeletPins) == 0 && moved == known.Moved && closed == known.Closed {
+	pins := t.Status.Kubelet != nil && t.Status.Kubelet.Pins == topologyv1alpha1.PinsRespected
+	if len(t.Status.KubeletPins) == 0 && moved == known.Moved && closed == known.Closed && !pins {
 		return known
 	}
-	return &Machine{Layout: known.Layout, Fault: known.Fault, Pins: t.Status.KubeletPins, Moved: moved, Closed: closed}
+	return &Machine{Layout: known.Layout, Fault: known.Fault, Pins: t.Status.KubeletPins, Moved: moved, KubeletPins: pins, Closed: closed}
 }
 
 func (m *Machine) same(o *Machine) bool {
 	return m == o || m != nil && o != nil && m.Layout == o.Layout && (m.Fault == nil) == (o.Fault == nil) &&
-		m.Moved == o.Moved && m.Closed == o.Closed && slices.Equal(m.Pins, o.Pins)
+		m.Moved == o.Moved && m.Closed == o.Closed && m.KubeletPins == o.KubeletPins && slices.Equal(m.Pins, o.Pins)
 }
 
 // UpsertNodeTopology stores the API server's state of a node's processors. An agent's report
@@ -153,6 +157,8 @@ type NodeCPUs struct {
 	Node string
 	// Machine is nil while no NodeTopology is known, and for a node that does not exist.
 	Machine *Machine
+	// Policy is what the node's labels say about the CPUs of Koordinator's pods.
+	Policy request.NodePolicy
 	// Pods are the pods that hold the node and were assigned CPUs, by namespace/name.
 	Pods map[string]PodCPUs
 }
@@ -180,6 +186,7 @@ func (c *Cluster) cpusOf(n *node) NodeCPUs {
 	out := NodeCPUs{Node: n.name}
 	if n.object != nil {
 		out.Machine = c.machines.byNode[n.name]
+		out.Policy = request.PolicyOf(n.object.Labels)
 	}
 	if n.pinned > 0 {
 		out.Pods = make(map[string]PodCPUs, n.pinned)

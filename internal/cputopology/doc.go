@@ -21,11 +21,12 @@
 //	agent           runs on each node: reports the machine and applies CPU sets
 //	repack          plans moves within a node that free whole L3 domains or NUMA nodes
 //	nodecontroller  moves running pods by these plans, and watches the agents
+//	podcontroller   says what is not done for pods that request CPUs
 //	simulate        measures allocation policies on simulated clusters
 //	dump            reads a cluster's machines and pinned pods from a list of objects
 //	draw            draws a machine and the pods on its CPUs, for a terminal and as a page
 //
-// All of these except agent and nodecontroller are pure: they use no clock, goroutine, API client
+// All of these except agent, nodecontroller and podcontroller are pure: they use no clock, goroutine, API client
 // or log. Files are read through an fs.FS.
 //
 // # Invariants of a Topology

@@ -144,9 +144,9 @@ func (t *trimmer) podMeta(m *metav1.ObjectMeta) {
 }
 
 // keepAnnotation reports whether an annotation of a pod is read: those of the batch and scheduling
-// APIs, those that request CPUs, and Lockstep's own.
+// APIs, those that request CPUs here or elsewhere, and Lockstep's own.
 func keepAnnotation(key string) bool {
-	if topologyv1alpha1.IsRequestAnnotation(key) {
+	if topologyv1alpha1.IsRequestAnnotation(key) || topologyv1alpha1.IsForeign(key) {
 		return true
 	}
 	domain, _, ok := strings.Cut(key, "/")
@@ -232,10 +232,10 @@ func (t *trimmer) podStatus(s *corev1.PodStatus, bound, agent bool) {
 	out := corev1.PodStatus{Phase: s.Phase, Reason: t.intern(s.Reason), Message: s.Message}
 	for _, c := range s.Conditions {
 		// PodScheduled says why a pod waits. DisruptionTarget distinguishes an eviction from a
-		// failure. The agent's pod being ready shows that a node has an agent. Tasks wait for pods
+		// failure. RequestRead is written once. The agent's pod being ready shows that a node has an agent. Tasks wait for pods
 		// that run and are not ready yet.
 		switch {
-		case c.Type == corev1.DisruptionTarget || !bound || agent && c.Type == corev1.PodReady:
+		case c.Type == corev1.DisruptionTarget || c.Type == topologyv1alpha1.RequestRead || !bound || agent && c.Type == corev1.PodReady:
 			out.Conditions = append(out.Conditions, c)
 		case c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && s.Phase == corev1.PodRunning:
 			out.Conditions = append(out.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status})

@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/config"
 	"lockstep.dev/lockstep/internal/application/render"
 	"lockstep.dev/lockstep/internal/kubeclient"
@@ -91,10 +92,15 @@ type Options struct {
 	WorkflowConfigMap string
 	// Replicas is the number of managers, of which one is the leader. 0 means 2.
 	Replicas int
-	// Agent installs an agent on every node, from Image.
-	Agent bool
-	// CPUs installs the policies that check pods' CPU annotations. Agent implies it.
+	// Agent installs an agent on every node, from Image. AgentArgs are further arguments of it.
+	Agent     bool
+	AgentArgs []string
+	// CPUs installs the policies that check pods' CPU annotations, and that give pods which request
+	// CPUs and name no scheduler Lockstep's, in namespaces labelled for it. Agent implies it.
 	CPUs bool
+	// CPUsEverywhere gives such pods Lockstep's scheduler in all namespaces, except those labelled
+	// "none". It implies CPUs.
+	CPUsEverywhere bool
 	// TakeOver continues if other parties serve Lockstep's kinds, and replaces their objects.
 	// Without it, Install returns a *ForeignError in that case and changes nothing.
 	TakeOver bool
@@ -121,8 +127,8 @@ func Objects(opts Options) ([]*unstructured.Unstructured, error) {
 // means that the API server can record who wrote an application.
 func beforeServed(opts Options, records bool) []*unstructured.Unstructured {
 	out := slices.Concat(config.CRDs(), config.RBAC(), config.FlowControl(), config.Policies())
-	if opts.CPUs || opts.Agent {
-		out = append(out, config.CPUPolicies()...)
+	if opts.CPUs || opts.CPUsEverywhere || opts.Agent {
+		out = append(out, cpuPolicies(opts.CPUsEverywhere)...)
 	}
 	if opts.AnyKind {
 		out = append(out, config.AnyKind(opts.ActAsManager)...)
@@ -145,6 +151,22 @@ func beforeServed(opts Options, records bool) []*unstructured.Unstructured {
 				labels[key] = fmt.Sprint(records && !opts.ActAsManager)
 			}
 			o.SetLabels(labels)
+		}
+	}
+	return out
+}
+
+// cpuPolicies returns the policies on pods' CPUs. everywhere lets the one that gives pods a scheduler
+// apply to all namespaces that are not labelled "none".
+func cpuPolicies(everywhere bool) []*unstructured.Unstructured {
+	out := config.CPUPolicies()
+	for _, o := range out {
+		if everywhere && o.GetName() == config.CPUSchedulersPolicy && o.GetKind() == "MutatingAdmissionPolicyBinding" {
+			o.Object["spec"].(map[string]any)["matchResources"] = map[string]any{
+				"namespaceSelector": map[string]any{"matchExpressions": []any{map[string]any{
+					"key": topologyv1alpha1.SchedulerLabel, "operator": "NotIn", "values": []any{"none"},
+				}}},
+			}
 		}
 	}
 	return out
@@ -191,6 +213,11 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 		}
 		c := containers[0].(map[string]any)
 		c["image"] = opts.Image
+		if o.GetKind() == "DaemonSet" {
+			for _, arg := range opts.AgentArgs {
+				c["args"] = append(c["args"].([]any), arg)
+			}
+		}
 		if o.GetKind() == "Deployment" {
 			c["args"] = append(c["args"].([]any), args...)
 			if opts.SchedulerConfig != "" { // a manager reads it once, so a change must start new pods

@@ -197,3 +197,22 @@ func TestNobodyEditsApplicationsByDefaultWhereTheyActAsTheManager(t *testing.T) 
 		}
 	}
 }
+
+func TestAgentsGetFurtherArguments(t *testing.T) {
+	objects, err := install.Objects(install.Options{Image: "registry.example/lockstep:1", Agent: true, AgentArgs: []string{"--take-over-kubelet", "--reserved-percent=5"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if o.GetKind() != "DaemonSet" && o.GetKind() != "Deployment" {
+			continue
+		}
+		data, err := json.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(data), `"--take-over-kubelet","--reserved-percent=5"]`); got != (o.GetKind() == "DaemonSet") {
+			t.Errorf("%s %s has the arguments: %v", o.GetKind(), o.GetName(), got)
+		}
+	}
+}

@@ -31,6 +31,7 @@ import (
 	"lockstep.dev/lockstep/internal/batch/flow"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology/nodecontroller"
+	"lockstep.dev/lockstep/internal/cputopology/podcontroller"
 	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
@@ -356,8 +357,10 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
+	var topologies *nodecontroller.Controller // set before the scheduler runs
 	sched, err := scheduler.New(scheduler.Config{
-		Cluster: model, Refresh: rare.Refresh, Volumes: rare,
+		CPUsShort: func() { topologies.CPUsShort() },
+		Cluster:   model, Refresh: rare.Refresh, Volumes: rare,
 		Place: place.Options{
 			Strategy: m.cfg.strategy(), Weights: m.cfg.Scores, Resources: m.cfg.ScoredResources, Rare: rare,
 		},
@@ -403,15 +406,21 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
-	topologies, err := nodecontroller.New(nodecontroller.Config{
+	topologies, err = nodecontroller.New(nodecontroller.Config{
 		REST: m.cfg.REST, Informers: informers, Model: model, Mover: sched, Writer: writer, Ours: m.ours, Policy: m.cfg.Repack,
 		Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, err
 	}
+	pinned, err := podcontroller.New(podcontroller.Config{
+		Informers: informers, Writer: writer, SchedulerNames: m.cfg.SchedulerNames, Guard: m.guard, Log: m.log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	run := []func(context.Context){
-		told.Run, topologies.Run,
+		told.Run, topologies.Run, pinned.Run,
 		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run, cronJobs.Run, flows.Run,
 		func(ctx context.Context) { model.RunExpiry(ctx, informers) },
 	}

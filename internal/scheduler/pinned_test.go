@@ -142,8 +142,8 @@ func TestWhyPinnedPodsWait(t *testing.T) {
 			&topologyv1alpha1.NodeTopology{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, NotEnoughResources, "1 pods need nodes with a NodeTopology"},
 		"never": {asks("6", own+"{span: single-l3}"), topology("a", eight), Unschedulable,
 			"no node could ever give a pod 6 free CPUs within one L3 domain"},
-		"half a CPU": {asks("1500m", ack), topology("a", eight), Unschedulable,
-			"pod template: cpuset-scheduler: spec.containers[main].resources.limits.cpu: 1500m is not a whole number of CPUs"},
+		"half a CPU": {asks("1500m", own+"true"), topology("a", eight), Unschedulable,
+			"pod template: cpu.lockstep.dev/request: spec.containers[main].resources.limits.cpu: 1500m is not a whole number of CPUs"},
 		"an unknown policy": {asks("1", ack, "cpu-policy=bursty"), topology("a", eight), Unschedulable,
 			`pod template: cpu-policy: "bursty" is unknown; it is "static-burst" or absent`},
 	} {
@@ -289,8 +289,11 @@ func TestPinnedAnswersInEachLanguage(t *testing.T) {
 	w.Submit(w.gangOf("2-koordinator", 1, koordinator))
 	w.Submit(w.gangOf("3-plain", 1, template("1")))
 	w.run()
-	if got, want := w.on["1-ack"][0].Annotations[topologyv1alpha1.ACKResultAnnotation], `{"main":{"0":{"elems":{"0":{},"1":{}}}}}`; got != want {
+	if got, want := w.on["1-ack"][0].Annotations[topologyv1alpha1.ACKResultAnnotation], `{"main":{"0":{"elems":{"0":{},"1":{},"2":{},"3":{}}}}}`; got != want { // widened
 		t.Errorf("ACK's answer is %s, want %s", got, want)
+	}
+	if r, err := request.ParseResult(w.on["1-ack"][0].Annotations[topologyv1alpha1.ResultAnnotation]); err != nil || r.Containers["main"].CPUs.String() != "0-1" {
+		t.Errorf("the pod's own CPUs are %v, %v", r, err)
 	}
 	if got, want := w.on["2-koordinator"][0].Annotations[topologyv1alpha1.KoordinatorResultAnnotation], `{"cpuset":"2-3"}`; got != want {
 		t.Errorf("Koordinator's answer is %s, want %s", got, want)
@@ -298,6 +301,201 @@ func TestPinnedAnswersInEachLanguage(t *testing.T) {
 	if got := w.on["3-plain"][0].Annotations; got != nil {
 		t.Errorf("a pod that asks for no CPUs has %v", got)
 	}
+}
+
+// labelled adds a node of the machine smt with labels KEY=VALUE of node.koordinator.sh.
+func (w *world) labelled(name string, labels ...string) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"node": name}}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110")}}}
+	for _, l := range labels {
+		key, value, _ := strings.Cut(l, "=")
+		n.Labels["node.koordinator.sh/"+key] = value
+	}
+	w.cluster.UpsertNode(n)
+	w.cluster.UpsertNodeTopology(topology(name, smt))
+}
+
+// smt has two NUMA nodes of 4 cores with two threads: CPUs n and n+8 are one core.
+var smt = machines.Machine{Name: "smt", Sockets: 1, NUMAPerSocket: 2, CoresPerSocket: 8, Threads: 2, CoresPerL3: 4, L3Bytes: 1 << 20, MemoryBytesPerNUMA: 64 << 30}
+
+// lsr returns a pod that asks in Koordinator's form, for a node.
+func lsr(cpus, node string, annotations ...string) *corev1.Pod {
+	p := asks(cpus, annotations...)
+	p.Labels = map[string]string{topologyv1alpha1.KoordinatorQoSLabel: "LSR", topologyv1alpha1.KoordinatorPriorityClassLabel: "koord-prod"}
+	if node != "" {
+		p.Spec.NodeSelector = map[string]string{"node": node}
+	}
+	return p
+}
+
+func TestNodesOfKoordinatorGiveCPUsByTheirLabels(t *testing.T) {
+	const spec, numa = topologyv1alpha1.KoordinatorSpecAnnotation, topologyv1alpha1.KoordinatorNUMASpecAnnotation
+	w := newWorld(t)
+	w.writes = true
+	w.labelled("any")
+	w.labelled("full", "cpu-bind-policy=FullPCPUsOnly")
+	w.labelled("spread", "cpu-bind-policy=SpreadByPCPUs")
+	w.labelled("single", "numa-topology-policy=SingleNUMANode")
+	w.labelled("least", "numa-allocate-strategy=LeastAllocated")
+	w.labelled("most", "numa-allocate-strategy=MostAllocated")
+	for _, c := range []struct {
+		name, want string
+		pod        *corev1.Pod
+	}{
+		{"full-2", "full:0,8", lsr("2", "full", spec+`={"preferredCPUBindPolicy":"SpreadByPCPUs"}`)},
+		{"full-odd", "", lsr("3", "full")},
+		{"full-not", "", lsr("2", "full", spec+`={"requiredCPUBindPolicy":"SpreadByPCPUs"}`)},
+		{"spread-2", "spread:0-1", lsr("2", "spread")},
+		{"spread-not", "", lsr("2", "spread", spec+`={"requiredCPUBindPolicy":"FullPCPUs"}`)},
+		{"single-large", "", lsr("10", "single")},
+		{"single-not", "", lsr("2", "single", numa+`={"numaTopologyPolicy":"Restricted"}`)},
+		{"any-large", "any:0-4,8-12", lsr("10", "any")},
+		// The first pod leaves the first NUMA node with fewer idle CPUs.
+		{"least-1", "least:0,8", lsr("2", "least")},
+		{"least-2", "least:4,12", lsr("2", "least")},
+		{"most-1", "most:0,8", lsr("2", "most")},
+		{"most-2", "most:1,9", lsr("2", "most")},
+		// All nodes give whole cores at the same cost; those without a policy come first.
+		{"wherever", "most:2,10", lsr("2", "", spec+`={"requiredCPUBindPolicy":"FullPCPUs"}`)},
+		// The labels are Koordinator's, and other pods do not follow them.
+		{"own", "full:1-2,9", func() *corev1.Pod {
+			p := asks("3", own+"{bind: threads}")
+			p.Spec.NodeSelector = map[string]string{"node": "full"}
+			return p
+		}()},
+	} {
+		w.Submit(w.gangOf(c.name, 1, c.pod))
+		w.run()
+		if got := w.given(c.name); got != c.want {
+			t.Errorf("%s was given %q, want %q", c.name, got, c.want)
+		}
+		if err := w.Scheduler.pinner.AssertConsistent(); err != nil {
+			t.Error(err)
+		}
+	}
+
+	why := reasons{}
+	for name, pod := range map[string]*corev1.Pod{"policy": lsr("2", "single", numa+`={"numaTopologyPolicy":"Restricted"}`), "odd": lsr("3", "full")} {
+		g := w.gangOf(name, 1, pod)
+		g.Owner = why
+		w.Submit(g)
+	}
+	w.run()
+	if got := why["policy"].Detail; !strings.Contains(got, "node(s) had another numa-topology-policy than the pod") {
+		t.Errorf("the reason is %q", got)
+	}
+	if got := why["odd"].Message; !strings.Contains(got, "3 free CPUs in entirely free cores") {
+		t.Errorf("the reason is %q", got)
+	}
+
+	// A label that changes takes effect at once.
+	w.labelled("single", "numa-topology-policy=BestEffort")
+	w.run()
+	w.wantGiven("single-large", "single:0-4,8-12")
+}
+
+// TestSharedPodsArePackedByWhatTheyRequest is the case of 60 pods that request 1 CPU and may use 4: the
+// rest of the node stays free for pods with CPUs of their own.
+func TestSharedPodsArePackedByWhatTheyRequest(t *testing.T) {
+	w := newWorld(t)
+	w.writes = true
+	w.node("a", "256")
+	w.node("b", "256")
+	for _, n := range []string{"a", "b"} {
+		w.cluster.UpsertNodeTopology(topology(n, machines.AMD256NPS4))
+	}
+	pod := asks("4", ack)
+	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1")
+	w.Submit(w.gangOf("shared", 60, pod))
+	w.run()
+	topo := machines.AMD256NPS4.MustTopology()
+	used := map[string]bool{}
+	for _, a := range w.on["shared"] {
+		r, err := request.ParseResult(a.Annotations[topologyv1alpha1.ResultAnnotation])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := range r.Containers["main"].CPUs.All() {
+			used[fmt.Sprint(a.Node, topo.CPUs[id].L3)] = true
+		}
+	}
+	if len(w.on["shared"]) != 60 || len(used) != 8 {
+		t.Errorf("%d pods use %d L3 domains, want 60 pods on 8", len(w.on["shared"]), len(used))
+	}
+	if err := w.Scheduler.pinner.AssertConsistent(); err != nil {
+		t.Error(err)
+	}
+	whole := asks("8", own+"{span: single-l3, bind: l3}")
+	w.Submit(w.gangOf("own", 2*32-8, whole))
+	w.run()
+	if got := len(w.on["own"]); got != 2*32-8 {
+		t.Errorf("%d pods of a whole L3 domain were placed: %v", got, w.heard())
+	}
+	w.Submit(w.gangOf("more", 1, whole))
+	w.run()
+	if w.given("more") != "" {
+		t.Errorf("a pod more was given %s", w.given("more"))
+	}
+	w.finish("shared")
+	w.run()
+	if w.given("more") == "" {
+		t.Error("a domain that its shared pods have left is not given out")
+	}
+}
+
+// TestAResizeIsSeen checks that the room for shared pods follows what the pods request now.
+func TestAResizeIsSeen(t *testing.T) {
+	w := newWorld(t)
+	w.writes = true
+	w.node("a", "8")
+	w.cluster.UpsertNodeTopology(topology("a", eight))
+	pod := func(requests string) *corev1.Pod {
+		p := asks("2", ack)
+		p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(requests)
+		return p
+	}
+	w.Submit(w.gangOf("1", 1, pod("1")))
+	w.run()
+	w.Submit(w.gangOf("2", 1, pod("1")))
+	w.run()
+	w.wantGiven("1", "a:0-1")
+	w.wantGiven("2", "a:2-3")
+	resized := bound(w.started["1"], w.on["1"][0]).DeepCopy()
+	resized.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("3")
+	w.cluster.UpsertPod(resized)
+	w.Submit(w.gangOf("3", 1, pod("1")))
+	w.run()
+	w.wantGiven("3", "a:4-5")
+}
+
+// TestNodesWhoseKubeletPins checks that a pod which the kubelet would pin as well does not go where the
+// kubelet's pins stand.
+func TestNodesWhoseKubeletPins(t *testing.T) {
+	w := newWorld(t)
+	w.writes = true
+	w.node("a", "8")
+	kubelet := topology("a", eight)
+	kubelet.Status.Kubelet = &topologyv1alpha1.KubeletStatus{CPUManagerPolicy: "static", Pins: topologyv1alpha1.PinsRespected}
+	w.cluster.UpsertNodeTopology(kubelet)
+	guaranteed := asks("2", own+"true")
+	guaranteed.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("1Mi")
+	burstable := asks("2", own+"true")
+	why := reasons{}
+	g := w.gangOf("guaranteed", 1, guaranteed)
+	g.Owner = why
+	w.Submit(g)
+	w.Submit(w.gangOf("burstable", 1, burstable))
+	w.run()
+	w.wantGiven("burstable", "a:0-1")
+	if got := why["guaranteed"].Detail; !strings.Contains(got, "node(s) had a kubelet that pins such pods itself") {
+		t.Errorf("the reason is %q", got)
+	}
+	kubelet = kubelet.DeepCopy()
+	kubelet.Status.Kubelet.Pins = topologyv1alpha1.PinsTakenOver
+	w.cluster.UpsertNodeTopology(kubelet)
+	w.Submit(w.gangOf("guaranteed", 1, guaranteed))
+	w.run()
+	w.wantGiven("guaranteed", "a:2-3")
 }
 
 // moved returns the move of a pod to other CPUs, and the pod's object after the move is written.

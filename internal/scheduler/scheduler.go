@@ -38,6 +38,9 @@ type Config struct {
 	// if they do not request it. Nodes for pinned pods are then chosen by what repacking could make
 	// of them (allocate.Allocator.Repacks).
 	CPUsRepacked bool
+	// CPUsShort, if set, is called when a pod finds too few CPUs of its own on nodes with room for it,
+	// so that others may be moved. It must not block.
+	CPUsShort func()
 	// RetryEvery is the interval at which gangs that wait for room are retried even if nothing
 	// seems to have changed, in case a helpful change was not recognised. The default is 30 s and
 	// the minimum 1 s.
@@ -139,7 +142,7 @@ func New(cfg Config) (*Scheduler, error) {
 
 // newPlacer creates the pinner and the placer for the current view.
 func (s *Scheduler) newPlacer() {
-	s.pinner = pin.New(s.view, s.cfg.CPUsRepacked, s.cfg.Log)
+	s.pinner = pin.New(s.view, s.cfg.CPUsRepacked, s.cfg.CPUsShort, s.cfg.Log)
 	s.cfg.Place.Pin = s.pinner
 	s.placer = place.NewPlacer(s.view.Snapshot, s.cfg.Place)
 }

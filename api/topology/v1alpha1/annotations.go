@@ -1,5 +1,10 @@
 package v1alpha1
 
+import (
+	"slices"
+	"strings"
+)
+
 // Annotations and labels by which a pod requests CPUs of its node, in the formats of Lockstep, ACK
 // and Koordinator.
 const (
@@ -16,6 +21,22 @@ const (
 
 // MoveAnnotation with the value "false" on a pod keeps the pod on the CPUs that it was given first.
 const MoveAnnotation = "cpu.lockstep.dev/move"
+
+// SchedulerLabel with the value "lockstep" on a namespace gives its pods that request CPUs and name no
+// scheduler Lockstep's, by an admission policy.
+const SchedulerLabel = "cpu.lockstep.dev/scheduler"
+
+// RequestRead is the type of a pod's condition that is False if annotations, with which the pod's
+// request for CPUs was written for another system, have no effect here.
+const RequestRead = "cpu.lockstep.dev/RequestRead"
+
+// Labels and the annotation by which Koordinator's users configure nodes.
+const (
+	KoordinatorBindPolicyLabel       = "node.koordinator.sh/cpu-bind-policy"
+	KoordinatorNUMAPolicyLabel       = "node.koordinator.sh/numa-topology-policy"
+	KoordinatorNUMAStrategyLabel     = "node.koordinator.sh/numa-allocate-strategy"
+	KoordinatorReservationAnnotation = "node.koordinator.sh/reservation"
+)
 
 // AgentLabel is a label of the pods and leases of agents.
 const AgentLabel = "topology.lockstep.dev/agent"
@@ -54,4 +75,15 @@ func RequestAnnotations(annotations map[string]string) map[string]string {
 		}
 	}
 	return out
+}
+
+// foreignDomains are the domains of annotations and labels that only ACK and Koordinator read.
+var foreignDomains = []string{"koordinator.sh", "alibabacloud.com", "aliyun.com"}
+
+// IsForeign reports whether an annotation or label belongs to ACK or Koordinator.
+func IsForeign(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	return ok && slices.ContainsFunc(foreignDomains, func(d string) bool {
+		return domain == d || strings.HasSuffix(domain, "."+d)
+	})
 }

@@ -48,6 +48,7 @@ const ReasonObserving = "Observing"
 // +kubebuilder:printcolumn:name="READY",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="ALIVE",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="AgentAlive")].status`
 // +kubebuilder:printcolumn:name="REPACK",type=string,priority=1,JSONPath=`.status.repack.phase`
+// +kubebuilder:printcolumn:name="KUBELET",type=string,priority=1,JSONPath=`.status.kubelet.cpuManagerPolicy`
 // +kubebuilder:printcolumn:name="RESERVED",type=string,priority=1,JSONPath=`.status.reserved`
 // +kubebuilder:printcolumn:name="AGENT",type=string,priority=1,JSONPath=`.status.agentVersion`
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -283,7 +284,12 @@ type NodeTopologyStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	KubeletPins []KubeletPin `json:"kubeletPins,omitempty"`
-	// Problems lists containers that do not have the CPU set that they should have, at most 16.
+	// Kubelet is what the agent knows of the kubelet's own way to choose CPUs; absent if it has found
+	// none of the kubelet's files.
+	// +optional
+	Kubelet *KubeletStatus `json:"kubelet,omitempty"`
+	// Problems lists containers that do not have the CPU set that they should have, and what is wrong
+	// with the node, at most 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -306,9 +312,41 @@ type KubeletPin struct {
 	CPUs      CPUList `json:"cpus"`
 }
 
-// Problem is a container that does not have the CPU set that it should have.
+// PinsPolicy says what becomes of pods that both the kubelet's static CPU manager and Lockstep would
+// pin.
+// +kubebuilder:validation:Enum=Respected;TakenOver
+type PinsPolicy string
+
+// The policies.
+const (
+	// PinsRespected means that the kubelet's pins stand. Pods that it would pin are not placed here if
+	// they request CPUs.
+	PinsRespected PinsPolicy = "Respected"
+	// PinsTakenOver means that pods with CPUs in their annotations have these.
+	PinsTakenOver PinsPolicy = "TakenOver"
+)
+
+// KubeletStatus is what the agent knows of a kubelet.
+type KubeletStatus struct {
+	// CPUManagerPolicy is "static" if the kubelet pins containers, else "none".
+	// +kubebuilder:validation:MaxLength=64
+	CPUManagerPolicy string `json:"cpuManagerPolicy"`
+	// Options are the options of the static policy, each as NAME=VALUE.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Options []string `json:"options,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TopologyManagerPolicy string `json:"topologyManagerPolicy,omitempty"`
+	// Pins is set for the static policy.
+	// +optional
+	Pins PinsPolicy `json:"pins,omitempty"`
+}
+
+// Problem is a container that does not have the CPU set that it should have, or a problem of the node.
 type Problem struct {
-	// Pod is the namespace/name of the container's pod.
+	// Pod is the namespace/name of the container's pod; empty for a problem of the node.
 	// +kubebuilder:validation:MaxLength=320
 	Pod string `json:"pod"`
 	// +optional

@@ -89,7 +89,11 @@ API server any more.`,
 	f.StringVar(&cfg.KubeletDir, "kubelet-dir", "/var/lib/kubelet",
 		"the kubelet's directory, for its CPU manager's state and its config.yaml")
 	f.StringVar(&reserved, "reserved-cpus", "",
-		"CPUs for the system, which are not given out (default: those that the kubelet's config.yaml reserves)")
+		"CPUs for the system, which are not given out (default: those that the kubelet's config.yaml reserves by\nreservedSystemCPUs, else as many as kubeReserved and systemReserved say)")
+	f.IntVar(&cfg.ReservedPercent, "reserved-percent", 0,
+		"share of the machine's CPUs that is kept for everything without CPUs of its own, where fewer are reserved")
+	f.BoolVar(&cfg.TakeOver, "take-over-kubelet", false,
+		"give pods that the kubelet's static CPU manager has pinned the CPUs of their annotations, if it does not refuse pods by itself")
 	f.StringVar(&cfg.NRISocket, "nri-socket", nri.DefaultSocket,
 		"where the container runtime's Node Resource Interface listens, if it does; empty: not asked")
 	f.StringVar(&cfg.SystemdSocket, "systemd-socket", systemd.DefaultSocket,

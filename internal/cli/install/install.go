@@ -27,7 +27,7 @@ func New(s command.Streams) *cobra.Command {
 		output  string
 		timeout time.Duration
 
-		schedulerConfig string
+		schedulerConfig, cpus string
 	)
 	cmd := &cobra.Command{
 		Use:   "install",
@@ -65,8 +65,12 @@ nothing was changed.`,
 		"ConfigMap with the configuration of Argo's workflow controller, NAMESPACE/NAME (default lockstep-system/workflow-controller-configmap)")
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
-	f.BoolVar(&opts.CPUs, "cpu-policies", false,
-		"check what is said of pods' CPUs: for agents that are installed otherwise; with --with-agent they come along")
+	f.StringArrayVar(&opts.AgentArgs, "agent-arg", nil,
+		"further argument of the agents, such as --reserved-percent=5 or --take-over-kubelet (repeatable)")
+	f.StringVar(&cpus, "cpu-policies", "",
+		"check what is said of pods' CPUs, and give pods that ask for CPUs and name no scheduler Lockstep's: in namespaces with the "+
+			"label cpu.lockstep.dev/scheduler=lockstep (namespace, implied by --with-agent), or in all but those with =none (cluster)")
+	f.Lookup("cpu-policies").NoOptDefVal = "namespace"
 	command.ApplicationFlags(cmd, &opts.AllowRequestsTo, &opts.ActAsManager)
 	f.BoolVar(&opts.AnyKind, "any-kind", false,
 		"let the manager read and delete objects of every kind, for applications that were deployed by a controller that is cluster-admin")
@@ -75,7 +79,18 @@ nothing was changed.`,
 	command.OutputFlag(cmd, &output, "name", "json", "yaml")
 	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up when it is not done by then")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch cpus {
+		case "":
+		case "namespace":
+			opts.CPUs = true
+		case "cluster":
+			opts.CPUsEverywhere = true
+		default:
+			return command.Usagef("--cpu-policies=%s: want namespace or cluster", cpus)
+		}
 		switch {
+		case len(opts.AgentArgs) > 0 && !opts.Agent:
+			return command.Usagef("--agent-arg is for the agents: give --with-agent too")
 		case opts.Agent && opts.Image == "":
 			return command.Usagef("--with-agent needs --image: the agents run from it")
 		case opts.ExecutorImage != "" && opts.Image == "":

@@ -69,9 +69,14 @@ type Config struct {
 	// SystemdSocket is the socket of systemd, which is told the CPU sets of its units if cgroups are
 	// of version 2. Empty, or a socket that does not exist, means that it is not told.
 	SystemdSocket string
-	// Reserved are CPUs for the system, which are not given out. Default: the CPUs that the
-	// kubelet's configuration reserves.
+	// Reserved are CPUs for the system, which are not given out, instead of those that the kubelet's
+	// configuration reserves.
 	Reserved *cpuset.Set
+	// ReservedPercent is the least share of the machine's CPUs that is kept for the shared pool.
+	ReservedPercent int
+	// TakeOver gives pods that the kubelet's static CPU manager has pinned, too, the CPUs of their
+	// annotations. Without it, the kubelet's pins stand.
+	TakeOver bool
 	// CFSQuotas means that the kubelet makes CFS quotas of limits. Default: what its configuration
 	// says.
 	CFSQuotas *bool
@@ -108,18 +113,17 @@ func (c *Config) complete() error {
 	if c.Bundles == nil {
 		c.Bundles = bundle.Defaults
 	}
-	if c.Reserved == nil {
-		reserved, err := ReservedByKubelet(filepath.Join(c.KubeletDir, "config.yaml"))
-		if err != nil {
-			return fmt.Errorf("agent: %w", err)
-		}
-		c.Reserved = &reserved
+	if c.ReservedPercent < 0 || c.ReservedPercent > 90 {
+		return fmt.Errorf("agent: %d %% of the CPUs are to be reserved: want 0 to 90", c.ReservedPercent)
+	}
+	kubelets, err := kubelet.ReadConfig(filepath.Join(c.KubeletDir, kubelet.ConfigFile))
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	if _, err := kubelets.Reserve(); err != nil {
+		return fmt.Errorf("agent: %s: %w", filepath.Join(c.KubeletDir, kubelet.ConfigFile), err)
 	}
 	if c.CFSQuotas == nil {
-		kubelets, err := readKubeletConfig(filepath.Join(c.KubeletDir, "config.yaml"))
-		if err != nil {
-			return fmt.Errorf("agent: %w", err)
-		}
 		on := kubelets.CPUCFSQuota == nil || *kubelets.CPUCFSQuota
 		c.CFSQuotas = &on
 	}
@@ -155,13 +159,8 @@ type Agent struct {
 	generation int64
 	moved      int64  // number of the last completed move
 	complaint  string // error of the last pass
-}
-
-// kubeletState is the kubelet's checkpoint as last read.
-type kubeletState struct {
-	desired.Kubelet
-	modified time.Time
-	size     int64
+	// annotationFault says what is wrong with the node's annotation that reserves CPUs.
+	annotationFault string
 }
 
 // New validates the configuration and finds the cgroups.
@@ -193,7 +192,7 @@ func New(cfg Config) (*Agent, error) {
 	var a *Agent
 	a = &Agent{
 		cfg: cfg, log: cfg.Log, files: cached, version: version, registry: registry, guard: guard,
-		machine: machine{root: cfg.Root, reserved: *cfg.Reserved},
+		machine: machine{root: cfg.Root},
 		enforcer: enforce.New(enforce.Config{
 			Node: cfg.Node, Sets: cgroup.Sets{Files: cached, Version: version}, Quotas: quotas,
 			CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
@@ -442,16 +441,25 @@ func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
 	if err != nil {
 		return enforce.Input{}, err
 	}
-	if changed {
-		a.generation++
-		a.log.Info("the machine", "cpus", a.machine.topology.Online().String(), "cores", len(a.machine.topology.Cores),
-			"l3", len(a.machine.topology.L3), "numa", len(a.machine.topology.NUMA), "reserved", a.cfg.Reserved.String())
-	}
-	if changed, err = a.kubelet.refresh(filepath.Join(a.cfg.KubeletDir, kubelet.StateFile)); err != nil {
+	changedKubelet, err := a.kubelet.refresh(a.cfg.KubeletDir)
+	if err != nil {
 		return enforce.Input{}, err
 	}
-	if changed {
+	if changedKubelet {
 		a.generation++
+	}
+	reserve, err := a.reserve(view)
+	if err != nil {
+		return enforce.Input{}, err
+	}
+	changedReserve, err := a.machine.reserve(reserve)
+	if err != nil {
+		return enforce.Input{}, err
+	}
+	if changed || changedReserve {
+		a.generation++
+		a.log.Info("the machine", "cpus", a.machine.topology.Online().String(), "cores", len(a.machine.topology.Cores),
+			"l3", len(a.machine.topology.L3), "numa", len(a.machine.topology.NUMA), "reserved", a.machine.reserved.String())
 	}
 	if t := view.topology(); t != nil && t.Status.Moved > a.moved {
 		// A previous agent has completed this move.
@@ -461,30 +469,9 @@ func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
 	pods, names, podsGeneration := view.pods()
 	return enforce.Input{
 		Generation: a.generation + podsGeneration, Layout: a.machine.layout, Pods: pods, Names: names,
-		Kubelet: a.kubelet.Kubelet,
+		Kubelet: a.pins(pods),
 		Moved:   a.moved,
 	}, nil
-}
-
-// refresh reads the checkpoint if the file has changed.
-func (k *kubeletState) refresh(path string) (changed bool, err error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		changed = !k.modified.IsZero()
-		*k = kubeletState{}
-		return changed, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if info.ModTime().Equal(k.modified) && info.Size() == k.size {
-		return false, nil
-	}
-	if k.Kubelet, err = kubelet.Read(path); err != nil {
-		return false, err
-	}
-	k.modified, k.size = info.ModTime(), info.Size()
-	return true, nil
 }
 
 // Release removes all CPU sets that an agent has applied on this node. If the configuration has a
@@ -524,7 +511,7 @@ func (a *Agent) release(view *view, reporter *reporter) error {
 	if view != nil {
 		in, err = a.input(view, time.Now())
 	} else {
-		_, err = a.kubelet.refresh(filepath.Join(a.cfg.KubeletDir, kubelet.StateFile))
+		_, err = a.kubelet.refresh(a.cfg.KubeletDir)
 		in.Kubelet = a.kubelet.Kubelet
 	}
 	if err != nil {

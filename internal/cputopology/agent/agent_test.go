@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -313,6 +314,123 @@ func TestKubeletsReservedAndPinnedCPUsAreReported(t *testing.T) {
 	h.await("no pins", func(n *topologyv1alpha1.NodeTopology) bool {
 		return len(n.Status.KubeletPins) == 0 && n.Status.Shared == "0-7"
 	})
+}
+
+// file writes one of the kubelet's files.
+func (h *harness) file(name, content string) {
+	h.t.Helper()
+	h.check(os.WriteFile(filepath.Join(h.dir, name), []byte(content), 0o600))
+}
+
+// problem reports whether the NodeTopology has a problem of a pod that contains a text.
+func problem(n *topologyv1alpha1.NodeTopology, pod, text string) bool {
+	return slices.ContainsFunc(n.Status.Problems, func(p topologyv1alpha1.Problem) bool { return p.Pod == pod && strings.Contains(p.Message, text) })
+}
+
+// TestCPUsForTheSystemAreKeptFree follows the CPUs that the kubelet, a share and the node's annotation
+// reserve, while the agent runs.
+func TestCPUsForTheSystemAreKeptFree(t *testing.T) {
+	h := newHarness(t, machines.AMD256NPS4)
+	h.file("config.yaml", "kubeReserved: {cpu: 1500m}\nsystemReserved: {cpu: 500m}\n")
+	reserved := func(want topologyv1alpha1.CPUList) {
+		t.Helper()
+		h.await("reserved CPUs "+string(want), func(n *topologyv1alpha1.NodeTopology) bool { return ready(n) && n.Status.Reserved == want })
+	}
+	annotate := func(value string) {
+		t.Helper()
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{topologyv1alpha1.KoordinatorReservationAnnotation: value}}})
+		h.check(err)
+		_, err = h.client.CoreV1().Nodes().Patch(t.Context(), h.node, types.MergePatchType, patch, metav1.PatchOptions{})
+		h.check(err)
+	}
+	h.run()
+	reserved("0,128")
+	h.file("config.yaml", "kubeReserved: {cpu: '4'}\n")
+	reserved("0-1,128-129")
+	annotate(`{"reservedCPUs":"8-9"}`)
+	reserved("0,8-9,128")
+	annotate(`{"resources":{"cpu":"6"}}`)
+	reserved("0-2,128-130")
+	annotate("{")
+	n := h.await("a problem", func(n *topologyv1alpha1.NodeTopology) bool {
+		return problem(n, "", topologyv1alpha1.KoordinatorReservationAnnotation)
+	})
+	if n.Status.Reserved != "0-1,128-129" || !ready(n) {
+		t.Errorf("with a wrong annotation: %+v", n.Status)
+	}
+	annotate("")
+	h.await("no problem", func(n *topologyv1alpha1.NodeTopology) bool { return len(n.Status.Problems) == 0 })
+	h.end()
+	h.cfg.ReservedPercent = 3
+	h.run()
+	reserved("0-3,128-131")
+}
+
+// TestThePoolIsAtItsFloor gives pods all CPUs but the reserved ones.
+func TestThePoolIsAtItsFloor(t *testing.T) {
+	h := newHarness(t, machines.NoL3)
+	h.file("config.yaml", "reservedSystemCPUs: 0-1\n")
+	pod := h.pinned("a", "2-7")
+	h.cgroup("kubepods/burstable/pod"+string(pod.UID), "0-7\n")
+	h.run()
+	h.await("the problem", func(n *topologyv1alpha1.NodeTopology) bool {
+		return problem(n, "", "at its floor") && n.Status.Shared == "0-1" && ready(n)
+	})
+	h.eventually("an event of the node's topology", func() bool {
+		events, err := h.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=NodeTopology,involvedObject.name=" + h.node})
+		return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.Reason == "NodeProblem" && strings.Contains(e.Message, "at its floor")
+		})
+	})
+}
+
+// TestBesideTheKubeletsOwnPins covers a pod that the kubelet has pinned, too: its pin stands, or is
+// taken over if the kubelet does not refuse pods.
+func TestBesideTheKubeletsOwnPins(t *testing.T) {
+	h := newHarness(t, machines.NoL3)
+	pod := h.pinned("a", "2-3")
+	dir := "kubepods/burstable/pod" + string(pod.UID)
+	h.cgroup(dir, "0-7\n")
+	id := strings.Repeat("a", 64)
+	h.cgroup(dir+"/"+id, "4-5\n")
+	name := "default/" + pod.Name
+	h.file("config.yaml", "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {strict-cpu-reservation: 'true'}\ntopologyManagerPolicy: best-effort\n")
+	h.file("cpu_manager_state", `{"policyName":"static","defaultCpuSet":"0-3","entries":{"`+string(pod.UID)+`":{"c":"4-5"},"other":{"c":"6-7"}},"checksum":1}`)
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://" + id}}
+	_, err := h.client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+	h.check(err)
+	h.run()
+	n := h.await("the problem", func(n *topologyv1alpha1.NodeTopology) bool {
+		return ready(n) && problem(n, name, "static CPU manager has pinned it to CPUs 4-5, and not to its CPUs 2-3")
+	})
+	want := &topologyv1alpha1.KubeletStatus{CPUManagerPolicy: "static", Options: []string{"strict-cpu-reservation=true"}, TopologyManagerPolicy: "best-effort",
+		Pins: topologyv1alpha1.PinsRespected}
+	if diff := cmp.Diff(want, n.Status.Kubelet); diff != "" {
+		t.Error(diff)
+	}
+	if got := h.cpus(dir + "/" + id); got != "4-5" {
+		t.Errorf("the container has CPUs %s", got)
+	}
+	h.end()
+
+	// Taken over, unless the kubelet may refuse pods.
+	h.cfg.TakeOver = true
+	h.file("cpu_manager_state", `{"policyName":"static","defaultCpuSet":"0-4","entries":{"`+string(pod.UID)+`":{"c":"5"},"other":{"c":"6-7"}},"checksum":1}`)
+	h.file("config.yaml", "cpuManagerPolicy: static\ntopologyManagerPolicy: single-numa-node\n")
+	h.run()
+	n = h.await("the refusal", func(n *topologyv1alpha1.NodeTopology) bool {
+		return problem(n, "", "not taken over, because it may refuse pods: its topologyManagerPolicy is single-numa-node")
+	})
+	if n.Status.Kubelet.Pins != topologyv1alpha1.PinsRespected || len(n.Status.KubeletPins) != 2 {
+		t.Errorf("the status is %+v", n.Status)
+	}
+	h.file("config.yaml", "cpuManagerPolicy: static\n")
+	n = h.await("no problem", func(n *topologyv1alpha1.NodeTopology) bool { return ready(n) && len(n.Status.Problems) == 0 })
+	pins := []topologyv1alpha1.KubeletPin{{PodUID: "other", Container: "c", CPUs: "6-7"}}
+	if diff := cmp.Diff(pins, n.Status.KubeletPins); diff != "" || n.Status.Kubelet.Pins != topologyv1alpha1.PinsTakenOver {
+		t.Errorf("the pins are %v, %s", n.Status.Kubelet, diff)
+	}
+	h.eventually("the container has its CPUs", func() bool { return h.cpus(dir+"/"+id) == "2-3" })
 }
 
 func TestReleaseOnExit(t *testing.T) {

@@ -34,13 +34,15 @@ const (
 func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTopologyStatus {
 	s := topologyv1alpha1.NodeTopologyStatus{
 		AgentVersion: clip.Text(a.cfg.Version, 64), Mode: topologyv1alpha1.ApplyByFiles, Cgroups: a.version.String(),
-		Reserved: cputopology.List(*a.cfg.Reserved), Shared: cputopology.List(out.Pool), Pinned: int32(out.Pinned),
+		Reserved: cputopology.List(a.machine.reserved), Shared: cputopology.List(out.Pool), Pinned: int32(out.Pinned),
 		KubeletPins: out.KubeletPins[:min(len(out.KubeletPins), pinsMax)], Moved: a.moved, Liveness: a.cfg.liveness(),
+		Kubelet: a.kubelet.status(a.cfg.TakeOver),
 	}
 	if a.nri != nil && a.nri.Connected() {
 		s.Mode = topologyv1alpha1.ApplyByNRI
 	}
-	for _, p := range out.Problems[:min(len(out.Problems), problemsMax)] {
+	problems := append(a.ownProblems(), out.Problems...)
+	for _, p := range problems[:min(len(problems), problemsMax)] {
 		p.Message = clip.Text(p.Message, messageBytesMax)
 		s.Problems = append(s.Problems, p)
 	}
@@ -235,6 +237,14 @@ func (r *reporter) events(problems []topologyv1alpha1.Problem) {
 	told := make(map[topologyv1alpha1.Problem]bool, len(problems))
 	for _, p := range problems {
 		told[p] = true
+		if p.Pod == "" && !r.told[p] {
+			if t := r.view.topology(); t != nil {
+				r.writer.Event(t, corev1.EventTypeWarning, "NodeProblem", p.Message)
+			} else {
+				delete(told, p)
+			}
+			continue
+		}
 		pod := r.view.pod(p.Pod)
 		if pod == nil || r.told[p] {
 			continue

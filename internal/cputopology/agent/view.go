@@ -39,6 +39,7 @@ type view struct {
 	core       rest.Interface
 	podsHere   *informer.Informer[*corev1.Pod]
 	topologies *informer.Informer[*topologyv1alpha1.NodeTopology]
+	nodes      *informer.Informer[*corev1.Node] // the node itself, for its annotations
 	running    sync.WaitGroup
 	nodeUID    types.UID
 
@@ -66,6 +67,11 @@ func newView(cfg Config, guard *panics.Guard) (*view, error) {
 	v.topologies = informer.New(own, "nodetopologies", informer.Options[*topologyv1alpha1.NodeTopology]{
 		Fields: fields.OneTermEqualSelector("metadata.name", v.node).String(), Patient: true,
 	})
+	v.nodes = informer.New(v.core, "nodes", informer.Options[*corev1.Node]{
+		Fields: fields.OneTermEqualSelector("metadata.name", v.node).String(), Trim: trimNode, Patient: true,
+	})
+	nodeChanged := func(*corev1.Node) { v.wake() }
+	v.nodes.Follow(nodeChanged, nodeChanged)
 	podChanged := func(*corev1.Pod) { v.note() }
 	v.podsHere.Follow(podChanged, podChanged)
 	changed := func(*topologyv1alpha1.NodeTopology) { v.note() }
@@ -123,10 +129,27 @@ func keep(kept, pod *corev1.Pod) {
 	}
 }
 
+// trimNode keeps the annotations of the node.
+func trimNode(n *corev1.Node) {
+	*n = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Annotations: n.Annotations}}
+}
+
+// annotation returns an annotation of the node, or "".
+func (v *view) annotation(key string) string {
+	if n, found := v.nodes.Get("", v.node); found {
+		return n.Annotations[key]
+	}
+	return ""
+}
+
 func (v *view) note() {
 	v.lock.Lock()
 	v.dirty = true
 	v.lock.Unlock()
+	v.wake()
+}
+
+func (v *view) wake() {
 	select {
 	case v.changed <- struct{}{}:
 	default:
@@ -151,13 +174,13 @@ func (v *view) deleted(t *topologyv1alpha1.NodeTopology) bool {
 func (v *view) start(ctx context.Context) error {
 	v.running.Go(func() { v.podsHere.Run(ctx) })
 	v.running.Go(func() { v.topologies.Run(ctx) })
-	if err := errors.Join(v.podsHere.WaitForSync(ctx), v.topologies.WaitForSync(ctx)); err != nil {
+	v.running.Go(func() { v.nodes.Run(ctx) })
+	if err := errors.Join(v.podsHere.WaitForSync(ctx), v.topologies.WaitForSync(ctx), v.nodes.WaitForSync(ctx)); err != nil {
 		return fmt.Errorf("reading the pods of node %s: %w", v.node, err)
 	}
-	node := &corev1.Node{}
 	// The UID is needed for the owner reference of the NodeTopology. A node that does not exist yet
 	// owns none.
-	if err := v.core.Get().Resource("nodes").Name(v.node).Do(ctx).Into(node); err == nil {
+	if node, found := v.nodes.Get("", v.node); found {
 		v.nodeUID = node.UID
 	}
 	return nil

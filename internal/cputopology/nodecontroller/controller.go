@@ -23,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/controlloop"
+	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -86,6 +87,7 @@ type Controller struct {
 
 	mu     sync.Mutex
 	gone   map[string]bool // nodes whose agent is gone
+	short  time.Time       // when the scheduler last found too few CPUs for a pod
 	active int             // number of running repacks of the policy
 }
 
@@ -104,6 +106,12 @@ type node struct {
 	rewriting       bool
 	conflictedMoves []conflictedMove
 	stuck           map[types.UID]bool
+	// fitting are the resource versions at which pods had as many CPUs as they requested, by namespace/name,
+	// under the node's policy at that time.
+	fitting       map[string]string
+	fittingPolicy request.NodePolicy
+	// unresized are the resized pods for which there are no CPUs, and why, by namespace/name.
+	unresized map[string]string
 	// written is the object after this manager's last write.
 	written *topologyv1alpha1.NodeTopology
 	writing bool
@@ -169,6 +177,32 @@ func (c *Controller) leaseChanged(l *coordinationv1.Lease) {
 	}
 }
 
+// shortEvery is the minimum time between two plans of a node for pods that wait for CPUs, and between two
+// looks at all nodes.
+const shortEvery = 5 * time.Second
+
+// CPUsShort tells the controller that a pod waits for CPUs of its own, so that the policy looks for moves
+// at once and not only when a node is quiet. It does not block.
+func (c *Controller) CPUsShort() {
+	now := c.clock.Now()
+	c.mu.Lock()
+	soon := now.Sub(c.short) < shortEvery
+	if !soon {
+		c.short = now
+	}
+	c.mu.Unlock()
+	if !soon && c.cfg.Policy.MovesPerHour > 0 {
+		c.loop.Each(func(name string, _ *node) { c.loop.Wake(name) })
+	}
+}
+
+// shortSince reports whether a pod has waited for CPUs of its own since a moment.
+func (c *Controller) shortSince(t time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.short.After(t)
+}
+
 // Run runs until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	var leases sync.WaitGroup
@@ -190,7 +224,7 @@ func (c *Controller) turn(name string) {
 		return
 	}
 	if n == nil {
-		n = &node{name: name, policy: policyState{changed: c.clock.Now()}, stuck: map[types.UID]bool{}}
+		n = &node{name: name, policy: policyState{changed: c.clock.Now()}, stuck: map[types.UID]bool{}, unresized: map[string]string{}, fitting: map[string]string{}}
 		c.loop.Put(name, n)
 	}
 	c.loop.Deliver(name, controlloop.Anyone)
@@ -211,9 +245,11 @@ func (c *Controller) turn(name string) {
 	// 2. Follow the incomplete moves, and reverse those that take too long.
 	on := c.cfg.Model.CPUsOn(name)
 	underWay := c.followMoves(n, t, on, now)
-	// 3. Begin or advance a repack.
+	// 3. Give pods that were resized as many CPUs as they request now.
+	underWay = c.resize(n, t, on, underWay, now) || underWay
+	// 4. Begin or advance a repack.
 	c.repack(n, t, on, underWay, &status, now)
-	// 4. Write the status.
+	// 5. Write the status.
 	c.write(n, t, status, now)
 }
 

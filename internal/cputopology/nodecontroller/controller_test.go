@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 }
 
 // nodes are simulated, one for each test. Their agents are real, with plain files as cgroups.
-var nodes = localcluster.Nodes{Count: 9, CPU: "256", Memory: "1Ti", Pods: 250}
+var nodes = localcluster.Nodes{Count: 11, CPU: "256", Memory: "1Ti", Pods: 250}
 
 // env is a cluster, and one of its nodes with the cgroups of its kubelet.
 type env struct {

@@ -29,10 +29,16 @@
 //
 // # Which pods are moved
 //
-// A repack moves pods of Lockstep's schedulers that were given their CPUs exclusively and for the
-// machine's present topology, unless they have the annotation cpu.lockstep.dev/move: "false".
-// Everything else on the node stays: the kubelet's own pins, shared CPUs, and pods that are being
-// deleted.
+// A repack moves pods of Lockstep's schedulers that were given their CPUs for the machine's present
+// topology, unless they have the annotation cpu.lockstep.dev/move: "false". First it moves pods with
+// CPUs of their own; if that frees nothing, it brings pods that share CPUs together. Everything else
+// on the node stays: the kubelet's own pins, and pods that are being deleted. A pod that waits for
+// CPUs of its own starts the policy at once (CPUsShort).
+//
+// # Resized pods
+//
+// A pod that was resized in place gets as many CPUs as it requests then, by a move, whatever the policy
+// (resizing.go).
 //
 // # When idle
 //

@@ -90,7 +90,7 @@ func TestALateMoveOverwritesNothing(t *testing.T) {
 // moved writes the CPUs that a pod was given, as another manager does.
 func (e *env) moved(name string, r request.Result) {
 	e.Helper()
-	annotations, err := r.Annotations(request.Lockstep, machine.MustTopology())
+	annotations, err := r.Annotations(request.Lockstep, machine.MustTopology(), nil)
 	e.check(err)
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	e.check(err)

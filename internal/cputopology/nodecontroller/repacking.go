@@ -18,7 +18,6 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/repack"
-	"lockstep.dev/lockstep/internal/cputopology/reservation"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
@@ -157,12 +156,16 @@ func (c *Controller) ended(r *repacking) {
 func (c *Controller) policyMoves(n *node, now time.Time) bool {
 	p := &n.policy
 	if c.cfg.Policy.MovesPerHour <= 0 || !p.changed.After(p.planned) {
-		return false
+		return false // a plan for the same pods has been made
 	}
+	short := c.shortSince(p.planned)
 	quiet := c.cfg.Policy.Quiet
 	due := p.changed.Add(quiet)
 	if next := p.planned.Add(2 * quiet); next.After(due) {
 		due = next
+	}
+	if soon := p.planned.Add(shortEvery); short && soon.Before(due) {
+		due = soon
 	}
 	if now.Before(due) {
 		c.loop.WakeAfter(n.name, due.Sub(now))
@@ -171,8 +174,12 @@ func (c *Controller) policyMoves(n *node, now time.Time) bool {
 	c.mu.Lock()
 	full := c.active >= policyNodesMax
 	c.mu.Unlock()
-	if full || c.policyLeft(n, now) == 0 {
-		c.loop.WakeAfter(n.name, 2*quiet)
+	if left := c.policyLeft(n, now); full || left == 0 {
+		later := 2 * quiet
+		if short && left > 0 {
+			later = min(later, shortEvery)
+		}
+		c.loop.WakeAfter(n.name, later)
 		return false
 	}
 	p.planned = now
@@ -234,18 +241,12 @@ func (c *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.
 			return nil
 		}
 	}
-	pods := make([]reservation.Pod, 0, len(on.Pods))
 	movable := map[string]*movable{}
 	serial := nextMove(on)
 	for name, pod := range on.Pods {
-		p := reservation.Pod{Key: name, Result: pod.Result.Settled(on.Machine.Moved)}
-		if pod.Object != nil {
-			p.Created = pod.Object.CreationTimestamp.Time
-		}
-		pods = append(pods, p)
 		// The policy does not retry pods that could not be moved before. Pods with a problem are
 		// never moved.
-		m := c.movable(on.Machine, pod)
+		m := c.movable(on.Machine, on.Policy, pod)
 		if m == nil || r.moved[pod.Object.UID] || r.policy && n.stuck[pod.Object.UID] {
 			continue
 		}
@@ -255,12 +256,15 @@ func (c *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.
 		}
 		movable[name] = m
 	}
-	state := reservation.Replay(n.name, on.Machine.Layout, on.Machine.Pins, pods)
+	state := replay(n.name, on)
 	if len(state.Problems) > 0 {
 		r.failure = "the pods of the node contradict each other: " + state.Problems[0].Key + ": " + state.Problems[0].Message
 		return nil
 	}
-	plan := repack.Within(state.Node, requests(movable), budget)
+	plan, shared := repack.Within(state.Node, requests(movable), budget), false
+	if len(plan.Moves) == 0 {
+		plan, shared = repack.Shared(state.Node, requests(movable), requestedBy(on), budget), true
+	}
 	for _, f := range plan.Freed {
 		if !slices.ContainsFunc(r.freed, f.Equal) {
 			r.freed = append(r.freed, f)
@@ -271,11 +275,11 @@ func (c *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.
 	for _, m := range plan.Moves {
 		// A later move may go to CPUs that this one leaves: it waits for the next wave, and so do
 		// the moves after it.
-		if len(wave) == waveMax || !m.To.CPUs().Minus(m.From.CPUs()).SubsetOf(idle) {
+		if len(wave) == waveMax || !shared && !m.To.CPUs().Minus(m.From.CPUs()).SubsetOf(idle) {
 			break
 		}
 		idle = idle.Minus(m.To.CPUs())
-		move, err := movable[m.Pod].to(state.Node.Result(m.To), serial, on.Machine.Layout.Topology())
+		move, err := movable[m.Pod].to(state.Node, m.To, serial)
 		if err != nil {
 			r.failure = fmt.Sprintf("pod %s: %v", m.Pod, err)
 			return nil

@@ -15,8 +15,8 @@
 // The gain of a plan is the freed domains. Its cost is the number of CPUs moved, counted twice if a
 // pod leaves its NUMA node, because its memory has to follow. No pod becomes worse off: it does not
 // use more NUMA nodes, L3 domains or shared cores than before, and no more of its wishes are given
-// up. Pods that share CPUs, keep domains for themselves, or have memory promised on a NUMA node
-// stay where they are (the last within their NUMA node).
+// up. Pods that keep domains for themselves, or have memory promised on a NUMA node, stay where they
+// are (the last within their NUMA node). Pods that share CPUs are planned by Shared.
 package repack
 
 import (
@@ -136,7 +136,7 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 		for _, part := range m.parts {
 			cpus = cpus.Union(p.s.domains[part.to].Intersect(after.Idle()))
 		}
-		to, err := p.among(after, from.Key, r, cpus)
+		to, err := p.al.PlanWithin(after, from.Key, r, cpus)
 		if err != nil || to.Cost.Violations > from.Cost.Violations || after.Restore(to) != nil {
 			return nil, nil
 		}
@@ -153,19 +153,4 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 		m.pod.allocation = moves[i].To
 	}
 	return moves, after
-}
-
-// among plans a pod on some of the idle CPUs of a node, and leaves the node unchanged.
-func (p *planner) among(n *allocate.Node, key string, r *allocate.Request, cpus cpuset.Set) (*allocate.Allocation,
-	error) {
-	const barrier = "\x00barrier" // not the name of any pod
-	others := n.Idle().Minus(cpus)
-	if !others.IsEmpty() {
-		if err := n.Restore(&allocate.Allocation{Key: barrier,
-			Containers: []allocate.ContainerCPUs{{CPUs: others, Held: others, Share: 1}}}); err != nil {
-			return nil, err
-		}
-		defer n.Release(barrier)
-	}
-	return p.al.Plan(n, key, r)
 }

@@ -103,13 +103,13 @@ func (p *parser) ack(pod *corev1.Pod) {
 	}
 	eachContainer(pod, func(path string, c *corev1.Container, init bool) {
 		limit, ok := c.Resources.Limits[corev1.ResourceCPU]
-		if !ok {
+		if n, whole := wholeCPUs(limit); !ok || !whole || n == 0 {
 			return // the container runs in the shared pool
 		}
 		p.container(ACKScheduler, path+".resources.limits.cpu", c, init, limit, policy)
 	})
 	if len(p.out.Containers) == 0 && len(p.errs) == 0 {
-		p.fail(ACKScheduler, "spec.containers", "no container has limits.cpu, which is the number of CPUs to bind")
+		p.fail(ACKScheduler, "spec.containers", "no container has a whole limits.cpu, which is the number of CPUs to bind")
 	}
 }
 
@@ -164,12 +164,13 @@ func (p *parser) koordinator(pod *corev1.Pod, qos string) {
 	p.decode(pod, KoordinatorNUMASpec, &numa, false)
 	switch numa.Policy {
 	case "", "BestEffort", "Restricted": // every request gets the fewest possible NUMA nodes
-	case "SingleNUMANode":
+	case singleNUMANode:
 		policy.Span = SingleNUMA
 	default:
 		p.fail(KoordinatorNUMASpec, "numaTopologyPolicy", "%q is unknown; it is BestEffort, Restricted or SingleNUMANode",
 			numa.Policy)
 	}
+	p.out.NUMAPolicy = numa.Policy
 	eachContainer(pod, func(path string, c *corev1.Container, init bool) {
 		if request, ok := c.Resources.Requests[corev1.ResourceCPU]; ok {
 			p.container(KoordinatorQoS, path+".resources.requests.cpu", c, init, request, policy)
@@ -328,13 +329,9 @@ func (p *parser) decode(pod *corev1.Pod, annotation string, v any, strict bool) 
 // container adds a container that asks for count CPUs.
 func (p *parser) container(annotation, field string, c *corev1.Container, init bool, count resource.Quantity,
 	policy Policy) {
-	// Quantities are compared exactly: "4000m" is the integer 4, and "4.5" is not an integer.
-	n, exact := count.AsInt64()
-	if !exact && count.MilliValue()%1000 == 0 {
-		n, exact = count.MilliValue()/1000, true
-	}
+	n, whole := wholeCPUs(count)
 	switch {
-	case !exact:
+	case !whole:
 		p.fail(annotation, field, "%s is not a whole number of CPUs", count.String())
 	case n < 1 || n > 4096:
 		p.fail(annotation, field, "%s is not a number of CPUs from 1 to 4096", count.String())
@@ -347,6 +344,15 @@ func (p *parser) container(annotation, field string, c *corev1.Container, init b
 			MemoryBytes: c.Resources.Requests.Memory().Value(),
 		})
 	}
+}
+
+// wholeCPUs returns a quantity as a number, and whether it is one: "4000m" is 4, and "4.5" is none.
+func wholeCPUs(q resource.Quantity) (n int64, whole bool) {
+	n, whole = q.AsInt64()
+	if !whole && q.MilliValue()%1000 == 0 {
+		n, whole = q.MilliValue()/1000, true
+	}
+	return n, whole
 }
 
 // eachContainer visits the init containers and then the other containers. Restartable init

@@ -61,13 +61,15 @@ func TestParse(t *testing.T) {
 			&Pod{Language: ACK, Containers: []Container{{Name: "a", CPUs: 4, Policy: Policy{Burst: true}}}}},
 		"ACK leaves containers without a limit alone": {pod([]string{"cpuset-scheduler=true"}, "init/i:2", "a:4", "side"),
 			&Pod{Language: ACK, Containers: []Container{{Name: "i", CPUs: 2, Init: true}, {Name: "a", CPUs: 4}}}},
+		"ACK leaves a sidecar without a whole limit alone": {pod([]string{"cpuset-scheduler=true"}, "init/i:250m", "a:4", "log:500m", "idle:0"),
+			&Pod{Language: ACK, Containers: []Container{{Name: "a", CPUs: 4}}}},
 		"ACK switched off": {pod([]string{"cpuset-scheduler=false"}, "a:4"), nil},
 		"Koordinator's LSR prefers full cores": {pod(koordProd, "a:8:4"),
 			&Pod{Language: Koordinator, PodWide: true, Containers: []Container{{Name: "a", CPUs: 4, Policy: Policy{Share: 1, Bind: FullCore, Prefer: BindField}}}}},
 		"Koordinator's required spread and exclusive cores": {
 			pod(append(koordProd, `scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"SpreadByPCPUs","preferredCPUExclusivePolicy":"PCPULevel"}`,
 				`scheduling.koordinator.sh/numa-topology-spec={"numaTopologyPolicy":"SingleNUMANode"}`), "a::4"),
-			&Pod{Language: Koordinator, PodWide: true, Containers: []Container{{Name: "a", CPUs: 4,
+			&Pod{Language: Koordinator, PodWide: true, NUMAPolicy: "SingleNUMANode", Containers: []Container{{Name: "a", CPUs: 4,
 				Policy: Policy{Share: 1, Bind: Spread, Isolation: IsolateCore, Span: SingleNUMA, Prefer: IsolationField}}}}},
 		"Koordinator's LS class is not pinned": {pod([]string{"label:koordinator.sh/qosClass=LS"}, "a:4"), nil},
 		"Lockstep's short form": {pod([]string{"cpu.lockstep.dev/request=true"}, "a:4"),
@@ -96,8 +98,9 @@ func TestWrongRequestsNameAnnotationAndField(t *testing.T) {
 		pod                      *corev1.Pod
 		annotation, field, about string
 	}{
-		"fractional CPUs":                {pod([]string{"cpuset-scheduler=true"}, "a:1500m"), ACKScheduler, "spec.containers[a].resources.limits.cpu", "whole number"},
-		"zero CPUs":                      {pod([]string{"cpuset-scheduler=true"}, "a:0"), ACKScheduler, "spec.containers[a].resources.limits.cpu", "from 1"},
+		"fractional CPUs only":           {pod([]string{"cpuset-scheduler=true"}, "a:1500m", "b:0"), ACKScheduler, "spec.containers", "whole limits.cpu"},
+		"fractional CPUs in our form":    {pod(req("true"), "a:1500m"), LockstepRequest, "spec.containers[a].resources.limits.cpu", "whole number"},
+		"zero CPUs":                      {pod(req("true"), "a:0"), LockstepRequest, "spec.containers[a].resources.limits.cpu", "from 1"},
 		"no limit anywhere":              {pod([]string{"cpuset-scheduler=true"}, "a::1"), ACKScheduler, "spec.containers", "limits.cpu"},
 		"a value that ACK does not know": {pod([]string{"cpuset-scheduler=yes"}, "a:1"), ACKScheduler, "", "unknown"},
 		"ACK's CPU and GPU feature":      {pod([]string{"cpuset-scheduler=required"}, "a:1"), ACKScheduler, "", "GPU"},
@@ -135,7 +138,7 @@ func TestResultInEachLanguage(t *testing.T) {
 		"nginx": {CPUs: cpuset.MustParse("0-1,16"), Share: 1},
 		"init":  {CPUs: cpuset.MustParse("0"), Init: true, Shadow: true},
 	}}
-	ack, err := r.Annotations(ACK, topo)
+	ack, err := r.Annotations(ACK, topo, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +148,7 @@ func TestResultInEachLanguage(t *testing.T) {
 	if back, err := ParseACKResult(ack[ACKResult]); err != nil || back["nginx"].String() != "0-1,16" {
 		t.Errorf("ACK's form reads back as %v, %v", back, err)
 	}
-	koord, err := r.Annotations(Koordinator, topo)
+	koord, err := r.Annotations(Koordinator, topo, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,8 +130,9 @@ type koordinatorResult struct {
 	CPUs cpuset.Set `json:"cpuset"`
 }
 
-// Annotations returns the result's annotations for a pod that asked in the given language.
-func (r Result) Annotations(asked Language, topo *cputopology.Topology) (map[string]string, error) {
+// Annotations returns the result's annotations for a pod that asked in the given language. wide has
+// the CPUs of the burst containers at this moment, which ACK's form shows; it may be nil.
+func (r Result) Annotations(asked Language, topo *cputopology.Topology, wide map[string]cpuset.Set) (map[string]string, error) {
 	out := map[string]string{}
 	put := func(key string, v any) error {
 		data, err := json.Marshal(v)
@@ -150,8 +151,9 @@ func (r Result) Annotations(asked Language, topo *cputopology.Topology) (map[str
 				continue
 			}
 			nodes := map[string]ackCPUs{}
+			cpus := c.CPUs.Union(wide[name])
 			for _, n := range topo.NUMA {
-				for id := range n.CPUs.Intersect(c.CPUs).All() {
+				for id := range n.CPUs.Intersect(cpus).All() {
 					key := strconv.Itoa(n.ID)
 					if nodes[key].Elems == nil {
 						nodes[key] = ackCPUs{map[string]struct{}{}}

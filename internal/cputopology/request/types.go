@@ -22,6 +22,9 @@ type Pod struct {
 	// PodWide gives every container all CPUs of the pod instead of a part (Koordinator's
 	// semantics).
 	PodWide bool
+	// NUMAPolicy is the numaTopologyPolicy of a Koordinator pod, which must not differ from its
+	// node's: see On.
+	NUMAPolicy string
 }
 
 // Container is one pinned container.

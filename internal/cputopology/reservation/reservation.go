@@ -106,6 +106,10 @@ func Replay(name string, l *allocate.Layout, pins []topologyv1alpha1.KubeletPin,
 	return s
 }
 
+// movedFrom follows the name of a container under which its previous shared CPUs are counted during a
+// move. No container has such a name.
+const movedFrom = "\x00from"
+
 // Restore restores the CPUs of one pod. On an error the pod holds nothing.
 func Restore(n *allocate.Node, p Pod) error {
 	if p.Result.Node != n.Name {
@@ -115,12 +119,20 @@ func Restore(n *allocate.Node, p Pod) error {
 	online := n.Layout().Topology().Online()
 	// The pod holds the CPUs that pass from one of its containers to another in any case.
 	wanted := a.CPUs()
+	for i, count := 0, len(a.Containers); i < count; i++ {
+		c := &a.Containers[i]
+		// During the move neither the previous nor the new CPUs are given to others exclusively.
+		switch r := p.Result.Containers[c.Name]; {
+		case r.From == nil || r.Shadow:
+		case r.Share == 1:
+			c.Held = c.Held.Union(r.From.Minus(wanted))
+		default:
+			a.Containers = append(a.Containers, allocate.ContainerCPUs{Name: c.Name + movedFrom, CPUs: r.From.Minus(c.CPUs), Share: r.Share})
+			c = &a.Containers[i]
+		}
+	}
 	for i := range a.Containers {
 		c := &a.Containers[i]
-		if r := p.Result.Containers[c.Name]; r.From != nil && !r.Shadow {
-			// During the move neither the previous nor the new CPUs are given to others.
-			c.Held = c.Held.Union(r.From.Minus(wanted))
-		}
 		c.CPUs, c.Held = c.CPUs.Intersect(online), c.Held.Intersect(online)
 	}
 	a.Containers = slices.DeleteFunc(a.Containers, func(c allocate.ContainerCPUs) bool { return c.CPUs.IsEmpty() })

@@ -147,7 +147,7 @@ func TestAllocatedIsReplayed(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			written, err := live.Result(a).Annotations(request.Lockstep, l.Topology())
+			written, err := live.Result(a).Annotations(request.Lockstep, l.Topology(), nil)
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -203,5 +203,31 @@ func TestLayoutNamesWhatIsWrong(t *testing.T) {
 	}
 	if _, err := cputopology.Decode(topologyv1alpha1.NodeTopologySpec{}); err == nil {
 		t.Error("an empty spec is a machine")
+	}
+}
+
+// TestSharedPodsThatAreMovedHoldBoth checks that no pod gets the CPUs from which a pod that shares them
+// is being moved for itself, and that the pod runs on its new CPUs only.
+func TestSharedPodsThatAreMovedHoldBoth(t *testing.T) {
+	l := machine(t, nil)
+	from := cpuset.MustParse("0-1,8-9")
+	moved := pod("moved", 2, "2-3,10-11", func(c *request.ContainerResult) { c.Share, c.From = 0, &from })
+	moved.Result.Move = 1
+	state := reservation.Replay("n", l, nil, []reservation.Pod{moved, pod("own", 1, "0", nil)})
+	if len(state.Problems) != 1 || state.Problems[0].Key != "own" {
+		t.Errorf("the problems are %+v, want that own does not get CPU 0", state.Problems)
+	}
+	if idle := state.Node.Idle().String(); idle != "4-7,12-15" {
+		t.Errorf("idle are %s", idle)
+	}
+	containers, _ := state.Effective()
+	if got := containers["moved"]["c"].Set.String(); got != "2-3,10-11" {
+		t.Errorf("the pod runs on %s", got)
+	}
+	settled := moved
+	settled.Result = moved.Result.Settled(1)
+	state = reservation.Replay("n", l, nil, []reservation.Pod{settled, pod("own", 1, "0", nil)})
+	if len(state.Problems) > 0 {
+		t.Errorf("the problems are %+v after the move", state.Problems)
 	}
 }

@@ -13,5 +13,9 @@
 // changed. The result is the same after a restart, and when a NodeTopology arrives after pods that
 // were placed by it.
 //
+// Pods that share CPUs go to nodes by what they request (package sharing), all others by the cost of
+// their CPUs. Koordinator's pods follow the labels of its nodes: a class has a request for each policy
+// that nodes have (policy.go).
+//
 // Nodes without a NodeTopology take no pods that ask for CPUs.
 package pin

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/cputopology/reservation"
+	"lockstep.dev/lockstep/internal/cputopology/sharing"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -26,13 +28,22 @@ const (
 	refusedNoTopology    = "node(s) had no NodeTopology"
 	refusedWrongTopology = "node(s) had a NodeTopology that is not valid"
 	refusedClosed        = "node(s) had no agent at work"
+	refusedKubelet       = "node(s) had a kubelet that pins such pods itself"
+	refusedPolicy        = "node(s) had "         // followed by a reason of request.Pod.On
 	refusedCPUs          = "node(s) didn't have " // followed by a description of the CPUs
 )
 
 // Pins is the request of the pods of one class for CPUs. It implements place.Pins.
 type Pins struct {
-	request  *allocate.Request
-	language request.Language
+	asked   *request.Pod
+	request *allocate.Request
+	// variants are the requests on nodes with policies, which the Pinner fills in as it meets them.
+	variants map[request.NodePolicy]variant
+	// shares means that all containers share their CPUs; milli is what they request.
+	shares bool
+	milli  int64
+	// byKubelet means that a kubelet with the static policy pins a container of the pod itself.
+	byKubelet bool
 	// exclusive is the number of CPUs that a pod withholds from others, on any node.
 	exclusive int
 	key       string
@@ -58,7 +69,14 @@ func Compile(class *place.Class) (*place.Class, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pins{request: r, language: asked.Language, key: keyOf(asked)}
+	p := &Pins{asked: asked, request: r, variants: map[request.NodePolicy]variant{}, byKubelet: request.PinnedByKubelet(class.Template)}
+	shared := map[string]bool{}
+	for _, c := range asked.Containers {
+		shared[c.Name] = c.Share != 1
+	}
+	p.shares = !slices.ContainsFunc(asked.Containers, request.Container.Exclusive)
+	p.milli = request.RequestedMilli(class.Template, func(name string) bool { return shared[name] })
+	p.key = fmt.Sprintf("%s %t %d", keyOf(asked), p.byKubelet, p.milli)
 	if !slices.ContainsFunc(asked.Containers, func(c request.Container) bool { return c.Share != 1 }) {
 		p.exclusive = r.CPUs()
 	}
@@ -68,7 +86,7 @@ func Compile(class *place.Class) (*place.Class, error) {
 // keyOf returns a string that is equal for requests that the same nodes serve in the same way.
 func keyOf(p *request.Pod) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %t", p.Language, p.PodWide)
+	fmt.Fprintf(&b, "%s %t %s", p.Language, p.PodWide, p.NUMAPolicy)
 	for _, c := range p.Containers {
 		fmt.Fprintf(&b, " %s %d %t %d %+v", c.Name, c.CPUs, c.Init, c.MemoryBytes, c.Policy)
 	}
@@ -79,27 +97,38 @@ func keyOf(p *request.Pod) string {
 // scheduler's goroutine. Before the view is refreshed, all CPUs that were taken must have been
 // given back, or granted and assumed.
 type Pinner struct {
-	view *cluster.View
-	log  *slog.Logger
+	view  *cluster.View
+	short func()
+	log   *slog.Logger
 
 	allocator allocate.Allocator
 	// nodes are the nodes with a valid NodeTopology; machines[i] describes nodes[i].
 	nodes    []*allocate.Node
 	machines []machine
-	slots    map[string]int  // index in nodes, by node name
-	faulty   map[string]bool // nodes whose NodeTopology is invalid
-	slotOf   []int32         // by the view's index: slot + 1, or 0
+	slots    map[string]int             // index in nodes, by node name
+	faulty   map[string]bool            // nodes whose NodeTopology is invalid
+	slotOf   []int32                    // by the view's index: slot + 1, or 0
+	policies map[request.NodePolicy]int // number of nodes with each policy
 	// serial is the number of the last Take, used as the key of pods that have CPUs but no name
 	// yet.
 	serial uint64
+	// ranks is scratch space of placeShared.
+	ranks []rankedNode
 }
 
 // machine is the Pinner's state of a node in addition to the allocate.Node.
 type machine struct {
 	*cluster.Machine
-	index int32 // of the node in the snapshot, or -1
+	index  int32 // of the node in the snapshot, or -1
+	policy request.NodePolicy
 	// given is the result annotation of each pod on the node.
 	given map[string]string
+	// requested is what the pods request for containers that share CPUs, in thousandths of a CPU, by
+	// the keys of their allocations.
+	requested map[string]int64
+	// sharing is the state of the node at sharingAt, or nil.
+	sharing   *sharing.State
+	sharingAt uint64
 	// contested means that the CPUs of some pods could not be restored, for example because two
 	// pods claim the same ones. The state is then rebuilt with every change, so that such a pod
 	// gets its CPUs once they are free.
@@ -116,10 +145,12 @@ type taken struct {
 var _ place.Pinner = (*Pinner)(nil)
 
 // New returns a Pinner for a view that has not been refreshed yet. repacked means that pods may be
-// moved within their nodes (allocate.Allocator.Repacks). log may be nil.
-func New(view *cluster.View, repacked bool, log *slog.Logger) *Pinner {
+// moved within their nodes (allocate.Allocator.Repacks). short, if not nil, is called when a pod finds
+// too few CPUs of its own on nodes with room for it; it must not block. log may be nil.
+func New(view *cluster.View, repacked bool, short func(), log *slog.Logger) *Pinner {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
-	p := &Pinner{view: view, log: log, slots: map[string]int{}, faulty: map[string]bool{}}
+	p := &Pinner{view: view, short: short, log: log, slots: map[string]int{}, faulty: map[string]bool{},
+		policies: map[request.NodePolicy]int{}}
 	p.allocator.Repacks = repacked
 	view.FollowCPUs(p.follow)
 	return p
@@ -144,9 +175,11 @@ func (p *Pinner) follow(n cluster.NodeCPUs) {
 		slot = len(p.nodes)
 		p.slots[n.Node] = slot
 		p.nodes = append(p.nodes, nil)
-		p.machines = append(p.machines, machine{index: -1})
+		p.machines = append(p.machines, machine{index: -1, requested: map[string]int64{}})
+		p.policies[request.NodePolicy{}]++
 	}
 	m := &p.machines[slot]
+	p.setPolicy(m, n.Policy)
 	p.locate(n.Node, slot)
 	if m.Machine != n.Machine || m.contested || !p.update(p.nodes[slot], m, n.Pods) {
 		m.Machine = n.Machine
@@ -190,9 +223,11 @@ func (p *Pinner) update(n *allocate.Node, m *machine, pods map[string]cluster.Po
 		if pod, there := pods[name]; !there || pod.Annotation != given {
 			n.Release(name)
 			delete(m.given, name)
+			delete(m.requested, name)
 		}
 	}
 	for name, pod := range pods {
+		m.request(name, pod)
 		if _, there := m.given[name]; there {
 			continue
 		}
@@ -207,7 +242,8 @@ func (p *Pinner) update(n *allocate.Node, m *machine, pods map[string]cluster.Po
 // rebuild computes a node's state from its pods, without using its previous state.
 func (p *Pinner) rebuild(slot int, n cluster.NodeCPUs) {
 	m := &p.machines[slot]
-	m.given = map[string]string{}
+	m.given, m.sharing = map[string]string{}, nil
+	maps.DeleteFunc(m.requested, func(name string, _ int64) bool { _, there := n.Pods[name]; return !there })
 	pods := make([]reservation.Pod, 0, len(n.Pods))
 	for name, pod := range n.Pods {
 		// Pods that are only assumed are younger than pods that exist.
@@ -215,6 +251,7 @@ func (p *Pinner) rebuild(slot int, n cluster.NodeCPUs) {
 		if pod.Object != nil {
 			created = pod.Object.CreationTimestamp.Time
 		}
+		m.request(name, pod)
 		pods = append(pods, reservation.Pod{Key: name, Created: created, Result: pod.Result.Settled(m.Moved)})
 		m.given[name] = pod.Annotation
 	}
@@ -235,6 +272,7 @@ func (p *Pinner) drop(name string) {
 		return
 	}
 	delete(p.slots, name)
+	p.uncount(p.machines[slot].policy)
 	p.vacate(p.machines[slot].index, slot)
 	last := len(p.nodes) - 1
 	if slot != last {
@@ -252,17 +290,20 @@ func (p *Pinner) drop(name string) {
 func (p *Pinner) Take(class *place.Class, open []bool) (int32, place.Pin) {
 	pins := class.Pins.(*Pins)
 	p.serial++
-	slot, given, err := p.allocator.Place(p.nodes, strconv.FormatUint(p.serial, 10), pins.request, p.allowed(open))
-	if err != nil {
+	slot, given := p.place(strconv.FormatUint(p.serial, 10), pins, p.allowed(pins, open))
+	if given == nil {
 		return -1, nil
+	}
+	if pins.shares {
+		p.machines[slot].requested[given.Key] = pins.milli
 	}
 	return p.machines[slot].index, &taken{p.nodes[slot], pins, given}
 }
 
-func (p *Pinner) allowed(open []bool) func(int) bool {
+func (p *Pinner) allowed(pins *Pins, open []bool) func(int) bool {
 	return func(slot int) bool {
 		m := &p.machines[slot]
-		return !m.Closed && m.index >= 0 && int(m.index) < len(open) && open[m.index]
+		return !m.Closed && !(pins.byKubelet && m.KubeletPins) && m.index >= 0 && int(m.index) < len(open) && open[m.index]
 	}
 }
 
@@ -270,11 +311,13 @@ func (p *Pinner) allowed(open []bool) func(int) bool {
 func (p *Pinner) GiveBack(pin place.Pin) {
 	t := pin.(*taken)
 	t.node.Release(t.given.Key)
+	delete(p.machines[p.slots[t.node.Name]].requested, t.given.Key)
 }
 
 // Refused implements place.Pinner.
 func (p *Pinner) Refused(class *place.Class, open []bool) place.NoCPUs {
-	r := class.Pins.(*Pins).request
+	pins := class.Pins.(*Pins)
+	r := pins.request // or as the last of the nodes' policies has it
 	why := place.NoCPUs{Nodes: map[string]int{}, Want: "a NodeTopology"}
 	var layouts []*allocate.Layout
 	seen := map[*allocate.Layout]bool{}
@@ -282,11 +325,22 @@ func (p *Pinner) Refused(class *place.Class, open []bool) place.NoCPUs {
 		switch {
 		case !ok:
 		case i < len(p.slotOf) && p.slotOf[i] != 0:
+			m := &p.machines[p.slotOf[i]-1]
+			v := pins.on(m.policy)
+			if v.refused != "" {
+				why.Nodes[refusedPolicy+v.refused]++
+				continue
+			}
+			if pins.byKubelet && m.KubeletPins {
+				why.Nodes[refusedKubelet]++
+				continue
+			}
+			r = v.request
 			if l := p.nodes[p.slotOf[i]-1].Layout(); !seen[l] {
 				seen[l] = true
 				layouts = append(layouts, l)
 			}
-			if p.machines[p.slotOf[i]-1].Closed {
+			if m.Closed {
 				why.Nodes[refusedClosed]++
 			} else {
 				why.Nodes[refusedCPUs]++
@@ -302,6 +356,11 @@ func (p *Pinner) Refused(class *place.Class, open []bool) place.NoCPUs {
 		}
 	}
 	if len(layouts) == 0 {
+		if len(why.Nodes) > 0 && why.Nodes[refusedNoTopology]+why.Nodes[refusedWrongTopology] == 0 {
+			if why.Want = "labels that agree with the pod's"; why.Nodes[refusedKubelet] > 0 {
+				why.Want = "a kubelet that leaves their CPUs to Lockstep"
+			}
+		}
 		return why
 	}
 	_, err := p.allocator.Choose(p.nodes, r, func(int) bool { return false })
@@ -315,6 +374,9 @@ func (p *Pinner) Refused(class *place.Class, open []bool) place.NoCPUs {
 	if unfit := why.Nodes[refusedCPUs]; unfit > 0 {
 		why.Nodes[refusedCPUs+why.Want] = unfit
 		delete(why.Nodes, refusedCPUs)
+		if p.short != nil && pins.exclusive > 0 && !why.Never {
+			p.short()
+		}
 	} else if !why.Never {
 		why.Want = "an agent at work"
 	}
@@ -365,9 +427,9 @@ func (p *Pinner) Move(model *cluster.Cluster, node string, m Move) error {
 	return nil
 }
 
-// heldBy returns the CPUs that a pod withholds from others.
+// heldBy returns the CPUs that a pod withholds from others, and those that it shares with others.
 func heldBy(a *allocate.Allocation) cpuset.Set {
-	var all cpuset.Set
+	all := a.Shared()
 	for _, c := range a.Containers {
 		all = all.Union(c.Held)
 	}
@@ -398,8 +460,12 @@ func (p *Pinner) Grant(pin place.Pin, name types.NamespacedName) (*cluster.CPUs,
 	key := name.String()
 	t.node.Release(key) // the pod's earlier CPUs, which the new assumption replaces in the model
 	t.node.Rename(t.given.Key, key)
+	if m := &p.machines[p.slots[t.node.Name]]; t.pins.shares {
+		delete(m.requested, t.given.Key)
+		m.requested[key] = t.pins.milli
+	}
 	result := t.node.Result(t.given)
-	annotations, err := result.Annotations(t.pins.language, t.node.Layout().Topology())
+	annotations, err := result.Annotations(t.pins.asked.Language, t.node.Layout().Topology(), t.node.Widened(t.given))
 	if err != nil {
 		panic(err) // sets and integers always marshal
 	}

@@ -57,6 +57,17 @@ type Kubelet struct {
 	Pins map[string]map[string]cpuset.Set
 }
 
+// TakenOver returns the state without the pins of pods that have CPUs in their annotations.
+func (k Kubelet) TakenOver(pods []Pod) Kubelet {
+	out := Kubelet{Static: k.Static, Pins: maps.Clone(k.Pins)}
+	for _, p := range pods {
+		if p.Result != "" {
+			delete(out.Pins, p.UID)
+		}
+	}
+	return out
+}
+
 // WholePod is not the name of any container.
 const WholePod = ""
 
@@ -147,6 +158,9 @@ func Compute(in Input) State {
 		c.pool = in.Allowed
 	}
 	s.Pool = c.pool
+	if reserved := c.Layout.Reserved().Intersect(c.pool); !reserved.IsEmpty() && reserved.Equal(c.pool) {
+		c.problem("", "", "the shared pool is at its floor: pods have all CPUs exclusively but the reserved ones, %s", reserved)
+	}
 	// 3. Compute the state of each pod.
 	for _, p := range in.Pods {
 		s.Pods[p.UID] = c.pod(p, containers[p.UID])
@@ -258,6 +272,9 @@ func (c *computation) pod(p Pod, own map[string]reservation.CPUs) PodState {
 		out := Container{CPUs: c.pool}
 		if cpus, pinned := c.pinnedByKubelet(p.UID, name); pinned {
 			out = Container{CPUs: cpus, Kubelet: true}
+			if r, both := c.results[p.UID].Containers[name]; both {
+				c.problem(p.String(), name, "the kubelet's static CPU manager has pinned it to CPUs %s, and not to its CPUs %s", cpus, r.CPUs)
+			}
 		} else if cpus, pinned := own[name]; pinned {
 			out = c.container(p, name, cpus)
 		}

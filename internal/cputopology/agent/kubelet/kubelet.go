@@ -18,7 +18,8 @@ const StateFile = "cpu_manager_state"
 // checkpointBytesMax bounds the checkpoint. A thousand pods take some hundred kilobytes.
 const checkpointBytesMax = 8 << 20
 
-const policyStatic = "static"
+// PolicyStatic is the name of the policy that pins containers.
+const PolicyStatic = "static"
 
 // checkpoint is the content of the file. Entries of kubelets before 1.18, which are not by
 // container, and the checksum are not read: a checkpoint with a wrong checksum stops the kubelet
@@ -60,7 +61,7 @@ func Parse(data []byte) (desired.Kubelet, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return desired.Kubelet{}, err
 	}
-	if c.PolicyName != policyStatic {
+	if c.PolicyName != PolicyStatic {
 		return desired.Kubelet{}, nil
 	}
 	s := desired.Kubelet{Static: true, Pins: c.Entries}

@@ -63,8 +63,9 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	}
 	//   4. Start Lockstep's agent.
 	if len(spec.Agent) > 0 {
+		// The kubelet's systemReserved is the other nodes' share of the machine, and no CPUs of this one.
 		args := append(slices.Clone(spec.Agent[1:]), "--node-name="+n.Name(), "--kubeconfig="+inNode("agent.kubeconfig"),
-			"--cgroup-root="+n.Cgroup())
+			"--cgroup-root="+n.Cgroup(), "--reserved-cpus=")
 		group.Go(func() error {
 			return children.keep(ctx, true, inNode("logs", "agent.log"), inNode(agentProgram), args...)
 		})
