@@ -31,8 +31,8 @@ type Cost struct {
 // order returns the last fields of a cost except WholeL3, packed in their order of comparison.
 func order(bind request.Bind, shared, split, doubled, fit, slack int) uint64 {
 	// above and below are the fields above and below the number of idle NUMA nodes broken into,
-	// which follows Fit. first is the field above the number of idle L3 domains broken into.
-	var first, above, below uint64
+	// which follows Fit. top is the field above the number of idle L3 domains broken into.
+	var top, above, below uint64
 	switch bind {
 	case request.Threads: // packs as tightly as possible and does not avoid shared cores
 		above = uint64(fit)
@@ -41,11 +41,11 @@ func order(bind request.Bind, shared, split, doubled, fit, slack int) uint64 {
 		above = uint64(doubled)<<(bitsCores+bitsFit) | uint64(shared)<<bitsFit | uint64(fit)
 		below = uint64(slack)
 	default:
-		first = uint64(shared)
+		top = uint64(shared)
 		above = uint64(fit)
 		below = uint64(slack)<<bitsCores | uint64(split)
 	}
-	return first<<(shiftWholeL3(bind)+bitsWholeL3) | above<<(shiftWholeNUMA(bind)+bitsWholeNUMA) | below
+	return top<<(shiftWholeL3(bind)+bitsWholeL3) | above<<(shiftWholeNUMA(bind)+bitsWholeNUMA) | below
 }
 
 // shiftWholeL3 returns the position of the number of idle L3 domains broken into.
