@@ -128,7 +128,6 @@ func Restore(n *allocate.Node, p Pod) error {
 			c.Held = c.Held.Union(r.From.Minus(wanted))
 		default:
 			a.Containers = append(a.Containers, allocate.ContainerCPUs{Name: c.Name + movedFrom, CPUs: r.From.Minus(c.CPUs), Share: r.Share})
-			c = &a.Containers[i]
 		}
 	}
 	for i := range a.Containers {

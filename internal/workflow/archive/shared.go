@@ -71,7 +71,7 @@ func openShared(source string) (*DB, error) {
 	case "mysql":
 		d, err = openMySQL(u)
 	default:
-		return nil, fmt.Errorf("archive: argo+%s is not known; want argo+postgres://... or argo+mysql://...", u.Scheme)
+		return nil, fmt.Errorf("archive: argo+%s is not known; want argo+postgres://HOST/DATABASE or argo+mysql://HOST/DATABASE", u.Scheme)
 	}
 	if err != nil {
 		return nil, err
