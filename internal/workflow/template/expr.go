@@ -113,7 +113,10 @@ func (e *Expr) evaluate(scope Scope, as string, left *budget) (string, error) {
 	q := question{Source: e.source, As: as, Calls: e.calls}
 	q.Now, q.Seed = momentOf(scope, e.calls)
 	var err error
-	if q.Vars, err = appendValue(nil, env, 0); err != nil {
+	if q.Vars, err = appendValue(nil, env, 0); err == nil && len(q.Vars) > varsBytesMax {
+		err = errVars // the last value is the one that is too large
+	}
+	if err != nil {
 		return "", err
 	}
 	return e.ask(RunnerOf(scope), &q)
