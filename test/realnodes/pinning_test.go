@@ -55,11 +55,15 @@ func TestTheScenarioOfPinning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rep.Runs) != 3 {
+	if len(rep.Runs) != 4 {
 		t.Errorf("%d runs, want one of each mode", len(rep.Runs))
 	}
+	pods := 1 + rep.Plan.PiPods
+	for _, p := range rep.Plan.Programs {
+		pods += p.Pods + p.Neighbours
+	}
 	for _, r := range rep.Runs {
-		if r.Error != "" || len(r.Violations) > 0 || r.Checked != 1+rep.Plan.PiPods {
+		if r.Error != "" || len(r.Violations) > 0 || r.Checked != pods {
 			t.Errorf("%s: error %q, violations %q, %d pods checked", r.Mode, r.Error, r.Violations, r.Checked)
 		}
 		if r.Web.PerSecond <= 0 || r.Pi.PerSecond <= 0 {
