@@ -31,6 +31,6 @@ if [ "${1:-}" = full ]; then
 	bench=(--shapes 1000x1,50x20,1x1000 --warm-up 200 --floor-concurrency 64,1024)
 else
 	say "1,000 pods in 50 jobs of 20: Lockstep, then stock Kubernetes Jobs"
-	bench=(--shapes 50x20 --warm-up 100 --floor-concurrency 256)
+	bench=(--shapes 50x20 --warm-up 100 --floor-concurrency 256 --floor-tries 1)
 fi
 bin/lockstep bench run --scenario batch "${bench[@]}" --gang true --system lockstep,kubernetes --nodes 100 --out "$out/report"
