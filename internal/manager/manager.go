@@ -378,7 +378,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
-	owners, err := newPodOwners(ctx, m.cfg.REST)
+	owners, err := newPodOwners(m.cfg.REST)
 	if err != nil {
 		return nil, err
 	}

@@ -152,6 +152,10 @@ func New(cfg Config) (*Controller, error) {
 		Name: "podgroups", Workers: 1, Turn: c.reconcile, Guard: cfg.Guard, Panicked: c.panicked, Clock: cfg.Clock,
 		RetryMin: 100 * time.Millisecond, RetryMax: time.Minute,
 	})
+	c.owners.loop = controlloop.New[types.UID, struct{}](controlloop.Config[types.UID]{
+		Name: "pod-owners", Workers: ownersInFlight, Turn: c.readOwner, Guard: cfg.Guard, Clock: cfg.Clock,
+		RetryMin: 100 * time.Millisecond, RetryMax: time.Minute,
+	})
 	pod := func(p *corev1.Pod) {
 		if !c.foreign(p) {
 			return
@@ -188,7 +192,10 @@ func New(cfg Config) (*Controller, error) {
 // not be taken for the whole group.
 func (c *Controller) Run(ctx context.Context) {
 	c.promiseAll()
+	var owners sync.WaitGroup
+	owners.Go(func() { c.owners.loop.Run(ctx) })
 	c.loop.Run(ctx)
+	owners.Wait()
 }
 
 // panicked sets a PodGroup apart after a reconcile of it has panicked: the PodGroup is left alone

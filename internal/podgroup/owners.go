@@ -1,11 +1,11 @@
 package podgroup
 
 import (
+	"context"
 	"encoding/json"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,14 +14,15 @@ import (
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 )
 
 // Owners reads the owners of pods.
 type Owners interface {
-	// Annotations reads the annotations of an owner, and calls answer in another goroutine. The error
-	// is that of the API server.
-	Annotations(namespace string, owner metav1.OwnerReference, answer func(annotations map[string]string, err error))
+	// Annotations returns the annotations of an owner: none if it is gone. The error is that of the API
+	// server.
+	Annotations(ctx context.Context, namespace string, owner metav1.OwnerReference) (map[string]string, error)
 }
 
 // Pods without a PodGroup are a gang if their owner says so: with the annotation
@@ -35,9 +36,14 @@ type Owners interface {
 // Owners are asked for once; a later change of the annotation counts for later owners.
 type owners struct {
 	Owners
+	// loop reads the owners, each until the API server has answered.
+	loop  *controlloop.Loop[types.UID, struct{}]
 	mu    sync.Mutex
 	known map[types.UID]*ownerRecord
 }
+
+// ownersInFlight is the number of owners that are read at the same time.
+const ownersInFlight = 16
 
 // ownerRecord is what is known of an owner.
 type ownerRecord struct {
@@ -51,9 +57,6 @@ type ownerRecord struct {
 
 // ownerGroupPrefix begins the names of PodGroups of owners; the owner's UID follows.
 const ownerGroupPrefix = "podgroup-"
-
-// retryOwners is how long to wait before an owner that could not be read is asked for again.
-const retryOwners = 5 * time.Second
 
 // mayHaveGroup reports whether an owner is of a kind whose annotation is read.
 func mayHaveGroup(ref *metav1.OwnerReference) bool {
@@ -82,7 +85,7 @@ func (c *Controller) keyOf(p *corev1.Pod) (key, bool) {
 	case r == nil:
 		r = &ownerRecord{namespace: p.Namespace, ref: *ref.DeepCopy()}
 		c.owners.known[ref.UID] = r
-		c.askOwner(r)
+		c.owners.loop.Wake(ref.UID)
 		return key{}, false
 	case !r.answered:
 		return key{}, false
@@ -96,36 +99,64 @@ func (r *ownerRecord) key() key {
 	return key{name: types.NamespacedName{Namespace: r.namespace, Name: ownerGroupPrefix + string(r.ref.UID)}}
 }
 
-func (c *Controller) askOwner(r *ownerRecord) {
-	c.owners.Annotations(r.namespace, r.ref, func(annotations map[string]string, err error) { c.ownerAnswered(r, annotations, err) })
-}
-
-// ownerAnswered records the annotations of an owner, and wakes its pods.
-func (c *Controller) ownerAnswered(r *ownerRecord, annotations map[string]string, err error) {
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-		c.cfg.Log.Warn("the owner of pods could not be read", "owner", r.ref.Kind+" "+r.namespace+"/"+r.ref.Name, "error", err)
-		<-c.cfg.Clock.After(retryOwners)
-		c.askOwner(r)
+// readOwner reads an owner, records its annotations, and wakes its pods.
+func (c *Controller) readOwner(uid types.UID) {
+	c.owners.mu.Lock()
+	r := c.owners.known[uid]
+	c.owners.mu.Unlock()
+	if r == nil {
+		return // its pods are gone
+	}
+	annotations, err := c.owners.Annotations(c.owners.loop.Context(), r.namespace, r.ref)
+	if err != nil && !apierrors.IsForbidden(err) {
+		if c.owners.loop.Context().Err() == nil {
+			c.cfg.Log.Warn("the owner of pods could not be read", "owner", r.ref.Kind+" "+r.namespace+"/"+r.ref.Name, "error", err)
+		}
+		c.owners.loop.Retry(uid)
 		return
 	}
+	c.owners.loop.Succeeded(uid)
 	if apierrors.IsForbidden(err) {
 		c.cfg.Log.Error("owners of pods cannot be read: their annotation "+schedulingv1beta1.GroupMinMemberAnnotation+" has no effect", "error", err)
 	}
+	pods := c.podsOfOwner(uid)
 	c.owners.mu.Lock()
-	r.answered = true
-	if n, err := strconv.ParseInt(annotations[schedulingv1beta1.GroupMinMemberAnnotation], 10, 32); err == nil && n > 1 {
-		r.minMember = int32(n)
-		var resources corev1.ResourceList
-		if json.Unmarshal([]byte(annotations[schedulingv1beta1.GroupMinResourcesAnnotation]), &resources) == nil && len(resources) > 0 {
-			r.minResources = &resources
-		}
-	}
+	wrong := r.read(annotations)
 	c.owners.mu.Unlock()
-	for _, p := range c.podsOfOwner(r.ref.UID) {
+	if wrong != "" && len(pods) > 0 {
+		c.cfg.Writer.Event(pods[0], corev1.EventTypeWarning, "AnnotationIgnored", r.ref.Kind+" "+r.ref.Name+": "+wrong)
+	}
+	for _, p := range pods {
 		if k, known := c.keyOf(p); known {
 			c.loop.Wake(k)
 		}
 	}
+}
+
+// read records the annotations of an owner. It returns what is wrong with those that it ignores.
+func (r *ownerRecord) read(annotations map[string]string) (wrong string) {
+	r.answered = true
+	least, announced := annotations[schedulingv1beta1.GroupMinMemberAnnotation], annotations[schedulingv1beta1.GroupMinResourcesAnnotation]
+	if least == "" {
+		return ""
+	}
+	n, err := strconv.ParseInt(least, 10, 32)
+	if err != nil || n < 1 {
+		return "metadata.annotations[" + schedulingv1beta1.GroupMinMemberAnnotation + "] is no positive number; it has no effect"
+	}
+	if n == 1 {
+		return ""
+	}
+	r.minMember = int32(n)
+	if announced == "" {
+		return ""
+	}
+	var resources corev1.ResourceList
+	if err := json.Unmarshal([]byte(announced), &resources); err != nil {
+		return "metadata.annotations[" + schedulingv1beta1.GroupMinResourcesAnnotation + "] is no JSON object of resources; it has no effect"
+	}
+	r.minResources = &resources
+	return ""
 }
 
 // podsOfOwner returns the pods of an owner that this package schedules and that name no PodGroup.

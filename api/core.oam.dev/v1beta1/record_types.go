@@ -86,8 +86,8 @@ type ApplicationRevisionList struct {
 type ResourceTrackerType string
 
 // ResourceTrackerTypeVersioned is the type of the trackers that the manager writes, one for each
-// application. Clients take a tracker of this type for the current one if its application generation
-// is that of the application, or if it has the application's publishVersion.
+// application. Clients regard such a tracker as current if its applicationGeneration equals the
+// generation of the application, or if both have the same publishVersion.
 const ResourceTrackerTypeVersioned ResourceTrackerType = "versioned"
 
 // ResourceTracker records the objects that an application manages, so that they can be deleted when

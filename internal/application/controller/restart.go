@@ -44,8 +44,8 @@ func (a *record) theirs(o *oam.Application) *oam.WorkflowStatus {
 }
 
 // cleared reports whether another client has removed the workflow's status of the present revision.
-// This manager writes it together with LatestRevision. A status with LatestRevision alone is that of a
-// client that has returned to an earlier revision, which is deployed anyway.
+// This manager always writes status.workflow together with LatestRevision. If a client sets LatestRevision
+// alone, to return to an earlier revision, no restart is needed: that revision is deployed anyway.
 func cleared(o *oam.Application, last *records.Stored) bool {
 	r := o.Status.LatestRevision
 	return o.Status.Workflow == nil && o.Status.ObservedGeneration > 0 && r != nil && r.Name == last.Name && r.RevisionHash == last.Hash

@@ -23,8 +23,8 @@ func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
 }
 
 // outdated reports whether the stored tracker is of an earlier generation of the Application. Clients
-// then take its objects for those of an earlier state, although a spec that was changed and changed back
-// has no new revision.
+// then regard its objects as left over from an earlier state. A spec that was changed and changed back has
+// a new generation, but no new revision.
 func outdated(a *record, o *oam.Application) bool {
 	return a.Tracker.Object != nil && !a.Writes.InFlight(records.TrackerWrite) &&
 		o.Annotations[oam.PublishVersionAnnotation] == "" && a.Tracker.Object.Spec.ApplicationGeneration != o.Generation

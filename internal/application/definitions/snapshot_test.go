@@ -18,9 +18,9 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// TestRevisionsHaveTheirDefinitions checks which definitions a spec's snapshot has: those of the
-// namespace before those of the system, the state that a type is pinned to, and WorkloadDefinitions
-// where there is no ComponentDefinition.
+// TestRevisionsHaveTheirDefinitions checks which definitions the snapshot of a spec contains. A
+// definition in the namespace comes before one of the system, a pinned type has the pinned revision,
+// and a WorkloadDefinition is used if there is no ComponentDefinition.
 func TestRevisionsHaveTheirDefinitions(t *testing.T) {
 	d := New(Config{Log: slog.New(slog.DiscardHandler), Changed: func() {}})
 	template := func(text string) *oam.Schematic { return &oam.Schematic{CUE: &oam.CUE{Template: text}} }

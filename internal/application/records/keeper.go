@@ -149,8 +149,8 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, of Written) {
 }
 
 // revision returns the label and the publishVersion of the revision that a tracker is written of.
-// The label stays that of the revision before until the newest one is complete. It is empty if there
-// is no revision, or if its name is no value of a label.
+// Until the newest revision is complete, the label names the previous one. It is empty if there is no
+// revision, or if the revision's name is not valid as a label.
 func (r *Tracker) revision(complete bool) (label, publishVersion string) {
 	last := r.Latest()
 	if last == nil {
