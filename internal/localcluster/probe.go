@@ -52,6 +52,11 @@ func (p *prober) healthy(ctx context.Context, name Component, port, nodes int) e
 	case Manager, RealNodes:
 		url = loopback("http", port) + "/readyz"
 	}
+	return p.get(ctx, url, token)
+}
+
+// get returns nil if the URL answers with the status 200. token may be empty.
+func (p *prober) get(ctx context.Context, url, token string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package localcluster
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -129,20 +128,7 @@ func (c *Cluster) programReady(ctx context.Context, p *Program) error {
 	if p.ReadyURL == "" {
 		return nil
 	}
-	url := c.expand(p, p.ReadyURL)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := c.probe.client.Do(req)
-	if err != nil {
-		return err
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return nil
+	return c.probe.get(ctx, c.expand(p, p.ReadyURL), "")
 }
 
 // applyProgramsRole allows the programs everything: what they need is not known.
