@@ -61,7 +61,7 @@ func newMetrics(c *cluster.Cluster) *metrics {
 			Namespace: ns, Subsystem: sub, Name: "waiting_shapes", Help: "Different requests among the gangs that wait.",
 		}),
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: ns, Subsystem: sub, Name: "evictions_total", Help: "Pods evicted so that a waiting gang fits.",
+			Namespace: ns, Subsystem: sub, Name: "evictions_total", Help: "Pods evicted so that a waiting gang fits, or because their nodes are wanted back.",
 		}),
 		searchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: ns, Subsystem: sub, Name: "eviction_search_seconds",

@@ -14,6 +14,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
 // bytesMax bounds a configuration.
@@ -27,6 +28,8 @@ type Settings struct {
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
 	// that the configuration does not say.
 	OverdueAfter time.Duration
+	// Zones are the revocable zones; nil means that there are none.
+	Zones *zones.Config
 	// Place has the strategy, the weights and the resources of scores. Unset fields have zero values.
 	Place place.Options
 }
@@ -150,6 +153,9 @@ type reader struct {
 	errs     []error
 	weights  weights
 	binpack  bool
+	// listed means that actions are listed, and vacates that one of them has pods leave nodes that are
+	// wanted back.
+	listed, vacates bool
 }
 
 func (r *reader) add(path, name string, v Verdict, text string) {
@@ -165,7 +171,7 @@ func (r *reader) actions(list string) {
 	if strings.TrimSpace(list) == "" {
 		return
 	}
-	r.settings.NoPreemption, r.settings.NoReclaim = true, true
+	r.settings.NoPreemption, r.settings.NoReclaim, r.listed = true, true, true
 	for name := range strings.SplitSeq(list, ",") {
 		name = strings.TrimSpace(name)
 		a, known := actions[name]
@@ -177,6 +183,7 @@ func (r *reader) actions(list string) {
 		if a.preempts {
 			r.settings.NoPreemption = false
 		}
+		r.vacates = r.vacates || a.vacates
 		if a.reclaims {
 			r.settings.NoReclaim = false
 		}
@@ -195,6 +202,9 @@ func (r *reader) plugin(path string, p plugin) {
 		return
 	}
 	r.add(path, p.Name, known.verdict, known.text)
+	if p.Name == "tdm" && r.settings.Zones == nil {
+		r.settings.Zones = &zones.Config{Windows: map[string]zones.Window{}, EvictEvery: zones.EvictEveryDefault}
+	}
 	r.binpack = r.binpack || p.Name == "binpack"
 	for _, key := range sortedKeys(p.Switches) {
 		at := path + "." + key
@@ -237,8 +247,11 @@ func (r *reader) configuration(path string, c configuration) {
 	}
 }
 
-// finish turns the arguments of nodeorder and binpack into options of placement.
+// finish decides what depends on several parts: the scores, and whether pods leave nodes.
 func (r *reader) finish() {
+	if z := r.settings.Zones; z != nil {
+		z.NoEvictions = r.listed && !r.vacates
+	}
 	w := r.weights
 	o := &r.settings.Place
 	switch {

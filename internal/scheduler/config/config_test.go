@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
 func TestSettings(t *testing.T) {
@@ -134,7 +135,7 @@ data:
 		got = append(got, fmt.Sprintf("%d %s %s %s", f.Line, f.Path, f.Name, f.Verdict))
 	}
 	want := []string{
-		"4 actions enqueue differs", "4 actions allocate works", "4 actions backfill works", "4 actions shuffle missing",
+		"4 actions enqueue differs", "4 actions allocate works", "4 actions backfill works", "4 actions shuffle differs",
 		"7 tiers[0].plugins[0] priority works",
 		"8 tiers[0].plugins[1] gang works", "9 tiers[0].plugins[1].enablePreemptable enablePreemptable differs",
 		"10 tiers[0].plugins[2] conformance works",
@@ -145,12 +146,41 @@ data:
 		"18 tiers[1].plugins[1].arguments[predicate.NodePortsEnable] predicate.NodePortsEnable differs",
 		"20 tiers[1].plugins[1].arguments[predicate.Unheard] predicate.Unheard missing",
 		"21 tiers[1].plugins[2] ours missing",
-		"23 tiers[1].plugins[3] tdm missing",
+		"23 tiers[1].plugins[3] tdm differs",
+		"24 tiers[1].plugins[3].arguments[tdm.revocable-zone.a] tdm.revocable-zone.a works",
 		"27 configurations[0].arguments[predicateErrorCacheEnable] predicateErrorCacheEnable needless",
 		"28 metrics metrics missing",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+// TestZones checks the hours of revocable zones, and which actions have pods leave zones.
+func TestZones(t *testing.T) {
+	const tdm = `
+tiers: [{plugins: [{name: tdm, arguments: {tdm.revocable-zone.a: "10:00-21:00", tdm.revocable-zone.b: "22:00-06:00 UTC", tdm.evict.period: 2m}}]}]`
+	for actions, stay := range map[string]bool{
+		"": false, "actions: allocate": true, "actions: 'allocate, preempt'": false, "actions: 'allocate, shuffle'": false,
+	} {
+		settings, _, err := Parse([]byte(actions + tdm))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &zones.Config{
+			Windows:    map[string]zones.Window{"a": {From: 600, To: 1260}, "b": {From: 1320, To: 360, In: time.UTC}},
+			EvictEvery: 2 * time.Minute, NoEvictions: stay,
+		}
+		if diff := cmp.Diff(want, settings.Zones, cmp.Comparer(func(a, b *time.Location) bool { return a == b })); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", actions, diff)
+		}
+	}
+	settings, _, err := Parse([]byte("tiers: [{plugins: [{name: tdm}]}]"))
+	if err != nil || settings.Zones == nil || settings.Zones.EvictEvery != time.Minute {
+		t.Errorf("without arguments: %+v, %v", settings.Zones, err)
+	}
+	if settings, _, err = Parse([]byte("tiers: [{plugins: [{name: gang}]}]")); err != nil || settings.Zones != nil {
+		t.Errorf("without the plugin: %+v, %v", settings.Zones, err)
 	}
 }
 
@@ -171,6 +201,12 @@ func TestErrors(t *testing.T) {
 		"a weight that is too large": {"tiers: [{plugins: [{name: binpack, arguments: {binpack.cpu: 1001}}]}]", "from 0 to 1000"},
 		"a duration without a unit": {"tiers: [{plugins: [{name: sla, arguments: {sla-waiting-time: 5}}]}]",
 			`"5" is no positive duration`},
+		"hours that are none": {"tiers: [{plugins: [{name: tdm, arguments: {tdm.revocable-zone.a: 10-11}}]}]",
+			`arguments[tdm.revocable-zone.a]: "10" is no time of the day`},
+		"a zone that is no value of a label": {"tiers: [{plugins: [{name: tdm, arguments: {tdm.revocable-zone.a/b: 1:00-2:00}}]}]",
+			`"a/b" is no name of a zone`},
+		"a period that is too short": {"tiers: [{plugins: [{name: tdm, arguments: {tdm.evict.period: 1ms}}]}]",
+			`"1ms" is no duration of a second or more`},
 		"arguments of an action that does not exist": {"configurations: [{name: alocate, arguments: {a: b}}]",
 			`configurations[0].name: there is no action "alocate"`},
 		"a ConfigMap of something else": {"kind: ConfigMap\ndata: {a: b}", "data: want one key that ends in .conf, found 0"},

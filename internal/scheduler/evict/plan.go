@@ -23,6 +23,8 @@ const (
 	Preempt
 	PreemptAcross
 	Tasks
+	// Revoked is not about a claim: see Depart.
+	Revoked
 )
 
 // String returns the reason for an eviction, for users.
@@ -38,6 +40,8 @@ func (r Rule) String() string {
 		return "has lower priority and is in a queue that has more than it deserves"
 	case Tasks:
 		return "is of a task of lower priority of the same job"
+	case Revoked:
+		return "is in a revocable zone whose hours are over"
 	}
 	return "may not be evicted"
 }
