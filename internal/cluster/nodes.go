@@ -73,9 +73,13 @@ func (c *Cluster) SetStandings(of func(*corev1.Node) place.Standing) {
 		if n.object == nil {
 			continue
 		}
-		if s := of(n.object); s != n.standing {
-			n.standing = s
-			c.touch(n)
+		s, before := of(n.object), n.standing
+		if s == before {
+			continue
+		}
+		n.standing = s
+		c.touch(n)
+		if s.Score = before.Score; s != before { // a score helps no gang
 			changed = append(changed, name)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
+	"lockstep.dev/lockstep/internal/scheduler/usage"
 	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
@@ -56,6 +57,8 @@ type Config struct {
 	Evictions Evictions
 	// Zones are the revocable zones; nil means that labels of nodes say nothing of zones.
 	Zones *zones.Config
+	// Usage says what is done with the use of nodes that SetUsage sets; nil means nothing.
+	Usage *usage.Config
 	// Guard recovers from panics caused by one gang. With a nil Guard such panics end the process.
 	Guard *panics.Guard
 	// Clock defaults to the real clock.
@@ -140,7 +143,7 @@ func New(cfg Config) (*Scheduler, error) {
 	s.evictions = newEvictions(s, cfg.Evictions)
 	s.overdue = &overdue{s: s, after: cfg.OverdueAfter}
 	s.promises = &promises{s: s, gangs: map[string]promise{}}
-	s.standings = &standings{s: s, zones: cfg.Zones}
+	s.standings = &standings{s: s, zones: cfg.Zones, usage: cfg.Usage}
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
 		if err := s.metrics.register(cfg.Metrics); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,50 +13,104 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/scheduler/evict"
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/usage"
 	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
 // standings tells the model what is known of nodes beside their objects and their pods, and has pods
 // evicted from nodes on which they may not stay:
 //
-//	revocable zones, by the hour ──▶ cluster.SetStandings ──▶ filters and scores of package place
+//	the use of nodes, as measured ─┬─▶ cluster.SetStandings ──▶ filters and scores of package place
+//	revocable zones, by the hour ──┘
 //	                            └──▶ evict.Depart ──▶ Evictor.Evict
 //
-// Without a configuration of zones it does nothing.
+// Without a configuration of zones, or of the use of nodes, it does nothing.
 type standings struct {
 	s     *Scheduler
 	zones *zones.Config
+	usage *usage.Config
+
+	// used is the last reading of the use of nodes, and set means that it has come since the last look.
+	mu   sync.Mutex
+	used map[string]usage.Use
+	set  bool
 
 	open      map[string]bool // by zone; nil before the first look
-	next      time.Time       // when zones may open or close
+	next      time.Time       // when zones may open or close, or measurements become too old
 	nextEvict time.Time       // when pods of closed zones are evicted next
+	unknown   int             // nodes whose use is not known
+}
+
+// SetUsage sets the use of the nodes that is known, by name. It is used only if Config.Usage is set.
+func (s *Scheduler) SetUsage(of map[string]usage.Use) {
+	s.standings.mu.Lock()
+	s.standings.used, s.standings.set = of, true
+	s.standings.mu.Unlock()
+	s.poke()
 }
 
 // follow brings the model up to date.
 func (d *standings) follow() {
-	if d.zones == nil {
+	if d.zones == nil && d.usage == nil {
 		return
 	}
 	now := d.s.clock.Now()
-	if now.Before(d.next) {
+	d.mu.Lock()
+	used, set := d.used, d.set
+	d.set = false
+	d.mu.Unlock()
+	if !set && now.Before(d.next) {
 		return
 	}
 	d.next = zones.Next(now)
 	open := map[string]bool{}
-	for zone := range d.zones.Windows {
-		open[zone] = d.zones.Open(zone, now)
+	if d.zones != nil {
+		for zone := range d.zones.Windows {
+			open[zone] = d.zones.Open(zone, now)
+		}
 	}
-	if d.open != nil && maps.Equal(open, d.open) {
-		return
-	}
-	if d.open != nil {
+	changed := d.open == nil || !maps.Equal(open, d.open)
+	if changed && d.open != nil {
 		d.s.log.Info("revocable zones open or close", "open", zonesIn(open, true), "closed", zonesIn(open, false))
 	}
-	d.open, d.nextEvict = open, now
-	d.s.cluster.SetStandings(func(n *corev1.Node) place.Standing {
-		zone := n.Labels[schedulingv1beta1.RevocableZoneLabel]
-		return place.Standing{Zone: zone, Closed: zone != "" && !open[zone]}
-	})
+	if changed {
+		d.open, d.nextEvict = open, now
+	}
+	if changed || d.usage != nil {
+		d.s.cluster.SetStandings(func(n *corev1.Node) (s place.Standing) {
+			if d.zones != nil {
+				s.Zone = n.Labels[schedulingv1beta1.RevocableZoneLabel]
+				s.Closed = s.Zone != "" && !open[s.Zone]
+			}
+			if u, known := used[n.Name]; known && d.usage != nil && d.usage.Fresh(u, now) {
+				s.Overused, s.Score = d.usage.Judge(u)
+			}
+			return s
+		})
+	}
+	if d.usage != nil {
+		d.count(used, now)
+	}
+}
+
+// count reports how many nodes are overused, and of how many the use is not known.
+func (d *standings) count(used map[string]usage.Use, now time.Time) {
+	d.s.cluster.Refresh(d.s.view)
+	overused, unknown := 0, 0
+	for _, n := range d.s.view.All() {
+		if n.Standing.Overused {
+			overused++
+		}
+		if u, known := used[n.Name]; !known || !d.usage.Fresh(u, now) {
+			unknown++
+		}
+	}
+	if unknown != d.unknown {
+		d.s.log.Info("nodes whose use is not known count as little used", "nodes", unknown)
+		d.unknown = unknown
+	}
+	d.s.metrics.overused.Set(float64(overused))
+	d.s.metrics.unmeasured.Set(float64(unknown))
 }
 
 // zonesIn returns the names of the zones that are open, or of those that are not.

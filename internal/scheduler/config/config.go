@@ -14,6 +14,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/usage"
 	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
@@ -30,6 +31,8 @@ type Settings struct {
 	OverdueAfter time.Duration
 	// Zones are the revocable zones; nil means that there are none.
 	Zones *zones.Config
+	// Usage says what is done with the measured use of nodes; nil means nothing.
+	Usage *usage.Config
 	// Place has the strategy, the weights and the resources of scores. Unset fields have zero values.
 	Place place.Options
 }
@@ -110,7 +113,7 @@ func Parse(data []byte) (Settings, []Finding, error) {
 		r.configuration(fmt.Sprintf("configurations[%d]", i), c)
 	}
 	if doc.Metrics != nil {
-		r.add("metrics", "metrics", Missing, "the real use of nodes is not read; pods count by their requests")
+		r.metrics(doc.Metrics)
 	}
 	r.finish()
 	for i := range r.findings {
@@ -202,6 +205,12 @@ func (r *reader) plugin(path string, p plugin) {
 		return
 	}
 	r.add(path, p.Name, known.verdict, known.text)
+	if p.Name == "usage" && r.settings.Usage == nil {
+		r.settings.Usage = &usage.Config{
+			Interval: usage.IntervalDefault, Weight: usage.WeightDefault, CPUWeight: 1, MemoryWeight: 1,
+			CPUMax: usage.ThresholdDefault, MemoryMax: usage.ThresholdDefault,
+		}
+	}
 	if p.Name == "tdm" && r.settings.Zones == nil {
 		r.settings.Zones = &zones.Config{Windows: map[string]zones.Window{}, EvictEvery: zones.EvictEveryDefault}
 	}
@@ -215,6 +224,9 @@ func (r *reader) plugin(path string, p plugin) {
 			r.fail(at, "a plugin has a name, arguments, and switches that begin with enable")
 		case err != nil:
 			r.fail(at, "%q is neither true nor false", node.Value)
+		case p.Name == "usage" && key == "enablePredicate":
+			r.settings.Usage.ScoresOnly = !on
+			r.add(at, key, Works, "")
 		case !on && known.verdict != Missing:
 			r.add(at, key, Differs, "rules cannot be switched off one by one")
 		}

@@ -95,8 +95,10 @@ var plugins = map[string]pluginSays{
 	"network-topology-aware": {said: said{Works, "by networkTopology of Jobs and PodGroups; also without this plugin"},
 		arguments: map[string]said{"weight": {Needless, "the smallest domain with room comes before all scores of nodes"}},
 		read:      readDomains},
-	"deviceshare":  {said: said{Missing, "whole devices (extended resources) are placed; shares of devices are not"}},
-	"usage":        {said: said{Missing, "the real use of nodes is not read; pods count by their requests"}},
+	"deviceshare": {said: said{Missing, "whole devices (extended resources) are placed; shares of devices are not"}},
+	"usage": {said: said{Differs, "the use that is counted is the last one that was measured; it moves no pods"}, arguments: map[string]said{
+		"estimator": {Missing, "pods that have just been placed count once their use is measured"},
+	}, read: readUsage},
 	"rescheduling": {said: said{Missing, "running pods are not moved to other nodes"}},
 	"nodegroup": {said: said{Differs, "queues without affinity may use all nodes; preferred groups do not exclude others"},
 		arguments: map[string]said{
