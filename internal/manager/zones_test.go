@@ -116,9 +116,18 @@ spec:
 	//   1. Other pods use ordinary nodes only, and say why they find no more room.
 	job("plain", 2, "", "")
 	expect("plain", 2, map[string]int{"": 2})
-	e.apply(jobYAML("large", 3, "", ""))
-	e.waits("large", "in a revocable zone that the pod does not allow")
-	e.deleteJob("large")
+	for name, tc := range map[string]struct{ zone, annotations, why string }{
+		"inside":  {"open", "", "in a revocable zone that the pod does not allow"},
+		"another": {"open", "volcano.sh/revocable-zone: shut", "in a revocable zone that the pod does not allow"},
+		"late":    {"shut", "volcano.sh/revocable-zone: shut", "in a revocable zone outside of its hours"},
+		"never":   {"other", `volcano.sh/revocable-zone: "*"`, "in a revocable zone outside of its hours"},
+	} {
+		text := strings.Replace(jobYAML(name, 1, "", "annotations: {"+tc.annotations+"}"), "containers:",
+			"nodeSelector: {volcano.sh/revocable-zone: "+tc.zone+"}\n        containers:", 1)
+		e.apply(text)
+		e.waits(name, tc.why)
+		e.deleteJob(name)
+	}
 
 	//   2. Pods that allow zones prefer those that are open, and use ordinary nodes, too.
 	job("any", 4, `volcano.sh/revocable-zone: "*"`, "")

@@ -156,7 +156,7 @@ func (d *standings) vacate() {
 
 // due returns when the standings may change next, or zero.
 func (d *standings) due() time.Time {
-	if d.next.Before(d.nextEvict) {
+	if d.zones == nil || d.next.Before(d.nextEvict) {
 		return d.next
 	}
 	return d.nextEvict

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/usage"
 	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
@@ -149,7 +150,7 @@ data:
 		"23 tiers[1].plugins[3] tdm differs",
 		"24 tiers[1].plugins[3].arguments[tdm.revocable-zone.a] tdm.revocable-zone.a works",
 		"27 configurations[0].arguments[predicateErrorCacheEnable] predicateErrorCacheEnable needless",
-		"28 metrics metrics missing",
+		"28 metrics metrics needless",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
@@ -230,4 +231,63 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("settings %+v, %d findings", settings, len(findings))
 		}
 	})
+}
+
+func TestUsage(t *testing.T) {
+	settings, findings, err := Parse([]byte(`
+tiers:
+- plugins:
+  - name: usage
+    enablePredicate: false
+    arguments: {usage.weight: 7, cpu.weight: 2, memory.weight: 3, thresholds: {cpu: 60, mem: "70.5"}}
+metrics: {type: prometheus, address: "https://prometheus:9090", interval: 10s, tls: {insecureSkipVerify: "true"}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &usage.Config{
+		Source: usage.Source{Prometheus: "https://prometheus:9090", Insecure: true}, Interval: 10 * time.Second,
+		Weight: 7, CPUWeight: 2, MemoryWeight: 3, CPUMax: 60, MemoryMax: 70.5, ScoresOnly: true,
+	}
+	if diff := cmp.Diff(want, settings.Usage); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, f := range findings {
+		if f.Verdict != Works && f.Name != "usage" {
+			t.Errorf("%+v", f)
+		}
+	}
+	for text, verdict := range map[string]Verdict{
+		"metrics: {type: elasticsearch, address: 'http://x'}": Differs,
+		"metrics: {interval: 10s, type: metrics.k8s.io}":      Works,
+		"metrics: {type: metrics.k8s.io, elasticsearch: {}}":  Missing,
+	} {
+		settings, findings, err := Parse([]byte("tiers: [{plugins: [{name: usage}]}]\n" + text))
+		if err != nil || settings.Usage.Source != (usage.Source{}) {
+			t.Errorf("%s: %v, %+v", text, err, settings.Usage)
+		}
+		worst := Works
+		for _, f := range findings[1:] {
+			if f.Verdict == Missing || worst != Missing && f.Verdict == Differs {
+				worst = f.Verdict
+			}
+		}
+		if worst != verdict {
+			t.Errorf("%s: %+v", text, findings)
+		}
+	}
+	for text, want := range map[string]string{
+		"metrics: {interval: 10s}":                    "line 2: metrics: prometheus needs an address",
+		"metrics: {type: graphite}":                   `metrics.type: "graphite": want prometheus or metrics.k8s.io`,
+		"metrics: {address: 'prometheus:9090'}":       "is no URL with http or https",
+		"metrics: {address: 'http://x', interval: 1}": `metrics.interval: "1" is no duration`,
+		"metrics: {address: 'http://x', tls: 7}":      "metrics.tls: insecureSkipVerify:",
+	} {
+		if _, _, err := Parse([]byte("tiers: [{plugins: [{name: usage}]}]\n" + text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if _, _, err := Parse([]byte("tiers: [{plugins: [{name: usage, arguments: {thresholds: {cpu: 101}}}]}]")); err == nil {
+		t.Error("a threshold of 101%")
+	}
 }
