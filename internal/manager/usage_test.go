@@ -288,3 +288,80 @@ func (e *env) using(text string, m *measured) (stop func()) {
 	})
 	return stop
 }
+
+// TestPodsAreMovedToNodesThatAreLittleUsed fills one node, whose use is then measured as high. Pods
+// above the minimum of the job leave it, and get the node that is used least.
+func TestPodsAreMovedToNodesThatAreLittleUsed(t *testing.T) {
+	e := startUnmanaged(t)
+	t.Cleanup(e.letAllGo)
+	nodes := e.nodeNames()
+	m := &measured{cpu: map[string]float64{}, memory: map[string]float64{}}
+	use := func(percent ...float64) {
+		m.set(func() {
+			for i, node := range nodes {
+				m.cpu[node], m.memory[node] = percent[i], 10
+			}
+		})
+	}
+	e.serveMetricsAPI(m)
+	use(1, 30, 30, 30)
+	e.using(`
+actions: "enqueue, allocate, backfill, shuffle"
+tiers:
+- plugins:
+  - name: rescheduling
+    arguments:
+      interval: 1s
+      strategies:
+      - name: offlineOnly
+      - name: lowNodeUtilization
+        params: {thresholds: {cpu: 20}, targetThresholds: {cpu: 50}}
+metrics: {type: metrics.k8s.io, interval: 1s}
+`, m)
+	job := func(name, preemptable string) {
+		t.Helper()
+		e.apply(fmt.Sprintf(`
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: %s, annotations: {volcano.sh/preemptable: %q}}
+spec:
+  minAvailable: 1
+  tasks:
+  - name: main
+    replicas: 3
+    template:
+      spec:
+        restartPolicy: Never
+        containers: [{name: main, image: busybox, resources: {requests: {cpu: "1"}}}]`, name, preemptable))
+		e.runs(name, 3)
+		for _, p := range e.podsOf(name) {
+			if p.Spec.NodeName != nodes[0] {
+				t.Fatalf("%s is on %s", p.Name, p.Spec.NodeName)
+			}
+		}
+	}
+	job("mobile", "true")
+	job("fixed", "false")
+	fixed := e.uids("fixed")
+
+	// One pod is 12.5% of a node's 8 CPUs: two pods bring the node to 45%. The time of the measurement
+	// stands still, so that no more pods are moved because of it.
+	use(70, 30, 5, 30)
+	m.set(func() { m.at = time.Now() })
+	e.until("mobile", func(j *batch.Job) error {
+		on := map[string]int{}
+		for _, p := range e.podsOf("mobile") {
+			on[p.Spec.NodeName]++
+		}
+		if on[nodes[0]] != 1 || on[nodes[2]] != 2 || j.Status.Running != 3 {
+			return fmt.Errorf("pods by node: %v", on)
+		}
+		return nil
+	})
+	if after := e.uids("fixed"); fmt.Sprint(after) != fmt.Sprint(fixed) {
+		t.Errorf("pods that are not preemptable were moved: %v, before %v", after, fixed)
+	}
+	if j := e.job("mobile"); j.Status.RetryCount != 0 {
+		t.Errorf("%d retries", j.Status.RetryCount)
+	}
+}

@@ -296,19 +296,19 @@ func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
 	return c.why
 }
 
-// depart has pods evicted that leave for no claimant.
-func (v *evictions) depart(d evict.Departure) {
+// depart has pods evicted that leave for no claimant, as decide says. It reports whether there are any.
+func (v *evictions) depart(decide func(*evict.State) []evict.Victim) bool {
 	now := v.s.clock.Now()
 	var departing []evict.Victim
-	if v.s.cfg.Guard.Try("eviction", gangName(""), func() { departing = evict.Depart(v.survey(now), d) }) != nil || len(departing) == 0 {
-		return
+	if v.s.cfg.Guard.Try("eviction", gangName(""), func() { departing = decide(v.survey(now)) }) != nil || len(departing) == 0 {
+		return false
 	}
 	if !v.cfg.Mode.evicts() {
 		for i := range departing {
 			x := &departing[i]
 			v.s.log.Info("pods would be evicted (--eviction=dry-run)", "gang", x.Gang, "pods", len(x.Pods), "why", x.Rule.String())
 		}
-		return
+		return false
 	}
 	victims := map[types.NamespacedName]int{}
 	for i := range departing {
@@ -328,6 +328,7 @@ func (v *evictions) depart(d evict.Departure) {
 	}
 	v.evict("", departing, list, now)
 	v.search = nil // it does not know who is leaving
+	return true
 }
 
 // evict asks the owners of the victims to evict them. claimant is empty if there is none.

@@ -251,6 +251,7 @@ func (s *Scheduler) cycle() (more bool) {
 	s.regroup()
 	s.evictions.check()
 	s.standings.vacate()
+	s.standings.rebalance()
 	s.reopenHelped(&changes)
 	s.move()
 	if _, waiting := s.ledger.Next(); waiting {

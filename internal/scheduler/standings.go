@@ -21,8 +21,7 @@ import (
 // evicted from nodes on which they may not stay:
 //
 //	the use of nodes, as measured ─┬─▶ cluster.SetStandings ──▶ filters and scores of package place
-//	revocable zones, by the hour ──┘
-//	                            └──▶ evict.Depart ──▶ Evictor.Evict
+//	revocable zones, by the hour ──┴─▶ evict.Depart, evict.Spare ──▶ Evictor.Evict
 //
 // Without a configuration of zones, or of the use of nodes, it does nothing.
 type standings struct {
@@ -39,6 +38,8 @@ type standings struct {
 	next      time.Time       // when zones may open or close, or measurements become too old
 	nextEvict time.Time       // when pods of closed zones are evicted next
 	unknown   int             // nodes whose use is not known
+	nextMove  time.Time       // when pods are moved next
+	moved     time.Time       // when pods were last moved
 }
 
 // SetUsage sets the use of the nodes that is known, by name. It is used only if Config.Usage is set.
@@ -149,15 +150,21 @@ func (d *standings) vacate() {
 	if !found {
 		return
 	}
-	v.depart(evict.Departure{Rule: evict.Revoked, Wanted: func(_ *evict.Gang, p *evict.Pod) bool {
-		return closed[p.Node] && p.Preemptable
-	}})
+	v.depart(func(state *evict.State) []evict.Victim {
+		return evict.Depart(state, evict.Departure{Rule: evict.Revoked, Wanted: func(_ *evict.Gang, p *evict.Pod) bool {
+			return closed[p.Node] && p.Preemptable
+		}})
+	})
 }
 
 // due returns when the standings may change next, or zero.
 func (d *standings) due() time.Time {
-	if d.zones == nil || d.next.Before(d.nextEvict) {
-		return d.next
+	due := d.next
+	if d.zones != nil && d.nextEvict.Before(due) {
+		due = d.nextEvict
 	}
-	return d.nextEvict
+	if d.usage != nil && d.usage.Balance != nil && d.nextMove.Before(due) {
+		due = d.nextMove
+	}
+	return due
 }

@@ -177,3 +177,59 @@ func TestMeasuredUse(t *testing.T) {
 	w.at("00:20:00") // three minutes after the measurement, at the next look
 	expect(t, w.heard(), "c+1")
 }
+
+// balanced is a configuration that moves pods from nodes above 50% to nodes below 20% of CPU.
+func balanced(change func(*usage.Balance)) *usage.Config {
+	none := usage.Levels{CPU: 100, Memory: 100, Pods: 100}
+	b := &usage.Balance{Every: 5 * time.Minute, Low: none, High: none}
+	b.Low.CPU, b.High.CPU = 20, 50
+	if change != nil {
+		change(b)
+	}
+	return &usage.Config{Interval: 30 * time.Second, Weight: 5, CPUWeight: 1, ScoresOnly: true, Balance: b}
+}
+
+// TestPodsAreMovedFromNodesThatAreUsedMuch fills node n1 of 10 CPUs, measures it at 80%, and n2 at a
+// percentage.
+func TestPodsAreMovedFromNodesThatAreUsedMuch(t *testing.T) {
+	for sentence, tc := range map[string]struct {
+		change func(*usage.Balance)
+		mode   EvictionMode
+		min    int // of 8 pods of 1 CPU
+		n2     float64
+		cpu    string // of n2
+		want   string
+	}{
+		"until the node is at the upper level":                      {n2: 5, cpu: "10", want: "a for , a-0, a-1, a-2"},
+		"no more than the other node takes without being used much": {n2: 15, cpu: "5", want: "a for , a-0"},
+		"no other node is used little":                              {n2: 30, cpu: "10"},
+		"pods of the minimum stay":                                  {min: 7, n2: 5, cpu: "10", want: "a for , a-0"},
+		"only pods that say that they are preemptable":              {change: func(b *usage.Balance) { b.OnlyPreemptable = true }, n2: 5, cpu: "10"},
+		"only pods of some queues":                                  {change: func(b *usage.Balance) { b.Queues = []string{"other"} }, n2: 5, cpu: "10"},
+		"only pods with some labels":                                {change: func(b *usage.Balance) { b.Labels = map[string]string{"a": "b"} }, n2: 5, cpu: "10"},
+		"nothing is moved where evictions are off":                  {mode: EvictionOff, n2: 5, cpu: "10"},
+		"nothing is moved in a dry run":                             {mode: EvictionDryRun, n2: 5, cpu: "10"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := &evictionWorld{min: map[string]int{"a": tc.min}}
+			w.world = worldOf(t, Config{Evictions: Evictions{Mode: tc.mode}, Usage: balanced(tc.change)})
+			w.writes = true
+			w.SetEvictors(w)
+			w.node("n1", "10")
+			w.put(w.gang("a", 8, "1"))
+			w.node("n2", tc.cpu)
+			w.at("00:19:00")
+			expect(t, w.left(), "") // nothing is measured yet
+			now := w.clock.Now()
+			w.SetUsage(map[string]usage.Use{"n1": {CPU: 80, At: now}, "n2": {CPU: tc.n2, At: now}})
+			w.at("00:21:40") // five minutes after the scheduler began
+			expect(t, w.left(), tc.want)
+			// What was measured before the last move says nothing about the next one.
+			w.gone("a-0", "a-1", "a-2")
+			w.at("00:21:59")
+			w.SetUsage(map[string]usage.Use{"n1": {CPU: 80, At: now}, "n2": {CPU: tc.n2, At: now}})
+			w.at("00:27:00")
+			expect(t, w.left(), "")
+		})
+	}
+}

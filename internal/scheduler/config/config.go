@@ -156,6 +156,12 @@ type reader struct {
 	errs     []error
 	weights  weights
 	binpack  bool
+	// loads is the number of strategies of rescheduling that move pods, and balances is the path of the
+	// plugin.
+	loads    int
+	balances string
+	// shuffles means that the action shuffle is listed.
+	shuffles bool
 	// listed means that actions are listed, and vacates that one of them has pods leave nodes that are
 	// wanted back.
 	listed, vacates bool
@@ -187,6 +193,7 @@ func (r *reader) actions(list string) {
 			r.settings.NoPreemption = false
 		}
 		r.vacates = r.vacates || a.vacates
+		r.shuffles = r.shuffles || name == "shuffle"
 		if a.reclaims {
 			r.settings.NoReclaim = false
 		}
@@ -205,10 +212,10 @@ func (r *reader) plugin(path string, p plugin) {
 		return
 	}
 	r.add(path, p.Name, known.verdict, known.text)
-	if p.Name == "usage" && r.settings.Usage == nil {
-		r.settings.Usage = &usage.Config{
-			Interval: usage.IntervalDefault, Weight: usage.WeightDefault, CPUWeight: 1, MemoryWeight: 1,
-			CPUMax: usage.ThresholdDefault, MemoryMax: usage.ThresholdDefault,
+	if p.Name == "usage" || p.Name == "rescheduling" {
+		r.usage(p.Name)
+		if p.Name == "rescheduling" {
+			r.balances = path
 		}
 	}
 	if p.Name == "tdm" && r.settings.Zones == nil {
@@ -261,6 +268,9 @@ func (r *reader) configuration(path string, c configuration) {
 
 // finish decides what depends on several parts: the scores, and whether pods leave nodes.
 func (r *reader) finish() {
+	if u := r.settings.Usage; u != nil && u.Balance != nil {
+		r.finishBalance(u)
+	}
 	if z := r.settings.Zones; z != nil {
 		z.NoEvictions = r.listed && !r.vacates
 	}

@@ -291,3 +291,69 @@ metrics: {type: prometheus, address: "https://prometheus:9090", interval: 10s, t
 		t.Error("a threshold of 101%")
 	}
 }
+
+func TestRescheduling(t *testing.T) {
+	const plugin = `
+tiers:
+- plugins:
+  - name: rescheduling
+    arguments:
+      interval: 10m
+      metricsPeriod: 5m
+      queueSelector: [default, test]
+      labelSelector: {business: offline}
+      strategies:
+      - name: offlineOnly
+      - name: lowPriorityFirst
+      - name: lowNodeUtilization
+        params: {thresholds: {cpu: 20, memory: 25}, targetThresholds: {cpu: 50, memory: 60, pods: 70}}
+metrics: {type: metrics.k8s.io}
+`
+	settings, findings, err := Parse([]byte("actions: 'allocate, shuffle'" + plugin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &usage.Config{
+		Interval: 30 * time.Second, Weight: 5, CPUWeight: 1, MemoryWeight: 1, ScoresOnly: true,
+		Balance: &usage.Balance{
+			Every: 10 * time.Minute, OnlyPreemptable: true, Queues: []string{"default", "test"}, Labels: map[string]string{"business": "offline"},
+			Low: usage.Levels{CPU: 20, Memory: 25, Pods: 100}, High: usage.Levels{CPU: 50, Memory: 60, Pods: 70},
+		},
+	}
+	if diff := cmp.Diff(want, settings.Usage); diff != "" {
+		t.Errorf("(-want +got):\n%s\n%+v", diff, findings)
+	}
+	// Without the action, and without a strategy that has levels, nothing is moved.
+	for _, text := range []string{"actions: allocate" + plugin, "tiers: [{plugins: [{name: rescheduling, arguments: {strategies: [{name: offlineOnly}]}}]}]"} {
+		settings, findings, err := Parse([]byte(text))
+		if err != nil || settings.Usage.Balance != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if last := findings[len(findings)-1]; last.Verdict != Needless || !strings.Contains(last.Text, "no pods are moved") {
+			t.Errorf("%s: %+v", text, last)
+		}
+	}
+	// Both plugins in any order, and levels as older configurations have them.
+	for _, order := range []string{"{name: usage}, {name: rescheduling, ARGUMENTS}", "{name: rescheduling, ARGUMENTS}, {name: usage}"} {
+		const arguments = "arguments: {strategies: [{name: lowNodeUtilization, params: {nodeResourceUtilizationThresholds: " +
+			"{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}}}}]}"
+		settings, _, err := Parse([]byte("tiers: [{plugins: [" + strings.Replace(order, "ARGUMENTS", arguments, 1) + "]}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u := settings.Usage; u.ScoresOnly || u.CPUMax != 80 || u.Balance == nil || u.Balance.Low.CPU != 1 || u.Balance.High.CPU != 2 {
+			t.Errorf("%s: %+v", order, u)
+		}
+	}
+	for arguments, want := range map[string]string{
+		"strategies: [{name: everything}]": `there is no strategy "everything"`,
+		"strategies: 7":                    "arguments[strategies]: ",
+		"interval: 5":                      `"5" is no duration`,
+		"strategies: [{name: lowNodeUtilization, params: {thresholds: {cpu: 60}, targetThresholds: {cpu: 50}}}]": "thresholds must not be above targetThresholds",
+		"strategies: [{name: lowNodeUtilization, params: {thresholds: {cpu: -1}}}]":                              `"-1" is no percentage`,
+	} {
+		if _, _, err := Parse([]byte("tiers: [{plugins: [{name: rescheduling, arguments: {" + arguments + "}}]}]")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", arguments, err)
+		}
+	}
+}

@@ -45,7 +45,10 @@ var actions = map[string]action{
 	},
 	"gangpreempt": {said: said{Works, "the cheapest victims are found over all nodes"}, preempts: true},
 	"gangreclaim": {said: said{Works, "the cheapest victims are found over all nodes; weights do not evict"}, reclaims: true},
-	"shuffle":     {said: said{Differs, "pods leave revocable zones whose hours are over; they are not moved for other reasons"}, vacates: true},
+	"shuffle": {
+		said:    said{Differs, "pods leave revocable zones whose hours are over, and nodes that are used much if another one takes them"},
+		vacates: true,
+	},
 }
 
 // pluginSays is what Lockstep does of a plugin and its arguments.
@@ -99,7 +102,10 @@ var plugins = map[string]pluginSays{
 	"usage": {said: said{Differs, "the use that is counted is the last one that was measured; it moves no pods"}, arguments: map[string]said{
 		"estimator": {Missing, "pods that have just been placed count once their use is measured"},
 	}, read: readUsage},
-	"rescheduling": {said: said{Missing, "running pods are not moved to other nodes"}},
+	"rescheduling": {said: said{Differs,
+		"pods that their gangs can spare are moved, at most 10 at a time, and only if a node that is used little takes them"},
+		arguments: map[string]said{"metricsPeriod": {Needless, "the use of nodes is an average of the source's own period"}},
+		read:      readRescheduling},
 	"nodegroup": {said: said{Differs, "queues without affinity may use all nodes; preferred groups do not exclude others"},
 		arguments: map[string]said{
 			"strict":               {Differs, "queues without affinity may use all nodes"},

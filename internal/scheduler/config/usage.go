@@ -36,19 +36,24 @@ func (r *reader) thresholds(path string, value *yaml.Node, to map[string]*float6
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
-		at, node := path+"."+name, of[name]
-		if to[name] == nil {
-			r.add(at, name, Missing, "Lockstep does not know this threshold")
-			continue
-		}
-		percent, err := strconv.ParseFloat(node.Value, 64)
-		if err != nil || !(percent >= 0 && percent <= 100) {
-			r.fail(at, "%q is no percentage from 0 to 100", node.Value)
-			continue
-		}
-		*to[name] = percent
-		r.add(at, name, Works, "")
+		node := of[name]
+		r.percentage(path+"."+name, name, &node, to)
 	}
+}
+
+// percentage sets the percentage of a resource.
+func (r *reader) percentage(at, name string, value *yaml.Node, to map[string]*float64) {
+	if to[name] == nil {
+		r.add(at, name, Missing, "the use of this resource is not read")
+		return
+	}
+	percent, err := strconv.ParseFloat(value.Value, 64)
+	if err != nil || !(percent >= 0 && percent <= 100) {
+		r.fail(at, "%q is no percentage from 0 to 100", value.Value)
+		return
+	}
+	*to[name] = percent
+	r.add(at, name, Works, "")
 }
 
 // metricsAPIType is the type of metrics that stands for the API metrics.k8s.io. Volcano does not have

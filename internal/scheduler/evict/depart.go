@@ -72,11 +72,14 @@ func (g *Gang) inOrder() []*Pod {
 	for i := range g.Pods {
 		pods[i] = &g.Pods[i]
 	}
-	slices.SortFunc(pods, func(a, b *Pod) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), b.Started.Compare(a.Started),
-			cmp.Compare(a.Name.Namespace, b.Name.Namespace), cmp.Compare(a.Name.Name, b.Name.Name))
-	})
+	slices.SortFunc(pods, first)
 	return pods
+}
+
+// first compares pods: those of lower priority, and then the youngest, come first.
+func first(a, b *Pod) int {
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), b.Started.Compare(a.Started),
+		cmp.Compare(a.Name.Namespace, b.Name.Namespace), cmp.Compare(a.Name.Name, b.Name.Name))
 }
 
 // mayLeave reports whether a pod may be evicted now, whatever its gang and its budgets say.
@@ -126,4 +129,55 @@ func (g *Gang) victim(pods []*Pod, whole bool, rule Rule) Victim {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return v
+}
+
+// Spare decides which pods leave that their gangs can spare: pods above the minimum, and the pods of
+// gangs of one pod. At most a number of pods leave; budgets are respected. wanted reports whether a
+// pod is to leave; it is called for pods that may, those of lowest priority first, then the youngest,
+// and the pod leaves if it returns true. Victims are sorted by gang.
+func Spare(s *State, rule Rule, most int, wanted func(*Gang, *Pod) bool) []Victim {
+	allowed := make([]int, len(s.Budgets))
+	for i, b := range s.Budgets {
+		allowed[i] = max(0, b.Allowed)
+	}
+	type candidate struct {
+		gang *Gang
+		pod  *Pod
+	}
+	var candidates []candidate
+	have := map[*Gang][]*Pod{} // the pods that stay
+	for i := range s.Gangs {
+		g := &s.Gangs[i]
+		for _, p := range g.inOrder() {
+			if p.Leaving {
+				continue
+			}
+			have[g] = append(have[g], p)
+			if g.Priority < SystemCritical && p.mayLeave(s) {
+				candidates = append(candidates, candidate{g, p})
+			}
+		}
+	}
+	slices.SortFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.gang.Priority, b.gang.Priority), first(a.pod, b.pod))
+	})
+	taken := map[*Gang][]*Pod{}
+	for _, c := range candidates {
+		if most <= 0 {
+			break
+		}
+		rest := slices.DeleteFunc(slices.Clone(have[c.gang]), func(p *Pod) bool { return p == c.pod })
+		if len(c.gang.Pods) > 1 && !c.gang.worksWith(rest) || !covers(allowed, []*Pod{c.pod}) || !wanted(c.gang, c.pod) {
+			continue
+		}
+		most--
+		have[c.gang] = rest
+		taken[c.gang] = append(taken[c.gang], take(allowed, []*Pod{c.pod})...)
+	}
+	var victims []Victim
+	for g, pods := range taken {
+		victims = append(victims, g.victim(pods, len(g.Pods) == 1, rule))
+	}
+	slices.SortFunc(victims, func(a, b Victim) int { return cmp.Compare(a.Gang, b.Gang) })
+	return victims
 }

@@ -185,3 +185,121 @@ func TestDeparturesKeepTheRules(t *testing.T) {
 		}
 	})
 }
+
+func TestSpare(t *testing.T) {
+	gang := func(key string, minMember int, priorities ...int32) Gang {
+		g := Gang{Key: key, MinMember: minMember}
+		for i, priority := range priorities {
+			g.Pods = append(g.Pods, Pod{
+				Name: types.NamespacedName{Name: fmt.Sprint(key, i)}, Node: "x", Priority: priority,
+				Started: now.Add(time.Duration(i-100) * time.Minute),
+			})
+		}
+		return g
+	}
+	for sentence, tc := range map[string]struct {
+		change func(*State)
+		gangs  []Gang
+		most   int
+		want   string
+	}{
+		"pods above the minimum, the youngest first": {gangs: []Gang{gang("a", 2, 0, 0, 0, 0)}, most: 9, want: "a: a2 a3"},
+		"a gang at its minimum stays":                {gangs: []Gang{gang("a", 2, 0, 0)}, most: 9},
+		"a gang of one pod may leave":                {gangs: []Gang{gang("a", 1, 0)}, most: 9, want: "a: a0 (whole)"},
+		"no more than a number":                      {gangs: []Gang{gang("a", 0, 0, 0, 0)}, most: 2, want: "a: a1 a2"},
+		"low priority first, in all gangs":           {gangs: []Gang{gang("a", 0, 5, 1), gang("b", 0, 3, 9)}, most: 2, want: "a: a1; b: b0"},
+		"a task at its minimum stays": {
+			gangs:  []Gang{gang("a", 0, 0, 0)},
+			change: func(s *State) { s.Gangs[0].Pods[1].Task = "ps"; s.Gangs[0].Min = map[string]int{"ps": 1} },
+			most:   9, want: "a: a0",
+		},
+		"pods that are leaving are not spared again": {
+			gangs:  []Gang{gang("a", 1, 0, 0, 0)},
+			change: func(s *State) { s.Gangs[0].Pods[2].Leaving = true },
+			most:   9, want: "a: a1",
+		},
+		"protected pods stay": {
+			gangs:  []Gang{gang("a", 0, 0, 0)},
+			change: func(s *State) { s.Gangs[0].Pods[1].Protected = true },
+			most:   9, want: "a: a0",
+		},
+		"budgets hold": {
+			gangs: []Gang{gang("a", 0, 0, 0, 0)},
+			change: func(s *State) {
+				s.Budgets = []Budget{{Allowed: 1}}
+				for i := range s.Gangs[0].Pods {
+					s.Gangs[0].Pods[i].Budgets = []int{0}
+				}
+			},
+			most: 9, want: "a: a2",
+		},
+		"system-critical gangs stay": {
+			gangs:  []Gang{gang("a", 0, 0)},
+			change: func(s *State) { s.Gangs[0].Priority = SystemCritical },
+			most:   9,
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := &State{Now: now, Gangs: tc.gangs}
+			if tc.change != nil {
+				tc.change(s)
+			}
+			if got := said(Spare(s, Moved, tc.most, func(*Gang, *Pod) bool { return true })); got != tc.want {
+				t.Errorf("got  %q\nwant %q", got, tc.want)
+			}
+		})
+	}
+	if got := Spare(&State{Now: now, Gangs: []Gang{gang("a", 0, 0)}}, Moved, 9, func(*Gang, *Pod) bool { return false }); len(got) > 0 {
+		t.Errorf("nobody is wanted, and %v leaves", got)
+	}
+}
+
+// TestNoGangIsHarmedBySpare checks random clusters: no gang of several pods ends below its minimum,
+// budgets hold, and no more pods leave than may.
+func TestNoGangIsHarmedBySpare(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t, 4, 6, 5)
+		s, _ := w.state(inOrder)
+		most := rapid.IntRange(0, 6).Draw(t, "most")
+		victims := Spare(s, Moved, most, func(*Gang, *Pod) bool { return true })
+		gone := map[types.NamespacedName]bool{}
+		for _, v := range victims {
+			for _, name := range v.Pods {
+				gone[name] = true
+			}
+		}
+		if len(gone) > most {
+			t.Fatalf("%d pods leave, at most %d may", len(gone), most)
+		}
+		used := make([]int, len(s.Budgets))
+		for i := range s.Gangs {
+			g := &s.Gangs[i]
+			var before, after []*Pod
+			for k := range g.Pods {
+				p := &g.Pods[k]
+				if p.Leaving {
+					continue
+				}
+				before = append(before, p)
+				if !gone[p.Name] {
+					after = append(after, p)
+					continue
+				}
+				for _, b := range p.Budgets {
+					used[b]++
+				}
+				if !p.mayLeave(s) {
+					t.Fatalf("%v may not leave", p.Name)
+				}
+			}
+			if len(g.Pods) > 1 && len(after) < len(before) && !g.worksWith(after) {
+				t.Fatalf("gang %s is below its minimum", g.Key)
+			}
+		}
+		for i, n := range used {
+			if n > max(0, s.Budgets[i].Allowed) {
+				t.Fatalf("%d pods leave, the budget allows %d", n, s.Budgets[i].Allowed)
+			}
+		}
+	})
+}

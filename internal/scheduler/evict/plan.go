@@ -23,8 +23,9 @@ const (
 	Preempt
 	PreemptAcross
 	Tasks
-	// Revoked is not about a claim: see Depart.
+	// Revoked and Moved are not about a claim: see Depart and Spare.
 	Revoked
+	Moved
 )
 
 // String returns the reason for an eviction, for users.
@@ -40,6 +41,8 @@ func (r Rule) String() string {
 		return "has lower priority and is in a queue that has more than it deserves"
 	case Tasks:
 		return "is of a task of lower priority of the same job"
+	case Moved:
+		return "is on a node that is used much, and another node is used little"
 	case Revoked:
 		return "is in a revocable zone whose hours are over"
 	}

@@ -21,6 +21,8 @@ type Config struct {
 	CPUMax, MemoryMax float64
 	// ScoresOnly means that nodes take pods however much they are used.
 	ScoresOnly bool
+	// Balance says when pods are moved; nil means that none are.
+	Balance *Balance
 }
 
 // Source is where the use of nodes is read. The zero value stands for the API metrics.k8s.io.
