@@ -160,6 +160,8 @@ type reader struct {
 	// plugin.
 	loads    int
 	balances string
+	// strategies means that the plugin lists strategies.
+	strategies bool
 	// shuffles means that the action shuffle is listed.
 	shuffles bool
 	// listed means that actions are listed, and vacates that one of them has pods leave nodes that are

@@ -60,6 +60,7 @@ func readRescheduling(r *reader, path, key string, value *yaml.Node) bool {
 	case "labelSelector":
 		err = value.Decode(&b.Labels)
 	case "strategies":
+		r.strategies = true
 		var list []strategy
 		if err = value.Decode(&list); err == nil {
 			for i := range list {
@@ -126,7 +127,9 @@ func (r *reader) finishBalance(u *usage.Config) {
 	case r.listed && !r.shuffles:
 		r.add(r.balances, "rescheduling", Needless, "the action shuffle is not listed, so no pods are moved")
 	case r.loads == 0:
-		r.add(r.balances, "rescheduling", Needless, "no strategy says which nodes are used too much, so no pods are moved")
+		if r.strategies {
+			r.add(r.balances, "rescheduling", Needless, "no strategy says which nodes are used too much, so no pods are moved")
+		}
 	case levels(b.Low.CPU, b.High.CPU) || levels(b.Low.Memory, b.High.Memory) || levels(b.Low.Pods, b.High.Pods):
 		r.fail(r.balances, "thresholds must not be above targetThresholds")
 	default:
