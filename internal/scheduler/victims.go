@@ -108,6 +108,23 @@ func (v *evictions) gangOf(p *corev1.Pod) string {
 	return ""
 }
 
+// isPreemptable reports whether the manifest of a pod, or else that of its gang, says that it may be
+// evicted. gangs keeps the answers for gangs.
+func (v *evictions) isPreemptable(p *corev1.Pod, gangs map[string]bool) bool {
+	t := TermsOf(p)
+	if t.Preemptable || t.Protected {
+		return t.Preemptable
+	}
+	key := v.gangOf(p)
+	may, known := gangs[key]
+	if !known && key != "" {
+		of, found := v.describe(key)
+		may = found && of.Preemptable
+		gangs[key] = may
+	}
+	return may
+}
+
 func (v *evictions) describe(key string) (GangTerms, bool) {
 	for _, o := range v.owners {
 		if o.Owns(key) {
