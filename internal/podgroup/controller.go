@@ -253,7 +253,7 @@ func (c *Controller) reconcile(k key) {
 			r.missing = fault.Error()
 		}
 	default:
-		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, m, c.templates.of)
+		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, m, c.templates.within(pg))
 	}
 	switch {
 	case u.asks(pg, m):

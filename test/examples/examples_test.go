@@ -51,11 +51,11 @@ func TestTheExamplesSucceed(t *testing.T) {
 	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m",
 		"-f", example("hello.yaml"), "-f", example("gang.yaml"), "-f", example("queues.yaml"), "-f", example("mpi.yaml"),
 		"-f", example("priorities.yaml"), "-f", example("waiting.yaml"),
-		"-f", example("nodegroups.yaml"))
+		"-f", example("nodegroups.yaml"), "-f", example("zones.yaml"))
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
-	for _, job := range []string{"hello", "training", "sweep", "report", "stencil", "background", "release", "day", "quarter", "evaluation"} {
+	for _, job := range []string{"hello", "training", "sweep", "report", "stencil", "background", "release", "day", "quarter", "evaluation", "nightly"} {
 		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
 			t.Errorf("%s did not complete:\n%s", job, errOut)
 		}
