@@ -190,7 +190,7 @@ func (g gangName) String() string { return string(g) }
 // recognises it by the *Gang passed to Commit, and calls cluster.Forget for units that it no longer
 // wants placed.
 func (s *Scheduler) Submit(g *Gang) {
-	e := &pendingGang{gang: g, submitted: s.clock.Now()}
+	e := &pendingGang{gang: apart(g), submitted: s.clock.Now()}
 	s.mu.Lock()
 	s.compile(e)
 	s.inbox[g.Key] = e
@@ -298,7 +298,8 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		return 0
 	}
 	// 2. Find nodes. Volumes that pods need must be bound first.
-	if s.awaitVolumes(e, s.waitingVolumes(e)) {
+	if waiting := s.waitingVolumes(e); len(waiting) > 0 {
+		s.awaitVolumes(e, waiting)
 		return 0
 	}
 	decision, ok := s.place(e, gang)
@@ -322,8 +323,10 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		}
 		return 0
 	}
-	if s.awaitVolumes(e, s.chooseVolumes(e, decision)) {
+	if waiting := s.chooseVolumes(e, decision); len(waiting) > 0 {
 		s.placer.Undo(gang, decision)
+		s.keepForVolumes(e, decision)
+		s.awaitVolumes(e, waiting)
 		return 0
 	}
 	// 4. Assume the pods in the model, then let the owner write.

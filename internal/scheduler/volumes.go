@@ -3,11 +3,17 @@ package scheduler
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
+
+// volumesPatience is how long capacity is kept for a gang whose volumes are being bound; the
+// kube-scheduler waits as long.
+const volumesPatience = 10 * time.Minute
 
 // Volumes binds claims that get a volume when a node is chosen for their first pod
 // (WaitForFirstConsumer). Its methods are called from the scheduler's goroutine and must not block.
@@ -49,17 +55,31 @@ func (s *Scheduler) chooseVolumes(e *pendingGang, d place.Decision) []string {
 	return waiting
 }
 
-// awaitVolumes blocks the shape queue of a gang whose claims wait, and reports whether there are any.
-// No capacity is kept for the gang meanwhile.
-func (s *Scheduler) awaitVolumes(e *pendingGang, waiting []string) bool {
-	if len(waiting) == 0 {
-		return false
+// keepForVolumes keeps the capacity of a placement for a gang whose volumes are being bound.
+func (s *Scheduler) keepForVolumes(e *pendingGang, d place.Decision) {
+	key := e.gang.Key
+	s.evictions.release(key)
+	c := &claim{gang: key, queue: e.gang.Queue, volumesUntil: s.clock.Now().Add(volumesPatience)}
+	for i, nodes := range d.Placed {
+		for _, node := range nodes {
+			c.room = append(c.room, cluster.Claim{Node: s.view.Node(node).Name, Class: e.classes[i]})
+			c.sum = c.sum.Plus(e.classes[i].Request, 1)
+		}
 	}
+	s.evictions.claims[key] = c
+	s.pending.setClaimed(e, true)
+}
+
+// awaitVolumes blocks the shape queue of a gang whose claims wait, and keeps the capacity that is kept
+// for the gang, if any is.
+func (s *Scheduler) awaitVolumes(e *pendingGang, waiting []string) {
 	slices.Sort(waiting)
 	waiting = slices.Compact(waiting)
 	s.metrics.attempts.WithLabelValues(resultVolumes).Inc()
 	s.pending.block(e.queue, &blockReason{rare: true, reason: Reason{
 		Code: WaitingForVolumes, Message: "waits for the volumes of its claims: " + strings.Join(waiting, ", "), Partial: e.partial,
 	}})
-	return true
+	if c := s.evictions.claims[e.gang.Key]; c != nil {
+		s.evictions.restore(c)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/clock"
 
@@ -126,13 +127,22 @@ func describeClaim(name, problem string) string {
 func (f *Filter) lateClaims(p *corev1.Pod) []*corev1.PersistentVolumeClaim {
 	var out []*corev1.PersistentVolumeClaim
 	for i := range p.Spec.Volumes {
-		source := p.Spec.Volumes[i].PersistentVolumeClaim
-		if source == nil {
+		v := &p.Spec.Volumes[i]
+		var name string
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			name = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			name = ephemeral.VolumeClaimName(p, v)
+		default:
 			continue
 		}
-		claim, err := f.claims.PersistentVolumeClaims(p.Namespace).Get(source.ClaimName)
+		claim, err := f.claims.PersistentVolumeClaims(p.Namespace).Get(name)
 		if err != nil || claim.Spec.VolumeName != "" || slices.Contains(out, claim) {
 			continue // the volume plugins report what is wrong, if anything
+		}
+		if v.Ephemeral != nil && ephemeral.VolumeIsForPod(f.individual(p), claim) != nil {
+			continue // likewise
 		}
 		if late, err := volume.IsDelayBindingMode(claim, f.classes); err == nil && late {
 			out = append(out, claim)

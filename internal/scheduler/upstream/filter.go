@@ -35,6 +35,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/informer"
+	"lockstep.dev/lockstep/internal/podset/plan"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -77,6 +78,7 @@ var _ place.RareFilter = (*Filter)(nil)
 
 // state is the framework's state for one class, updated with every pod placed since.
 type state struct {
+	pod     *corev1.Pod // what the plugins see: podOf
 	cycle   fwk.CycleState
 	only    map[string]bool // the nodes to which PreFilter limits the class, nil for all
 	refused string          // PreFilter's reason to refuse all nodes, or empty
@@ -253,11 +255,20 @@ func (f *Filter) Filter(class *place.Class, candidates []*place.Node, refused []
 		case st.only != nil && !st.only[n.Name]:
 			refused[i] = "node(s) couldn't use the pod's volumes"
 		default:
-			if s := f.frame.RunFilterPlugins(f.ctx, st.cycle, class.Template, info); !s.IsSuccess() {
+			if s := f.frame.RunFilterPlugins(f.ctx, st.cycle, st.pod, info); !s.IsSuccess() {
 				refused[i] = reason(s)
 			}
 		}
 	}
+}
+
+// podOf returns the pod that stands for a class. That is the class's template, or the pod itself if
+// it has claims of its own: its name and UID say which they are.
+func (f *Filter) podOf(class *place.Class) *corev1.Pod {
+	if plan.OwnClaims(class.Template) {
+		return f.individual(class.Template)
+	}
+	return class.Template
 }
 
 // state returns the state of a class, computing it if necessary.
@@ -266,7 +277,8 @@ func (f *Filter) state(class *place.Class) *state {
 		return st
 	}
 	st := &state{cycle: framework.NewCycleState()}
-	result, status, _ := f.frame.RunPreFilterPlugins(f.ctx, st.cycle, class.Template)
+	st.pod = f.podOf(class)
+	result, status, _ := f.frame.RunPreFilterPlugins(f.ctx, st.cycle, st.pod)
 	switch {
 	case !status.IsSuccess():
 		st.refused = reason(status)
@@ -296,11 +308,11 @@ func (f *Filter) Score(class *place.Class, candidates []*place.Node, scores []in
 	for i, n := range candidates {
 		infos[i] = f.nodes.byName[n.Name]
 	}
-	if s := f.frame.RunPreScorePlugins(f.ctx, st.cycle, class.Template, infos); !s.IsSuccess() {
+	if s := f.frame.RunPreScorePlugins(f.ctx, st.cycle, st.pod, infos); !s.IsSuccess() {
 		f.log.Warn("nodes could not be scored", "error", s.AsError())
 		return
 	}
-	totals, s := f.frame.RunScorePlugins(f.ctx, st.cycle, class.Template, infos)
+	totals, s := f.frame.RunScorePlugins(f.ctx, st.cycle, st.pod, infos)
 	if !s.IsSuccess() {
 		f.log.Warn("nodes could not be scored", "error", s.AsError())
 		return
@@ -320,8 +332,10 @@ func (f *Filter) Add(class *place.Class, node *place.Node) {
 		return
 	}
 	f.serial++
-	p := *class.Template
-	p.Name, p.UID = fmt.Sprintf("placed-%d", f.serial), types.UID(fmt.Sprintf("placed/%d", f.serial))
+	p := *f.podOf(class)
+	if p.UID == "" || !plan.OwnClaims(&p) {
+		p.Name, p.UID = fmt.Sprintf("placed-%d", f.serial), types.UID(fmt.Sprintf("placed/%d", f.serial))
+	}
 	p.Spec.NodeName = node.Name
 	pod, err := framework.NewPodInfo(&p)
 	if err != nil {
@@ -330,6 +344,9 @@ func (f *Filter) Add(class *place.Class, node *place.Node) {
 	info.AddPodInfo(pod)
 	f.nodes.changed()
 	f.added = append(f.added, added{class, node.Name, pod})
+	if plan.OwnClaims(class.Template) {
+		delete(f.states, class) // no other pod is of this class
+	}
 	keepsAway := len(pod.GetRequiredAntiAffinityTerms()) > 0
 	if keepsAway {
 		clear(f.concerns)
@@ -337,7 +354,7 @@ func (f *Filter) Add(class *place.Class, node *place.Node) {
 	for c, st := range f.states {
 		if keepsAway && st.cycle.GetSkipFilterPlugins().Has(interpodaffinity.Name) || st.refused != "" {
 			delete(f.states, c) // a plugin that was skipped may refuse nodes now
-		} else if s := f.frame.RunPreFilterExtensionAddPod(f.ctx, st.cycle, c.Template, pod, info); !s.IsSuccess() {
+		} else if s := f.frame.RunPreFilterExtensionAddPod(f.ctx, st.cycle, st.pod, pod, info); !s.IsSuccess() {
 			delete(f.states, c)
 		}
 	}
@@ -360,7 +377,7 @@ func (f *Filter) Remove(class *place.Class, node *place.Node) {
 		}
 		f.nodes.changed()
 		for c, st := range f.states {
-			if s := f.frame.RunPreFilterExtensionRemovePod(f.ctx, st.cycle, c.Template, a.pod, info); st.refused != "" ||
+			if s := f.frame.RunPreFilterExtensionRemovePod(f.ctx, st.cycle, st.pod, a.pod, info); st.refused != "" ||
 				!s.IsSuccess() {
 				delete(f.states, c)
 			}
