@@ -146,7 +146,7 @@ func TestVolumesAreProvisionedForTheChosenNode(t *testing.T) {
 	e.apply(withClaim("job", class, 3))
 	c := asked("job")
 	j := e.until("job", says(batch.JobScheduled, "WaitingForVolumes"))
-	if text := asJSON(j.Status); !strings.Contains(text, "waits for the volumes of its claims: "+c.Name) {
+	if text := asJSON(j.Status); !strings.Contains(text, "waits for the volumes or devices of its claims: "+c.Name) {
 		t.Errorf("the status is %s", text)
 	}
 	if n := len(e.podsOf("job")); n != 0 {
@@ -246,6 +246,7 @@ spec:
 
 	e.localVolume(e.ns+"-v2", class, at(0), "")
 	e.apply("apiVersion: v1\nkind: Pod\nmetadata: {name: alone}\nspec:\n  schedulerName: lockstep\n  containers: [{name: c, image: x}]\n  " + scratch)
+	e.Cleanup(func() { _ = e.core.CoreV1().Pods(e.ns).Delete(context.Background(), "alone", metav1.DeleteOptions{}) })
 	e.eventually("the pod is bound", func() error {
 		p, err := e.core.CoreV1().Pods(e.ns).Get(t.Context(), "alone", metav1.GetOptions{})
 		if err == nil && p.Spec.NodeName != at(0) {

@@ -309,6 +309,7 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
+		s.releaseDevices(e)
 		reason, rare := shortageReason(decision.Shortage, e), s.dependsOnPods(e)
 		s.overdue.explain(e, &reason, rare)
 		s.pending.block(e.queue, &blockReason{reason: reason, rare: rare})

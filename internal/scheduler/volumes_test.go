@@ -14,8 +14,9 @@ import (
 
 // lateVolumes are claims by name: "" if nothing was chosen, the node that was, or bound.
 type lateVolumes struct {
-	claims map[string]string
-	owners []string
+	claims   map[string]string
+	owners   []string
+	released []string
 }
 
 const boundVolume = "bound"
@@ -29,18 +30,24 @@ func (v *lateVolumes) WaitingVolumes(p *corev1.Pod) (waiting []string) {
 	return waiting
 }
 
-func (v *lateVolumes) ChooseVolumes(gang string, p *corev1.Pod, node *corev1.Node) (waiting []string) {
-	for _, vol := range p.Spec.Volumes {
-		name := vol.PersistentVolumeClaim.ClaimName
-		if v.claims[name] == "" {
-			v.claims[name] = node.Name
-			v.owners = append(v.owners, gang+" on "+node.Name)
-		}
-		if v.claims[name] != boundVolume {
-			waiting = append(waiting, name)
+func (v *lateVolumes) ChooseVolumes(gang string, pods []*corev1.Pod, nodes []*corev1.Node) (waiting []string) {
+	for i, p := range pods {
+		for _, vol := range p.Spec.Volumes {
+			name := vol.PersistentVolumeClaim.ClaimName
+			if v.claims[name] == "" {
+				v.claims[name] = nodes[i].Name
+				v.owners = append(v.owners, gang+" on "+nodes[i].Name)
+			}
+			if v.claims[name] != boundVolume {
+				waiting = append(waiting, name)
+			}
 		}
 	}
 	return waiting
+}
+
+func (v *lateVolumes) ReleaseDevices(gang string, _ []*corev1.Pod) {
+	v.released = append(v.released, gang)
 }
 
 // anyNode accepts every node for pods with volumes.

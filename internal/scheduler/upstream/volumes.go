@@ -12,14 +12,6 @@ import (
 	"lockstep.dev/lockstep/internal/informer"
 )
 
-// unsupported describes a need of the pod that is not supported, or returns "".
-func (f *Filter) unsupported(p *corev1.Pod) string {
-	if len(p.Spec.ResourceClaims) > 0 {
-		return "resource claims are not supported yet"
-	}
-	return ""
-}
-
 // individual returns the pod of a template that stands for one pod, as the model has it.
 func (f *Filter) individual(t *corev1.Pod) *corev1.Pod {
 	p := *t
