@@ -296,18 +296,23 @@ func (f *Filter) withClaims(p *corev1.Pod) (missing string) {
 	return missing
 }
 
-// claimsOf returns the claims of a pod that exist, as the API server has them.
-func (f *Filter) claimsOf(p *corev1.Pod) (out []*resourcev1.ResourceClaim) {
+// claimsOf returns the claims of a pod that exist, as the API server has them. complete means that
+// there are no others.
+func (f *Filter) claimsOf(p *corev1.Pod) (out []*resourcev1.ResourceClaim, complete bool) {
+	complete = f.withClaims(p) == ""
 	for i := range p.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(p, &p.Spec.ResourceClaims[i])
 		if err != nil || name == nil {
 			continue
 		}
-		if claim, err := f.devices.claims.stored(p.Namespace, *name); err == nil && !slices.Contains(out, claim) {
+		claim, err := f.devices.claims.stored(p.Namespace, *name)
+		if err != nil {
+			complete = false
+		} else if !slices.Contains(out, claim) {
 			out = append(out, claim)
 		}
 	}
-	return out
+	return out, complete
 }
 
 func reservedFor(p *corev1.Pod, claim *resourcev1.ResourceClaim) bool {
@@ -322,7 +327,8 @@ func (f *Filter) waitingDevices(t *corev1.Pod) (waiting []string) {
 		return nil
 	}
 	p := f.individual(t)
-	for _, claim := range f.claimsOf(p) {
+	claims, _ := f.claimsOf(p)
+	for _, claim := range claims {
 		if made, chosen := f.choices.get(claim.UID); chosen && !reservedFor(p, claim) {
 			waiting = append(waiting, describeClaim(claim.Name, made.refused))
 		}
@@ -347,7 +353,11 @@ func (f *Filter) chooseDevices(gang string, pods []*corev1.Pod) (waiting []strin
 			continue
 		}
 		p := f.individual(t)
-		for _, claim := range f.claimsOf(p) {
+		found, complete := f.claimsOf(p)
+		if !complete {
+			waiting = append(waiting, "claims of "+p.Name) // one was deleted since the pod was placed
+		}
+		for _, claim := range found {
 			if reservedFor(p, claim) {
 				continue
 			}
@@ -436,8 +446,12 @@ func (f *Filter) ReleaseDevices(gang string, pods []*corev1.Pod) {
 		if len(t.Spec.ResourceClaims) == 0 || !f.devices.served {
 			continue
 		}
+		if _, node := f.cluster.Pod(types.NamespacedName{Namespace: t.Namespace, Name: t.Name}); node != "" {
+			continue // the gang has been placed, and its owner has not seen that yet
+		}
 		p := f.individual(t)
-		for _, claim := range f.claimsOf(p) {
+		claims, _ := f.claimsOf(p)
+		for _, claim := range claims {
 			if claim.Status.Allocation == nil || !reservedFor(p, claim) {
 				continue
 			}
