@@ -9,6 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
@@ -209,4 +210,94 @@ spec:
     resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
     container: {image: x, command: [x], resources: {claims: [{name: gpu}]}}`)
 	e.says(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "workflows"}, "turns", `"phase":"Succeeded"`)
+}
+
+// TestDevicesAreReleased has a claim allocated and reserved on a node that its pod cannot use, as after
+// the node of a gang was lost: the claim is allocated anew.
+func TestDevicesAreReleased(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	class, on := e.withDevices(1, 1)
+	e.apply(fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: moved, finalizers: [%s]}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: %s}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: alone}
+spec:
+  schedulerName: lockstep
+  schedulingGates: [{name: example.com/wait}]
+  nodeSelector: {kubernetes.io/hostname: %s}
+  resourceClaims: [{name: gpu, resourceClaimName: moved}]
+  containers: [{name: c, image: x, resources: {claims: [{name: gpu}]}}]`, resourcev1.Finalizer, class, on[1]))
+	pods, claims := e.core.CoreV1().Pods(e.ns), e.core.ResourceV1().ResourceClaims(e.ns)
+	e.Cleanup(func() { _ = pods.Delete(context.Background(), "alone", metav1.DeleteOptions{}) })
+	pod, err := pods.Get(t.Context(), "alone", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := fmt.Sprintf(`{"status": {
+	  "reservedFor": [{"resource": "pods", "name": "alone", "uid": %q}],
+	  "allocation": {
+	    "devices": {"results": [{"request": "gpu", "driver": %q, "pool": %q, "device": "gpu-0"}]},
+	    "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [%q]}]}]}}}}`,
+		pod.UID, class, on[0], on[0])
+	if _, err := claims.Patch(t.Context(), "moved", types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pods.Patch(t.Context(), "alone", types.MergePatchType, []byte(`{"spec":{"schedulingGates":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the pod is bound", func() error {
+		p, err := pods.Get(t.Context(), "alone", metav1.GetOptions{})
+		if err == nil && p.Spec.NodeName != on[1] {
+			err = fmt.Errorf("it is on %q: %s", p.Spec.NodeName, asJSON(p.Status.Conditions))
+		}
+		return err
+	})
+	e.checkDevices()
+}
+
+// TestSharesOfDevices runs a job that requests a share of a GPU, as device plugins advertise shares: as
+// an extended resource of their nodes.
+func TestSharesOfDevices(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.apply(`
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: shares}
+spec:
+  minAvailable: 2
+  tasks:
+  - name: w
+    replicas: 2
+    template:
+      spec:
+        restartPolicy: Never
+        containers: [{name: c, image: x, resources: {limits: {volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 1000}}}]`)
+	j := e.until("shares", says(batch.JobScheduled, "NotEnoughResources"))
+	if text := asJSON(j.Status); !strings.Contains(text, "volcano.sh/vgpu-") {
+		t.Errorf("the status does not say what is missing: %s", text)
+	}
+	nodes, err := e.core.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := nodes.Items[3].Name
+	advertise := func(ctx context.Context, amounts string) {
+		patch := `{"status":{"capacity":` + amounts + `,"allocatable":` + amounts + `}}`
+		if _, err := e.core.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			t.Error(err)
+		}
+	}
+	advertise(t.Context(), `{"volcano.sh/vgpu-number":"10","volcano.sh/vgpu-memory":"2000"}`)
+	e.Cleanup(func() {
+		advertise(context.Background(), `{"volcano.sh/vgpu-number":null,"volcano.sh/vgpu-memory":null}`)
+	})
+	e.until("shares", inPhase(batch.Running))
+	e.onNode("shares", node, 2)
 }

@@ -108,10 +108,13 @@ func TestCapacityIsNotKeptForEverForVolumes(t *testing.T) {
 	w.clock.Step(time.Minute)
 	w.run()
 	expect(t, w.heard(), "b+4")
-	v.claims["c1"] = boundVolume
+	v.claims["c1"], v.released = boundVolume, nil
 	w.cluster.VolumesChanged()
 	w.run()
 	expect(t, w.heard(), "a: NotEnoughResources")
+	if len(v.released) == 0 || v.released[0] != "a" {
+		t.Errorf("devices of %v are released", v.released)
+	}
 }
 
 // TestPodsWithClaimsOfTheirOwn submits gangs whose pods are placed as individuals, and checks that
