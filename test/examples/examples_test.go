@@ -70,6 +70,31 @@ func TestTheExamplesSucceed(t *testing.T) {
 	}
 }
 
+// TestTheDevicesExampleSucceeds publishes two devices as a driver does.
+func TestTheDevicesExampleSucceeds(t *testing.T) {
+	slices := filepath.Join(t.TempDir(), "slices.yaml")
+	err := os.WriteFile(slices, []byte(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: gpus-of-node-0001}
+spec:
+  driver: gpu.example.com
+  nodeName: node-0001
+  pool: {name: node-0001, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}, {name: gpu-1}]
+`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errOut := lockstep(t, "submit", "-f", slices); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m", "-f", example("devices.yaml"))
+	if code != 0 || !strings.Contains(errOut, "job.batch.volcano.sh/devices: Completed") {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+}
+
 func TestTheTopologyExampleSucceeds(t *testing.T) {
 	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m", "-f", example("topology.yaml"))
 	if code != 0 {

@@ -134,7 +134,7 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if q := pod.Annotations[scheduling.QueueNameAnnotation]; q != "" {
 		p.queue = q
 	}
-	p.BindLater = c.Placer == nil || !c.ours(pod.Spec.SchedulerName) || len(pod.Spec.SchedulingGates) > 0 || len(pod.Spec.ResourceClaims) > 0
+	p.BindLater = c.Placer == nil || !c.ours(pod.Spec.SchedulerName) || len(pod.Spec.SchedulingGates) > 0 || plan.OwnClaims(pod)
 	if !p.BindLater {
 		p.Plan = c.plans.Share(plan.Of(pod, plan.Ranges(c.Informers.LimitRanges.List(), r.key.Namespace), wf.LabelWorkflow))
 	}
