@@ -52,6 +52,9 @@ func (c *Controller) Describe(gang string) (scheduler.GangTerms, bool) {
 	}
 	t := scheduler.TermsOf(pg)
 	t.MinMember, t.Min = int(pg.Spec.MinMember), map[string]int{}
+	if policies, err := policiesOf(pg); err == nil {
+		t.MinMember = max(t.MinMember, policies.pods())
+	}
 	for task, n := range pg.Spec.MinTaskMember {
 		t.Min[task] = int(n)
 	}
