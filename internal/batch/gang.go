@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
-	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/share"
@@ -22,9 +21,6 @@ func (c *Controller) happened(r *record, e podset.Event) {
 		r.why = e.Request.Why
 		if fault := c.Informers.Queues.Malformed("", r.queue); fault != nil && r.why.Code == share.QueueNotFound {
 			r.why.Message = fault.Error()
-		}
-		if r.why.Code == share.QueueNotFound || r.why.Code == share.QueueNotLeaf || r.why.Code == share.QueueClosed {
-			r.why.Message += informer.QueueNamedBy(r.key.Namespace, r.job.QueueName(), r.queue)
 		}
 	case podset.BindFailed:
 		if p, ok := c.Informers.Pods.Get(r.key.Namespace, e.PodName(int(e.Index))); ok {

@@ -52,13 +52,13 @@ func (s *Set) QueueIn(namespace, named string) (queue string, known bool) {
 	return schedulingv1beta1.DefaultQueue, known
 }
 
-// QueueNamedBy returns the end of a message about the queue of an object that names a queue, or none:
-// what names the queue, if that is not the object.
-func QueueNamedBy(namespace, named, queue string) string {
+// QueueField returns the field that names the queue of an object in a namespace: field, if the object
+// names it, else the annotation of the namespace.
+func QueueField(namespace, named, queue, field string) string {
 	if named == queue || queue == schedulingv1beta1.DefaultQueue {
-		return ""
+		return field
 	}
-	return fmt.Sprintf(" (the annotation %s of the namespace %s names it)", schedulingv1beta1.QueueNameAnnotation, namespace)
+	return fmt.Sprintf("metadata.annotations[%s] of namespace %s", schedulingv1beta1.QueueNameAnnotation, namespace)
 }
 
 // FollowQueues calls changed with the names of namespaces that appear, or whose annotation of a queue

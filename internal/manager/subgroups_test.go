@@ -160,7 +160,7 @@ func TestAsManySubGroupsAsNeeded(t *testing.T) {
 	for _, sub := range []string{"a", "b"} {
 		e.replica("late", sub, 3)
 	}
-	e.says(podGroupResource, "late", "there is no room for 2 sub-groups of 3 pods", "NotEnoughResources")
+	e.says(podGroupResource, "late", "there is no room for 2 sub-groups of 3 pods", "Unschedulable")
 	// After a restart of the manager the group is as it was.
 	restart(func() {})
 	e.says(podGroupResource, "g", `"phase":"Running"`, `"running":7`)

@@ -600,7 +600,9 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 	}
 	switch why.Code {
 	case share.QueueNotFound, share.QueueClosed, share.QueueNotLeaf:
-		w.message += informer.QueueNamedBy(k.name.Namespace, u.named, g.Queue)
+		if field := informer.QueueField(k.name.Namespace, u.named, g.Queue, ""); field != "" {
+			w.message = field + ": " + w.message
+		}
 	}
 	switch why.Code {
 	case share.QueueNotFound, share.QueueClosed, share.QueueNotLeaf, share.QueueOverCapability:

@@ -113,11 +113,15 @@ func (c *Controller) turn(key types.NamespacedName) {
 	}
 	pg, exists := c.Informers.PodGroups.Get(job.Namespace, Name(job))
 	queue, known := c.Informers.QueueIn(job.Namespace, job.QueueName())
-	switch phase := job.Status.State.Phase; {
-	case !known:
+	if !known {
 		return // its namespace wakes it
-	case exists && job.QueueName() == v1beta1.DefaultQueue && phase != "" && phase != api.Pending:
-		queue = pg.Spec.Queue // a job with pods does not follow its namespace
+	}
+	if exists && queue != pg.Spec.Queue && job.QueueName() == v1beta1.DefaultQueue {
+		// A job with pods does not follow its namespace.
+		for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(job.UID)) {
+			queue = cmp.Or(p.Annotations[api.QueueNameKey], queue)
+			break
+		}
 	}
 	want := group(job, queue)
 	m := apiwriter.Meta{Owner: "podgroup/" + want.Namespace + "/" + want.Name, Reason: "podgroup-of-job"}
