@@ -169,7 +169,10 @@ func New(cfg Config) (*Controller, error) {
 		c.loop.Wake(key{name: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}})
 	}
 	cfg.Informers.Pods.Handle(informer.Handler[*corev1.Pod]{
-		Added: pod,
+		Added: func(p *corev1.Pod) {
+			c.warn(p)
+			pod(p)
+		},
 		Updated: func(old, p *corev1.Pod) {
 			if old.UID != p.UID {
 				c.forgetPod(old)
@@ -375,6 +378,10 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r ga
 	}
 	if len(m.waiting) > 0 {
 		g.Created = m.waiting[0].CreationTimestamp.Time
+	}
+	if k.pod && len(m.waiting) > 0 {
+		topology, _ := topologyOf(m.waiting[0])
+		g.Near = scheduler.NearOf(topology)
 	}
 	for _, p := range m.waiting {
 		if p.Spec.Priority != nil {

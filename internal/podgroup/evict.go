@@ -29,7 +29,7 @@ func (c *Controller) GangOf(p *corev1.Pod) (string, bool) {
 	if !c.foreign(p) || p.Labels[argov1alpha1.LabelWorkflow] != "" {
 		return "", false
 	}
-	if o := metav1.GetControllerOfNoCopy(p); o != nil && slices.Contains([]string{"DaemonSet", "Workflow"}, o.Kind) {
+	if o := metav1.GetControllerOfNoCopy(p); o != nil && slices.Contains([]string{"DaemonSet", workflowKind}, o.Kind) {
 		return "", false
 	}
 	k, known := c.keyOf(p)
