@@ -2,6 +2,7 @@ package informer
 
 import (
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -46,6 +47,10 @@ func (s *Set) QueueIn(namespace, named string) (queue string, known bool) {
 		return named, true
 	}
 	n, known := s.Namespaces.Get("", namespace)
+	if !known {
+		s.unseen.add(namespace)
+		n, known = s.Namespaces.Get("", namespace) // it may have appeared before it was noted
+	}
 	if known && n.Annotations[schedulingv1beta1.QueueNameAnnotation] != "" {
 		return n.Annotations[schedulingv1beta1.QueueNameAnnotation], true
 	}
@@ -61,11 +66,43 @@ func QueueField(namespace, named, queue, field string) string {
 	return fmt.Sprintf("metadata.annotations[%s] of namespace %s", schedulingv1beta1.QueueNameAnnotation, namespace)
 }
 
-// FollowQueues calls changed with the names of namespaces that appear, or whose annotation of a queue
-// changes.
+// unseenNamespaces are the namespaces that QueueIn did not know.
+type unseenNamespaces struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+func (u *unseenNamespaces) add(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.names == nil {
+		u.names = map[string]bool{}
+	}
+	u.names[name] = true
+}
+
+func (u *unseenNamespaces) has(name string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.names[name]
+}
+
+func (u *unseenNamespaces) drop(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.names, name)
+}
+
+// FollowQueues calls changed with the names of namespaces whose annotation of a queue changes, and of
+// those that appear after QueueIn did not know them.
 func (s *Set) FollowQueues(changed func(namespace string)) {
 	s.Namespaces.Handle(Handler[*corev1.Namespace]{
-		Added: func(n *corev1.Namespace) { changed(n.Name) },
+		Added: func(n *corev1.Namespace) {
+			if s.unseen.has(n.Name) {
+				changed(n.Name)
+			}
+		},
+		Deleted: func(n *corev1.Namespace) { s.unseen.drop(n.Name) },
 		Updated: func(old, now *corev1.Namespace) {
 			if key := schedulingv1beta1.QueueNameAnnotation; old.Annotations[key] != now.Annotations[key] {
 				changed(now.Name)

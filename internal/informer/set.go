@@ -83,6 +83,7 @@ type Set struct {
 	// Repositories holds the ConfigMaps of artifact repositories, selected by name.
 	Repositories *Informer[*corev1.ConfigMap]
 
+	unseen  unseenNamespaces
 	running sync.WaitGroup
 
 	specs specs

@@ -91,15 +91,12 @@ func (c *Controller) keyOf(p *corev1.Pod) (key, bool) {
 	c.owners.mu.Lock()
 	defer c.owners.mu.Unlock()
 	r := c.owners.known[ref.UID]
-	switch {
-	case r == nil:
+	if r == nil {
 		r = &ownerRecord{namespace: p.Namespace, ref: *ref.DeepCopy(), topology: topology, answered: !annotated}
 		c.owners.known[ref.UID] = r
 		if annotated {
 			c.owners.loop.Wake(ref.UID)
 		}
-	case r.answered && !r.isGang():
-		r.topology = topology // the template of the pods has changed
 	}
 	switch {
 	case !r.answered:
