@@ -121,6 +121,19 @@ func TestTheTopologyExampleSucceeds(t *testing.T) {
 	}
 }
 
+func TestTheSubGroupsStart(t *testing.T) {
+	if code, out, errOut := lockstep(t, "submit", example("subgroups.yaml")); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	localtest.Eventually(t, "both replicas run", func() error {
+		_, out, errOut := lockstep(t, "get", "podgroup", "model", "-o", "yaml")
+		if !strings.Contains(out, "phase: Running") || !strings.Contains(out, "running: 6") {
+			return fmt.Errorf("%s%s", out, errOut)
+		}
+		return nil
+	})
+}
+
 func TestTheJobFlowSucceeds(t *testing.T) {
 	if code, out, errOut := lockstep(t, "submit", example("jobflow.yaml")); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)

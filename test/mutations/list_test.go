@@ -23,6 +23,7 @@ const (
 	cronJobs    = "internal/batch/cronjob"
 	jobFlows    = "internal/batch/flow"
 	podsets     = "internal/podset"
+	podGroups   = "internal/podgroup"
 	clusterP    = "internal/cluster"
 	panicsP     = "internal/panics"
 	egress      = "internal/egress"
@@ -88,6 +89,17 @@ var mutations = []mutation{
 		"TestAPodIsReplacedInTheRackOfItsJob", nil, nil},
 	{"gangs that wait for a domain do not learn of new HyperNodes", scheduler + "/scheduler.go",
 		"changes.Network && l.gangs[0].isNear() && !b.byQueue ||", "false ||", manager, "TestAHardJobStaysInOneRack", nil, nil},
+	{"the domain of a part is chosen for its minimum only", placer + "/parts.go",
+		"for _, size := range [...]int{all, part.Size} {", "for _, size := range [...]int{part.Size} {", placer, "TestPartsWithSurplus", nil, nil},
+	{"surplus of parts does not count for the minimum of the gang", placer + "/parts.go",
+		"for _, w.large = range [...]bool{false, true} {", "for _, w.large = range [...]bool{false} {", placer, "TestPartsWithSurplus", nil, nil},
+	{"sub-groups that lack pods are placed", podGroups + "/members.go",
+		"if k.group = g; groups[g].exist() < policies[groups[g].key.policy].size {", "if k.group = g; false {", podGroups,
+		"TestAskKeepsToSubGroups", nil, nil},
+	{"a sub-group that has its minimum counts again", podGroups + "/subgroups.go", "part.Set, part.Size = others, 1", "part.Size = 1",
+		podGroups, "TestAskKeepsToSubGroups", nil, nil},
+	{"a namespace names no queue", informerP + "/namespaces.go", "if known && n.Annotations", "if false && n.Annotations", informerP,
+		"TestQueueIn", nil, nil},
 	{"two HyperNodes have one node", "internal/scheduler/network/model.go",
 		"			case !first.isBelow(d):\n", "			case !first.isBelow(d):\n				d.nodes = append(d.nodes, name)\n", "internal/scheduler/network",
 		"TestTree/overlapping nodes", nil, nil},
