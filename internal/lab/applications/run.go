@@ -248,7 +248,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 			return fmt.Errorf("deletion: %w", err)
 		}
 	}
-	if left == nil || len(t.run.Violations) > 0 {
+	if left == nil || len(t.run.Violations) > 0 || t.run.Lost != "" {
 		return nil
 	}
 	if err := left.measure(ctx); err != nil {

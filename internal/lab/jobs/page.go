@@ -84,7 +84,7 @@ func (r *Report) groups() (out []*group) {
 
 // complete reports whether the run has a time for all its pods.
 func (r *Run) complete() bool {
-	return r.Error == "" && r.TimedOut == "" && r.Scheduled > 0 && r.Scheduled == r.Pods
+	return r.Error == "" && r.TimedOut == "" && r.Lost == "" && r.Scheduled > 0 && r.Scheduled == r.Pods
 }
 
 // time summarises the times of the variant.
@@ -226,6 +226,9 @@ func (v *variant) row(g *group, longest float64) []page.Cell {
 		}
 	} else if i := slices.IndexFunc(v.runs, func(run *Run) bool { return run.Error == "" }); i >= 0 {
 		time.Text = v.runs[i].pods() + " pods"
+		if v.runs[i].Lost != "" {
+			time.Text = "events lost"
+		}
 	}
 	ratio := mean(ratios, shortFactor)
 	if len(ratios) == 0 && noFloor {
@@ -426,6 +429,7 @@ func (r *Run) detail() page.Detail {
 	if len(r.Settings) > 0 {
 		d.Tables = append(d.Tables, page.Pairs("Settings of the system", page.Settings(r.Settings)...))
 	}
+	d.Tables, d.Charts = append(d.Tables, r.MetricTables()...), r.MetricCharts()
 	return d
 }
 

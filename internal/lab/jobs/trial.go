@@ -88,8 +88,12 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	t.Log.Forget()
 	before, began := rig.BusyCPU(), time.Now()
 	scheduled := 0
-	used, err := t.cost(func() (err error) {
-		scheduled, err = t.drive(ctx, namespace, "scheduling", t.shape)
+	var used rig.Used
+	t.run.Metrics, err = t.Metered(ctx, func() (err error) {
+		used, err = t.cost(func() (err error) {
+			scheduled, err = t.drive(ctx, namespace, "scheduling", t.shape)
+			return err
+		})
 		return err
 	})
 	if err != nil {
@@ -119,8 +123,11 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		return err
 	}
 	t.analyse(in)
+	if t.run.Lost = cmp.Or(t.Log.Lost(), t.run.Metrics.Lost()); t.run.Lost != "" {
+		t.run.Invariants.Violations = []string{} // they are of the events that are missing
+	}
 	//   5. Measure the floor on the same control plane.
-	if t.Rig == nil || len(t.cfg.FloorConcurrency) == 0 || t.run.Scheduled < t.run.Pods {
+	if t.Rig == nil || len(t.cfg.FloorConcurrency) == 0 || t.run.Scheduled < t.run.Pods || t.run.Lost != "" {
 		return nil
 	}
 	if err := t.floor(ctx, namespace, in.jobs, in.pods); err != nil {
@@ -172,6 +179,7 @@ func (t *trial) connect(ctx context.Context) (err error) {
 	if t.sys.Installs() {
 		t.cfg.Progress("the processes and manifests of the file are not used: " + t.sys.Name() + " has to run in this cluster")
 	}
+	existing.MetricsURLs = t.cfg.MetricsURLs
 	t.Observed = existing
 	return nil
 }

@@ -46,6 +46,7 @@ type Section struct {
 type Detail struct {
 	Title  string
 	Tables []Table
+	Charts []Chart
 }
 
 // Table is a table. Each row has a cell for each column.

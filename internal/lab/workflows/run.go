@@ -175,7 +175,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	}
 	t.analyse(used, list)
 	//   5. Measure the floor on the same control plane.
-	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 || t.TimedOut != "" {
+	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 || t.TimedOut != "" || t.run.Lost != "" {
 		return nil
 	}
 	if err := t.floor(ctx, list); err != nil {
