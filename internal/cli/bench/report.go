@@ -53,7 +53,9 @@ Exit codes: as of 'bench run'.`,
 			}
 		}
 		switch {
-		case slices.Contains(batches, first):
+		case first == jobs.ScenarioSweep && len(dirs) > 1:
+			return fmt.Errorf("%s: sweeps cannot be combined, because each has an order and values of its own", first)
+		case slices.Contains(batches, first) || first == jobs.ScenarioSweep:
 			return again(s, o, dirs, out, func(r, other *jobs.Report) error { return r.Combine(&other.Report) })
 		case strings.HasPrefix(first, "workflows-"):
 			return again(s, o, dirs, out, func(r, other *workflows.Report) error { return r.Combine(&other.Report) })

@@ -135,6 +135,8 @@ of --fail-if was crossed; 130 interrupted.`,
 	f.BoolVar(&o.Durable, "durable", true, "etcd writes to disk before it answers, as in production")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig instead of fresh ones")
 	f.StringVar(&o.Context, "context", "", "context of the kubeconfig")
+	f.StringArrayVar(&o.parameters, "set", nil, "NAME=VALUE: a parameter of the file of a system")
+	f.StringArrayVar(&o.metrics, "metrics", nil, "with --kubeconfig: NAME=URL of a controller's metrics, for example through 'kubectl port-forward'")
 	f.StringVar(&o.AuditLog, "audit-log", "", "with --kubeconfig: path of the API server's audit log")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "bound of each run, from the first job to the last pod")
 	f.StringVar(&o.OutDir, "out", "", "folder for the results (default out/bench-DATE-TIME)")
@@ -206,22 +208,36 @@ func (f *flags) preset(gang string) string {
 }
 
 // runJobs measures batch jobs.
-func (f *flags) runJobs(gang string) (err error) {
+func (f *flags) runJobs(gang string) error {
+	cfg, err := f.jobs(gang)
+	if err != nil {
+		return err
+	}
+	progress := newProgress(f.Err)
+	cfg.OnStep, cfg.Progress = progress.step, progress.line
+	return runSeries(f, &cfg, func(ctx context.Context) (*jobs.Report, error) {
+		defer progress.end()
+		return jobs.Measure(ctx, cfg)
+	})
+}
+
+// jobs returns the configuration of a measurement of batch jobs.
+func (f *flags) jobs(gang string) (cfg jobs.Config, err error) {
 	if f.scale <= 0 || f.scale > 10 {
-		return command.Usagef("--scale=%v: want more than 0 and at most 10", f.scale)
+		return cfg, command.Usagef("--scale=%v: want more than 0 and at most 10", f.scale)
 	}
 	if f.scale != 1 && (f.scenario == scenario.Batch || f.cmd.Flags().Changed("shapes")) {
-		return command.Usagef("--scale: the shapes are given by --shapes")
+		return cfg, command.Usagef("--scale: the shapes are given by --shapes")
 	}
 	if f.Shapes, err = scenario.ParseShapes(f.shapes); err != nil {
-		return command.Usagef("--shapes: %w", err)
+		return cfg, command.Usagef("--shapes: %w", err)
 	}
 	gang = f.preset(gang)
 	f.Admissions = nil
 	for _, text := range f.admissions {
 		a, err := admission.Parse(text)
 		if err != nil {
-			return command.Usagef("--admission: %w", err)
+			return cfg, command.Usagef("--admission: %w", err)
 		}
 		f.Admissions = append(f.Admissions, a)
 	}
@@ -233,16 +249,15 @@ func (f *flags) runJobs(gang string) (err error) {
 	case "both":
 		f.Gangs = []bool{true, false}
 	default:
-		return command.Usagef("--gang=%s: want true, false or both", gang)
+		return cfg, command.Usagef("--gang=%s: want true, false or both", gang)
 	}
-	cfg := f.Config
-	if cfg.Config, err = f.series(); err != nil {
-		return err
+	if f.Parameters, err = command.KeyValues("set", f.parameters); err != nil {
+		return cfg, err
 	}
-	progress := newProgress(f.Err)
-	cfg.OnStep, cfg.Progress = progress.step, progress.line
-	return runSeries(f, &cfg, func(ctx context.Context) (*jobs.Report, error) {
-		defer progress.end()
-		return jobs.Measure(ctx, cfg)
-	})
+	if f.MetricsURLs, err = command.KeyValues("metrics", f.metrics); err != nil {
+		return cfg, err
+	}
+	cfg = f.Config
+	cfg.Config, err = f.series()
+	return cfg, err
 }

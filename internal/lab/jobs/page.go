@@ -28,6 +28,10 @@ func (r *Report) Page() page.Page {
 		}
 	}
 	p.Verdict, p.Bad = r.verdict(), r.Faults() != nil
+	if r.Sweep != nil {
+		p.Verdict = r.sweepVerdict()
+		p.Sections = append(p.Sections, r.sweepSection())
+	}
 	groups := r.groups()
 	p.Sections = append(p.Sections, results(groups))
 	for _, g := range groups {

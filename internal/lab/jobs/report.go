@@ -3,6 +3,8 @@ package jobs
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
@@ -12,7 +14,11 @@ import (
 
 // Report is the report of one invocation. New fields may be added to its JSON without a new schema
 // version; no field is removed or changes its meaning.
-type Report struct{ series.Report[*Run] }
+type Report struct {
+	series.Report[*Run]
+	// Sweep says what a sweep varied; nil in reports of other scenarios.
+	Sweep *Sweep `json:"sweep,omitempty"`
+}
 
 // Run is the result of one system under one shape of load.
 type Run struct {
@@ -24,6 +30,8 @@ type Run struct {
 	Repeat int `json:"repeat"`
 	// Settings are the limits and options that the system ran with.
 	Settings map[string]string `json:"settings"`
+	// Parameters are the values of the parameters that a sweep varies.
+	Parameters map[string]string `json:"parameters,omitempty"`
 	// Error is the reason why the run has no result.
 	Error string `json:"error,omitempty"`
 
@@ -172,8 +180,16 @@ func (r *Run) variant() string {
 	if admits := r.Settings[admissionSetting]; admits != "" {
 		s += ", " + admits
 	}
+	for _, name := range slices.Sorted(maps.Keys(r.Parameters)) {
+		if !shown[name] {
+			s += ", " + name + "=" + r.Parameters[name]
+		}
+	}
 	return s
 }
+
+// shown are the parameters of sweeps that titles of runs have anyway.
+var shown = map[string]bool{"shapes": true, "gang": true, "system": true, "admission": true, "writer-concurrency": true, "kubernetes-job-syncs": true}
 
 // Repeated implements series.Run.
 func (r *Run) Repeated() *int { return &r.Repeat }

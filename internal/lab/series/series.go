@@ -44,6 +44,8 @@ type Config struct {
 	// FloorConcurrency are the concurrencies that the calibration of the floor tries; if empty, no
 	// floor is measured.
 	FloorConcurrency []int
+	// Free returns the free bytes of the disk that has a directory; nil asks the operating system.
+	Free func(dir string) (int64, error)
 	// Progress is called with each line of progress.
 	Progress func(string)
 }
