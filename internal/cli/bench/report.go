@@ -53,9 +53,9 @@ Exit codes: as of 'bench run'.`,
 			}
 		}
 		switch {
-		case first == jobs.ScenarioSweep && len(dirs) > 1:
-			return fmt.Errorf("%s: sweeps cannot be combined, because each has an order and values of its own", first)
-		case slices.Contains(batches, first) || first == jobs.ScenarioSweep:
+		case (first == jobs.ScenarioSweep || first == jobs.ScenarioTune) && len(dirs) > 1:
+			return fmt.Errorf("%s: results of this scenario cannot be combined, because each has runs and settings of its own", first)
+		case slices.Contains(batches, first) || first == jobs.ScenarioSweep || first == jobs.ScenarioTune:
 			return again(s, o, dirs, out, func(r, other *jobs.Report) error { return r.Combine(&other.Report) })
 		case strings.HasPrefix(first, "workflows-"):
 			return again(s, o, dirs, out, func(r, other *workflows.Report) error { return r.Combine(&other.Report) })

@@ -32,6 +32,10 @@ func (r *Report) Page() page.Page {
 		p.Verdict = r.sweepVerdict()
 		p.Sections = append(p.Sections, r.sweepSection())
 	}
+	if r.Tune != nil {
+		p.Verdict = r.tuneVerdict()
+		p.Sections = append(p.Sections, r.tuneSections()...)
+	}
 	groups := r.groups()
 	p.Sections = append(p.Sections, results(groups))
 	for _, g := range groups {
@@ -442,16 +446,17 @@ var componentTitles = map[string]string{
 	"scheduler": "kube-scheduler", "nodes": "simulated nodes", "client": "benchmark client",
 }
 
+func componentTitle(key string) string { return cmp.Or(componentTitles[key], key) }
+
 // usage is the table of the CPU time and memory of each process, beside the CPU time for the floor.
 func (r *Run) usage() page.Table {
-	title := func(key string) string { return cmp.Or(componentTitles[key], key) }
 	t := page.Table{Columns: []page.Column{{Title: "Process", Key: true}, {Title: "CPU", Right: true, Help: "CPU time from the first job to the last pod"}}}
 	if r.Floor != nil && r.Floor.CPUSeconds != nil {
 		t.Columns = append(t.Columns, page.Column{Title: "CPU for the floor", Right: true})
 	}
 	t.Columns = append(t.Columns, page.Column{Title: "Memory at most", Right: true})
 	for _, key := range slices.Sorted(maps.Keys(r.CPUSeconds)) {
-		row := []page.Cell{page.Text(title(key)), page.Textf("%.1f s", r.CPUSeconds[key])}
+		row := []page.Cell{page.Text(componentTitle(key)), page.Textf("%.1f s", r.CPUSeconds[key])}
 		if r.Floor != nil && r.Floor.CPUSeconds != nil {
 			floor := page.Text("–") // it did not run
 			if seconds := r.Floor.CPUSeconds[key]; seconds > 0 {

@@ -18,6 +18,8 @@ type Report struct {
 	series.Report[*Run]
 	// Sweep says what a sweep varied; nil in reports of other scenarios.
 	Sweep *Sweep `json:"sweep,omitempty"`
+	// Tune says what limits the system; nil in reports of other scenarios.
+	Tune *Tune `json:"tune,omitempty"`
 }
 
 // Run is the result of one system under one shape of load.

@@ -28,6 +28,12 @@ type Server struct {
 	// Levels are the priority levels of the server's flow control (API Priority and Fairness) that
 	// had requests.
 	Levels map[string]Level `json:"priorityLevels,omitempty"`
+	// PodCreates are the creates of pods, from the arrival of the request to its answer; they have no
+	// P99Ms.
+	PodCreates Histogram `json:"podCreates"`
+	// CPUSeconds is the CPU time of the server, and CPUs how many it may use.
+	CPUSeconds float64 `json:"cpuSeconds"`
+	CPUs       int     `json:"cpus"`
 	// Etcd are the server's own requests to etcd, of all operations.
 	Etcd Histogram `json:"etcdRequests"`
 	// Webhooks are the calls of admission webhooks, by name.
@@ -106,7 +112,7 @@ var used = func() map[string]bool {
 		"apiserver_request_total", "apiserver_flowcontrol_dispatched_requests_total", "apiserver_flowcontrol_rejected_requests_total",
 		"apiserver_audit_error_total", "apiserver_audit_requests_rejected_total", "apiserver_resource_objects",
 		"apiserver_storage_size_bytes", "apiserver_storage_db_total_size_in_bytes",
-		"etcd_mvcc_db_total_size_in_bytes", "go_goroutines", "process_resident_memory_bytes", "process_cpu_seconds_total",
+		"etcd_mvcc_db_total_size_in_bytes", "go_goroutines", "process_resident_memory_bytes", "process_cpu_seconds_total", "go_sched_gomaxprocs_threads", "apiserver_request_duration_seconds_sum", "apiserver_request_duration_seconds_count",
 		"workqueue_depth", "workqueue_adds_total", "workqueue_retries_total", "rest_client_requests_total",
 		"controller_runtime_active_workers", "controller_runtime_max_concurrent_reconciles",
 		"scheduler_pending_pods", "lockstep_apiwriter_queued", "lockstep_scheduler_waiting_gangs", "lockstep_apiwriter_requests_total",
@@ -118,6 +124,7 @@ var used = func() map[string]bool {
 		"etcd_request_duration_seconds", "etcd_disk_wal_fsync_duration_seconds", "etcd_disk_backend_commit_duration_seconds",
 		"workqueue_queue_duration_seconds", "workqueue_work_duration_seconds", "rest_client_rate_limiter_duration_seconds",
 		"scheduler_scheduling_attempt_duration_seconds", "lockstep_apiwriter_wait_seconds", "lockstep_apiwriter_request_seconds",
+		"lockstep_scheduler_cycle_seconds",
 	} {
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 			out[name+suffix] = true
@@ -134,9 +141,9 @@ const (
 
 // Names of queues of Lockstep's manager and of kube-scheduler, which are no work queues of client-go.
 const (
-	writes = "writes"
-	gangs  = "gangs"
-	pods   = "pods"
+	Writes = "writes"
+	Gangs  = "gangs"
+	Pods   = "pods"
 )
 
 // Compute computes the figures of a run from the pages of all processes, and from samples, which it
@@ -214,6 +221,8 @@ func (s span) server() *Server {
 			put(&out.Webhooks, name, h)
 		}
 	}
+	out.PodCreates = s.histogram("apiserver_request_duration_seconds", "resource", "pods", "verb", "POST", "subresource", "")
+	out.CPUSeconds, out.CPUs = round(s.rise("process_cpu_seconds_total")), int(s.after.Sum("go_sched_gomaxprocs_threads"))
 	out.Etcd = s.histogram("etcd_request_duration_seconds")
 	out.AuditErrors = int(s.rise("apiserver_audit_error_total") + s.rise("apiserver_audit_requests_rejected_total"))
 	return out
@@ -267,11 +276,14 @@ func (s span) controller() *Controller {
 	if s.after.Has("lockstep_apiwriter_wait_seconds_count") {
 		q := Queue{Wait: s.histogram("lockstep_apiwriter_wait_seconds"), Work: s.histogram("lockstep_apiwriter_request_seconds")}
 		if q.Adds = q.Wait.Count; q.Adds > 0 {
-			put(&c.Queues, writes, q)
+			put(&c.Queues, Writes, q)
 		}
 	}
 	if h := s.histogram("scheduler_scheduling_attempt_duration_seconds"); h.Count > 0 {
-		put(&c.Queues, pods, Queue{Adds: h.Count, Work: h})
+		put(&c.Queues, Pods, Queue{Adds: h.Count, Work: h})
+	}
+	if h := s.histogram("lockstep_scheduler_cycle_seconds"); h.Count > 0 {
+		put(&c.Queues, Gangs, Queue{Work: h})
 	}
 	if s.after.Has("rest_client_rate_limiter_duration_seconds_count") {
 		h := s.histogram("rest_client_rate_limiter_duration_seconds")
@@ -296,9 +308,9 @@ func (p Page) Depths() map[string]int {
 		}
 	}
 	add("workqueue_depth", func(l map[string]string) string { return l["name"] })
-	add("scheduler_pending_pods", func(map[string]string) string { return pods })
-	add("lockstep_apiwriter_queued", func(map[string]string) string { return writes })
-	add("lockstep_scheduler_waiting_gangs", func(map[string]string) string { return gangs })
+	add("scheduler_pending_pods", func(map[string]string) string { return Pods })
+	add("lockstep_apiwriter_queued", func(map[string]string) string { return Writes })
+	add("lockstep_scheduler_waiting_gangs", func(map[string]string) string { return Gangs })
 	return out
 }
 

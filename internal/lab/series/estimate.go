@@ -25,7 +25,7 @@ type Estimate struct {
 // Afford says what an invocation is expected to take, and returns an error if the disk has less.
 func (c *Config) Afford(e Estimate) error {
 	c.Progress(fmt.Sprintf("%s, about %s; disk: %s while a run is made, %s for the results", page.Plural(e.Runs, "run"),
-		roundTime(e.Time), bytes(e.WorkBytes), bytes(e.ResultBytes)))
+		roundTime(e.Time), diskSize(e.WorkBytes), diskSize(e.ResultBytes)))
 	free := c.Free
 	if free == nil {
 		free = freeBytes
@@ -45,7 +45,7 @@ func (c *Config) Afford(e Estimate) error {
 		}
 		if has < need {
 			errs = append(errs, fmt.Errorf("the measurement needs about %s in %s, which has %s: free the space, or make the load smaller",
-				bytes(need), dir, bytes(has)))
+				diskSize(need), dir, diskSize(has)))
 		}
 	}
 	return errors.Join(errs...)
@@ -58,8 +58,8 @@ func roundTime(d time.Duration) time.Duration {
 	return d.Round(10 * time.Second)
 }
 
-// bytes formats an amount of disk.
-func bytes(n int64) string {
+// diskSize formats an amount of disk.
+func diskSize(n int64) string {
 	if n < 1<<30 {
 		return fmt.Sprintf("%d MiB", max(1, (n+1<<20-1)>>20))
 	}

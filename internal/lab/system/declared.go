@@ -122,6 +122,15 @@ func (d *declared) Settings() map[string]string {
 	return out
 }
 
+// ParametersOf returns the names of the parameters of a system that a file describes.
+func ParametersOf(s System) []string {
+	d, ok := s.(*declared)
+	if !ok {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(d.file.Parameters))
+}
+
 func (d *declared) Clients() []Client { return d.file.Clients }
 
 func (d *declared) Gangs() bool { return d.file.Load.Gangs }
