@@ -13,6 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/cpus"
+	"lockstep.dev/lockstep/internal/lab/soak"
 	"lockstep.dev/lockstep/internal/lab/workflows"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -27,7 +28,7 @@ func New(s command.Streams, version string) *cobra.Command {
 
 // scenarios lists the scenarios of 'bench run', and outputs lists its output forms.
 var (
-	scenarios = append(append(slices.Clone(batches), workflows.Queued, workflows.Rate, cpus.Scenario),
+	scenarios = append(append(slices.Clone(batches), workflows.Queued, workflows.Rate, cpus.Scenario, soak.Scenario),
 		applications.Scenarios...)
 	outputs = []string{"table", "wide", "json"}
 )

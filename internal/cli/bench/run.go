@@ -16,6 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/jobs"
 	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/soak"
 	"lockstep.dev/lockstep/internal/lab/system"
 	"lockstep.dev/lockstep/internal/lab/workflows"
 )
@@ -101,7 +102,7 @@ of --fail-if was crossed; 130 interrupted.`,
 	o := &flags{Streams: s, cmd: cmd}
 	o.Version = version
 	var gang string
-	wfl, apps, cpu := workflowBench{}, applicationBench{}, cpuBench{}
+	wfl, apps, cpu, churn := workflowBench{}, applicationBench{}, cpuBench{}, soakBench{}
 	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", scenario.Batch, "what to do: "+strings.Join(scenarios, ", "))
 	f.StringSliceVar(&o.shapes, "shapes", []string{"500x20"},
@@ -144,6 +145,7 @@ of --fail-if was crossed; 130 interrupted.`,
 	wfl.add(o)
 	apps.add(o)
 	cpu.add(o)
+	churn.add(o)
 	for flag, values := range map[string][]string{"scenario": scenarios, "gang": {"true", "false", "both"},
 		"system": system.Names()} {
 		command.CompleteWords(cmd, flag, values...)
@@ -157,6 +159,8 @@ of --fail-if was crossed; 130 interrupted.`,
 			return apps.run(o)
 		case o.scenario == cpus.Scenario:
 			return cpu.run(o)
+		case o.scenario == soak.Scenario:
+			return churn.run(o)
 		case slices.Contains(batches, o.scenario):
 			return o.runJobs(gang)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -354,8 +355,28 @@ func (t *trial) read(ctx context.Context, namespace string, nodes map[string]ana
 	if s.pods, err = t.Client.Pods(ctx, namespace); err != nil {
 		return s, err
 	}
+	if t.run.TimedOut != "" {
+		if err := t.observed(ctx, namespace, s.pods); err != nil {
+			return s, err
+		}
+	}
 	s.Input = t.input(namespace, nodes, s.jobs, s.pods)
 	return s, nil
+}
+
+// observed collects events until the creations of pods are among them: a system whose time has run
+// out goes on creating pods, and the server shows a pod before it logs its creation.
+func (t *trial) observed(ctx context.Context, namespace string, pods []corev1.Pod) error {
+	seen, created := 0, map[string]bool{}
+	_, err := t.Log.Until(ctx, cleanUpTimeout, func() (bool, error) {
+		for ; seen < len(t.Log.Events); seen++ {
+			if e := &t.Log.Events[seen]; e.Resource == "pods" && e.Verb == "create" && e.Namespace == namespace && e.OK() {
+				created[e.Name] = true
+			}
+		}
+		return !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !created[p.Name] }), nil
+	})
+	return err
 }
 
 // podRequest returns what each pod of a load requests.

@@ -112,7 +112,7 @@ var used = func() map[string]bool {
 		"apiserver_request_total", "apiserver_flowcontrol_dispatched_requests_total", "apiserver_flowcontrol_rejected_requests_total",
 		"apiserver_audit_error_total", "apiserver_audit_requests_rejected_total", "apiserver_resource_objects",
 		"apiserver_storage_size_bytes", "apiserver_storage_db_total_size_in_bytes",
-		"etcd_mvcc_db_total_size_in_bytes", "go_goroutines", "process_resident_memory_bytes", "process_cpu_seconds_total", "go_sched_gomaxprocs_threads", "apiserver_request_duration_seconds_sum", "apiserver_request_duration_seconds_count",
+		"etcd_mvcc_db_total_size_in_bytes", "etcd_mvcc_db_total_size_in_use_in_bytes", "go_goroutines", "process_resident_memory_bytes", "process_cpu_seconds_total", "go_sched_gomaxprocs_threads", "apiserver_request_duration_seconds_sum", "apiserver_request_duration_seconds_count",
 		"workqueue_depth", "workqueue_adds_total", "workqueue_retries_total", "rest_client_requests_total",
 		"controller_runtime_active_workers", "controller_runtime_max_concurrent_reconciles",
 		"scheduler_pending_pods", "lockstep_apiwriter_queued", "lockstep_scheduler_waiting_gangs", "lockstep_apiwriter_requests_total",

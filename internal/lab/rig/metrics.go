@@ -42,6 +42,12 @@ func (o *Observed) Metered(ctx context.Context, work func() error) (*metrics.Fig
 	return metrics.Compute(before, m.pages(ctx, m.processes()), m.samples, m.workers, m.missing), nil
 }
 
+// Pages returns the metrics of all processes that have some.
+func (o *Observed) Pages(ctx context.Context) map[string]metrics.Page {
+	m := &meter{observed: o, missing: map[string]string{}}
+	return m.pages(ctx, m.processes())
+}
+
 // meter reads the metrics of the processes of a measurement.
 type meter struct {
 	observed *Observed

@@ -138,7 +138,8 @@ func millis(ms float64) page.Cell {
 var processColors = map[string]int{metrics.APIServer: 0, metrics.EtcdName: 1, "manager": 2, "kube-controller-manager": 3, "kube-scheduler": 4,
 	"kwok": 5, "client": 7}
 
-func colorOf(process string) int {
+// ColorOf returns the index of the colour of a process.
+func ColorOf(process string) int {
 	if c, ok := processColors[process]; ok {
 		return c
 	}
@@ -166,7 +167,7 @@ func (c *Circumstances) MetricCharts() (out []page.Chart) {
 		}
 	}
 	for _, name := range sorted(names) {
-		l := page.Line{Name: name, Color: colorOf(name)}
+		l := page.Line{Name: name, Color: ColorOf(name)}
 		for _, s := range samples {
 			if used, ok := s.CPU[name]; ok {
 				l.X, l.Y = append(l.X, s.At), append(l.Y, used)
