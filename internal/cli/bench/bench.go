@@ -23,7 +23,7 @@ func New(s command.Streams, version string) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "bench",
 		Short: "Measure a system against the floor that the API server sets",
-	}, newRun(s, version), newCompare(s, version), newSweep(s, version), newTune(s, version), newReport(s), newLoad(s))
+	}, newRun(s, version), newCompare(s, version), newSweep(s, version), newTune(s, version), newReport(s), newScenarios(s), newLoad(s))
 }
 
 // scenarios lists the scenarios of 'bench run', and outputs lists its output forms.

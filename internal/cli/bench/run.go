@@ -142,6 +142,8 @@ of --fail-if was crossed; 130 interrupted.`,
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "bound of each run, from the first job to the last pod")
 	f.StringVar(&o.OutDir, "out", "", "folder for the results (default out/bench-DATE-TIME)")
 	o.output.add(cmd)
+	addFile(cmd)
+	groupHelp(cmd)
 	wfl.add(o)
 	apps.add(o)
 	cpu.add(o)

@@ -97,6 +97,7 @@ Exit codes: as of 'bench run'.`
 		})
 		plan["seed"] = fmt.Sprint(sweep.Seed)
 		delete(plan, "resume")
+		delete(plan, "file") // what it sets is in the plan
 		if err := jobs.SavePlan(o.OutDir, plan); err != nil {
 			return err
 		}
