@@ -2,7 +2,9 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
@@ -144,8 +146,9 @@ func (f *flags) resume(dir string) (*jobs.Report, error) {
 	}
 	f.OutDir = dir
 	rep := &jobs.Report{}
-	if err := series.Read(dir, rep); err != nil {
-		return nil, err
+	err = series.Read(dir, rep)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // it was interrupted before its first run
 	}
-	return rep, nil
+	return rep, err
 }

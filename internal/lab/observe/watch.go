@@ -40,10 +40,12 @@ func StartWatch(ctx context.Context, cfg *rest.Config, namespace string, jobs sc
 	cfg.Wrap(func(through http.RoundTripper) http.RoundTripper { return counter{through, w} })
 	client, err := kubeclient.Clientset(cfg)
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	dyn, err := dynamic.NewForConfig(cfg)
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))

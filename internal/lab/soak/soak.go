@@ -176,10 +176,10 @@ func (t *trial) measure(ctx context.Context) (err error) {
 func (t *trial) churn(ctx context.Context) error {
 	ends := time.Now().Add(t.cfg.Duration)
 	each := time.Duration(float64(time.Second) / t.cfg.JobsPerSecond)
-	group, ctx := errgroup.WithContext(ctx)
+	group, living := errgroup.WithContext(ctx)
 	due := time.Now()
 	for i := 0; due.Before(ends); i++ {
-		if err := until(ctx, due); err != nil {
+		if until(living, due) != nil {
 			break
 		}
 		name := fmt.Sprintf("soak-%07d", i)
@@ -188,26 +188,23 @@ func (t *trial) churn(ctx context.Context) error {
 			return err
 		}
 		group.Go(func() error {
-			if err := t.Client.CreateJob(ctx, job, job.DeepCopyObject().(drive.Object)); err != nil {
+			if err := t.Client.CreateJob(living, job, job.DeepCopyObject().(drive.Object)); err != nil {
 				return err
 			}
 			t.lock.Lock()
 			t.run.Jobs++
 			t.lock.Unlock()
-			if err := until(ctx, time.Now().Add(t.cfg.Life)); err != nil {
+			if err := until(living, time.Now().Add(t.cfg.Life)); err != nil {
 				return err
 			}
-			return t.Client.DeleteJob(ctx, namespace, name)
+			return t.Client.DeleteJob(living, namespace, name)
 		})
 		due = due.Add(each)
 		if late := time.Since(due); late > 0 {
 			t.run.LagSeconds = max(t.run.LagSeconds, analyse.Round(late.Seconds(), 2))
 		}
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	return context.Cause(ctx)
+	return errors.Join(group.Wait(), context.Cause(ctx))
 }
 
 // until waits until a time.
