@@ -35,6 +35,7 @@ var about = map[string]string{
 	"apps-hold":         "applications that rest: what do they cost?",
 	"apps-multicluster": "applications in several clusters, near and far, one of them unreachable",
 	"apps-shards":       "several managers that share the applications",
+	"replay":            "the load of a trace: jobs arrive, run and end as in it",
 	"soak":              "steady churn for a long time: does anything grow without bound?",
 }
 

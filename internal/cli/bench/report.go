@@ -12,6 +12,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/jobs"
+	"lockstep.dev/lockstep/internal/lab/replay"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/soak"
 	"lockstep.dev/lockstep/internal/lab/workflows"
@@ -64,6 +65,8 @@ Exit codes: as of 'bench run'.`,
 			return again(s, o, dirs, out, func(r, other *applications.Report) error { return r.Combine(&other.Report) })
 		case first == soak.Scenario:
 			return again(s, o, dirs, out, func(r, other *soak.Report) error { return r.Combine(&other.Report) })
+		case first == replay.Scenario:
+			return again(s, o, dirs, out, func(r, other *replay.Report) error { return r.Combine(&other.Report) })
 		case first == cpus.Scenario:
 			return again(s, o, dirs, out, func(r, other *cpus.Report) error { return r.Combine(&other.Report) })
 		}

@@ -15,6 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/jobs"
+	"lockstep.dev/lockstep/internal/lab/replay"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/soak"
 	"lockstep.dev/lockstep/internal/lab/system"
@@ -102,7 +103,7 @@ of --fail-if was crossed; 130 interrupted.`,
 	o := &flags{Streams: s, cmd: cmd}
 	o.Version = version
 	var gang string
-	wfl, apps, cpu, churn := workflowBench{}, applicationBench{}, cpuBench{}, soakBench{}
+	wfl, apps, cpu, churn, again := workflowBench{}, applicationBench{}, cpuBench{}, soakBench{}, replayBench{}
 	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", scenario.Batch, "what to do: "+strings.Join(scenarios, ", "))
 	f.StringSliceVar(&o.shapes, "shapes", []string{"500x20"},
@@ -148,6 +149,7 @@ of --fail-if was crossed; 130 interrupted.`,
 	apps.add(o)
 	cpu.add(o)
 	churn.add(o)
+	again.add(o)
 	for flag, values := range map[string][]string{"scenario": scenarios, "gang": {"true", "false", "both"},
 		"system": system.Names()} {
 		command.CompleteWords(cmd, flag, values...)
@@ -163,6 +165,8 @@ of --fail-if was crossed; 130 interrupted.`,
 			return cpu.run(o)
 		case o.scenario == soak.Scenario:
 			return churn.run(o)
+		case o.scenario == replay.Scenario:
+			return again.run(o, gang)
 		case slices.Contains(batches, o.scenario):
 			return o.runJobs(gang)
 		}
