@@ -129,12 +129,14 @@ const namespace = "soak"
 
 // measure makes the run, step by step.
 func (t *trial) measure(ctx context.Context) (err error) {
-	//   1. Start a control plane, whose etcd forgets old versions often enough to see its growth.
+	//   1. Start a control plane, whose etcd forgets old versions often enough to see its growth, and
+	//      which counts its objects as often as they are asked for.
 	t.Trial, err = t.cfg.StartTrial(ctx, t.run.Title(), t.sys.Jobs(), func(c *localcluster.Config) {
 		c.ManagerCommand, c.Install, c.ExtraArgs = nil, nil, map[localcluster.Component][]string{}
 		t.sys.Configure(c)
 		compact := max(10*time.Second, min(5*time.Minute, t.cfg.Duration/30))
-		c.ExtraArgs[localcluster.APIServer] = append([]string{"--etcd-compaction-interval=" + compact.String()}, c.ExtraArgs[localcluster.APIServer]...)
+		c.ExtraArgs[localcluster.APIServer] = append([]string{"--etcd-compaction-interval=" + compact.String(),
+			"--etcd-count-metric-poll-period=" + max(everyMin, t.cfg.Duration/points).String()}, c.ExtraArgs[localcluster.APIServer]...)
 	})
 	if err != nil {
 		return err

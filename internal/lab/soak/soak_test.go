@@ -67,6 +67,9 @@ func TestALeakIsFlagged(t *testing.T) {
 		grows := map[string]bool{}
 		for _, g := range r.Growths {
 			t.Logf("%+v", g)
+			if g.Quantity == Objects && g.To <= 20 {
+				t.Errorf("%.0f objects, and there are 20 nodes", g.To)
+			}
 			if g.Judged {
 				grows[string(g.Quantity)+" "+g.Of] = g.Grows
 			}
