@@ -68,7 +68,7 @@ func TestScenarioFilesThatAreRefused(t *testing.T) {
 		"repeat: [1, 2]":               ":1: repeat: takes one value",
 		"writer-concurrency: [a]":      ":1: writer-concurrency: ",
 		"shapes: [[1x1]]":              ":1: shapes: want a list of values",
-		"repeat: 1\nrepeat: 2":         "already defined",
+		"repeat: 1\nrepeat: 2":         ":2: repeat is given twice",
 		"set: {workers: {no: really}}": ":1: set: want a value or a list for workers",
 		"\tshapes: x":                  "found character that cannot start any token",
 	} {
