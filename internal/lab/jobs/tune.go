@@ -233,12 +233,31 @@ func (r *Report) tuneVerdict() string {
 // tuneSections are the findings, the settings to use and the experiments.
 func (r *Report) tuneSections() []page.Section {
 	t := page.Table{Columns: []page.Column{{Title: "What limits", Key: true}, {Title: "Part of the time", Right: true,
-		Help: "about how much of the run's time it explains. Causes overlap, so that the parts do not add up"}, {Title: "Evidence"}, {Title: "What to do"}}}
+		Help: "about how much of the run's time it explains. Causes overlap, so that the parts do not add up"}}}
+	s := page.Section{Title: "What limits the system"}
 	for i, f := range r.Tune.Findings {
-		t.Rows = append(t.Rows, []page.Cell{{Text: string(f.Kind), Tone: page.Strong}, {Text: fmt.Sprintf("%.0f %%", 100*f.Share), Bar: &page.Bar{Width: 100 * f.Share, Color: 1 + i}},
-			page.Text(strings.Join(f.Evidence, "; ")), page.Text(strings.Join(f.Advice, "; "))})
+		t.Rows = append(t.Rows, []page.Cell{{Text: string(f.Kind), Tone: page.Strong}, {Text: fmt.Sprintf("%.0f %%", 100*f.Share), Color: 1 + i, Bar: &page.Bar{Width: 100 * f.Share, Color: 1 + i}}})
 	}
-	out := []page.Section{{Title: "What limits the system", Tables: []page.Table{t}}}
+	if len(t.Rows) == 0 {
+		s.Note = "Nothing explains a noticeable part of the time."
+	} else {
+		s.Tables = append(s.Tables, t)
+	}
+	for i, f := range r.Tune.Findings {
+		why := page.Table{Title: fmt.Sprintf("%d. %s", i+1, f.Kind), Columns: []page.Column{{Title: "Evidence"}, {Title: "What to do"}}}
+		for k := range max(len(f.Evidence), len(f.Advice)) {
+			row := []page.Cell{{}, {}}
+			if k < len(f.Evidence) {
+				row[0] = page.Text(f.Evidence[k])
+			}
+			if k < len(f.Advice) {
+				row[1] = page.Text(f.Advice[k])
+			}
+			why.Rows = append(why.Rows, row)
+		}
+		s.Tables = append(s.Tables, why)
+	}
+	out := []page.Section{s}
 	if len(r.Tune.Experiments) > 0 {
 		e := page.Table{Columns: []page.Column{{Title: "Change", Key: true}, {Title: "Time", Right: true}, {Title: "Unchanged", Right: true},
 			{Title: "Saves", Right: true, Help: "the part of the time that the change saves. Equal runs differ by 5 to 15 % on a busy machine"}}}
