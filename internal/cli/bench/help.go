@@ -1,8 +1,8 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -76,15 +76,8 @@ func groupHelp(cmd *cobra.Command) {
 			shown.Usage = text
 			groups[scenario].AddFlag(&shown)
 		})
-		// The flags of all scenarios come first.
-		names := slices.SortedFunc(func(yield func(string) bool) {
-			for name := range groups {
-				if !yield(name) {
-					return
-				}
-			}
-		}, cmp.Compare)
-		for _, name := range names {
+		// The flags of all scenarios, whose name is empty, come first.
+		for _, name := range slices.Sorted(maps.Keys(groups)) {
 			if !groups[name].HasAvailableFlags() {
 				continue
 			}
