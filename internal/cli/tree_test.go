@@ -74,7 +74,7 @@ const (
 )
 
 var commands = map[string]string{
-	"agent": begins, "bench compare": begins, "bench report": begins, "bench run": begins, "manager": begins, "up": begins,
+	"agent": begins, "bench compare": begins, "bench report": begins, "bench record": shows, "bench run": begins, "bench scenarios": shows, "bench sweep": begins, "bench tune": begins, "manager": begins, "up": begins,
 	"app exec": begins, "app port-forward": begins,
 
 	"app delete": changes, "app rollback": changes, "app up": changes, "app workflow restart": changes, "app workflow resume": changes,
