@@ -20,6 +20,10 @@ const (
 	// AddonLabel names the addon to which an application belongs. Such applications are applied
 	// once: see the policy apply-once.
 	AddonLabel = "addons.oam.dev/name"
+	// AddonVersionLabel and AddonRegistryLabel say which version of the addon it is and where it is
+	// from.
+	AddonVersionLabel  = "addons.oam.dev/version"
+	AddonRegistryLabel = "addons.oam.dev/registry"
 	// UsernameAnnotation, GroupAnnotation and ServiceAccountAnnotation are the identity with which
 	// an application acts.
 	UsernameAnnotation       = "app.oam.dev/username"

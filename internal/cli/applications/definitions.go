@@ -101,11 +101,16 @@ func (d definitionSet) Step(name string) (*render.Template, error) {
 var errNoDefinition = errors.New("there is no")
 
 func (d definitionSet) compile(kind render.Kind, name string) (*render.Template, error) {
+	return d.compileBy(inProcess(), kind, name)
+}
+
+// compileBy compiles a definition by run.
+func (d definitionSet) compileBy(run render.Run, kind render.Kind, name string) (*render.Template, error) {
 	def, ok := d[string(kind)+" "+name]
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("%w %s %s", errNoDefinition, kind, name), render.Unsupported(kind, name))
 	}
-	return render.Compile(def, inProcess())
+	return render.Compile(def, run)
 }
 
 var _ plan.Definitions = definitionSet{}

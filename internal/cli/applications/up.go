@@ -3,6 +3,7 @@ package applications
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -64,7 +65,7 @@ did not come to run within --timeout.`,
 		defer cancel()
 		for _, o := range objects {
 			if u, ok := o.Object().(*unstructured.Unstructured); ok && u.GetKind() == "Application" {
-				if err := v.await(ctx, client, u.GetNamespace(), u.GetName(), u.GetGeneration()); err != nil {
+				if err := Await(ctx, s.Err, client, u.GetNamespace(), u.GetName(), u.GetGeneration()); err != nil {
 					return err
 				}
 			}
@@ -97,8 +98,8 @@ func warn(ctx context.Context, s command.Streams, client *applications.Client, o
 	}
 }
 
-// await waits until an application runs in the given generation, and prints its progress.
-func (v verb) await(ctx context.Context, client *applications.Client, namespace, name string, generation int64) error {
+// Await waits until an application runs in the given generation, and prints its progress.
+func Await(ctx context.Context, errOut io.Writer, client *applications.Client, namespace, name string, generation int64) error {
 	said := ""
 	for {
 		app, err := client.Get(ctx, namespace, name)
@@ -110,7 +111,7 @@ func (v verb) await(ctx context.Context, client *applications.Client, namespace,
 			state += ": " + why
 		}
 		if state != said && state != "" {
-			fmt.Fprintf(v.Err, "%s/%s: %s\n", namespace, name, state)
+			fmt.Fprintf(errOut, "%s/%s: %s\n", namespace, name, state)
 			said = state
 		}
 		if app.Status.ObservedGeneration >= generation && app.Status.Phase == oam.PhaseRunning {
