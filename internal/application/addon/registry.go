@@ -138,7 +138,7 @@ func RegistryAt(name, address, kind, path string) (*Registry, error) {
 	if err != nil {
 		return nil, errors.New("the address of the registry cannot be read")
 	}
-	if u.User != nil {
+	if _, password := u.User.Password(); password || u.User != nil && u.Scheme != "ssh" {
 		return nil, errors.New("a password is not part of an address: give it with --password-stdin")
 	}
 	if kind == "" {

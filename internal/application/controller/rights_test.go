@@ -125,7 +125,12 @@ workflow: {steps: [{name: make, type: apply-component, properties: {component: %
 workflow: {steps: [{name: make, type: deploy}]}
 `, group, "beside"))
 	for _, name := range []string{"alone", "beside"} {
-		e.until(name, both(inPhase(oam.PhaseRunningWorkflow), says(oam.ConditionReady, "the API server has no kind Gadget")))
+		e.until(name, both(inPhase(oam.PhaseRunningWorkflow), func(a *oam.Application) error {
+			if s := a.Status.Workflow.Steps; len(s) != 1 || !strings.Contains(s[0].Message, "the API server has no kind Gadget") {
+				return fmt.Errorf("the steps are %+v", s)
+			}
+			return nil
+		}))
 	}
 	e.cluster(crds, fmt.Sprintf(gadgetKind, group))
 	for _, name := range []string{"alone", "beside"} {
