@@ -2,9 +2,6 @@ package addon
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"net/url"
 	"strings"
 )
 
@@ -129,43 +126,4 @@ func (r *Registry) Password() string {
 		return g.Token
 	}
 	return ""
-}
-
-// RegistryAt returns the registry at an address, which may be a folder. kind is a type of registries, or empty
-// for the type that follows from the address.
-func RegistryAt(name, address, kind, path string) (*Registry, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, errors.New("the address of the registry cannot be read")
-	}
-	if _, password := u.User.Password(); password || u.User != nil && u.Scheme != "ssh" {
-		return nil, errors.New("a password is not part of an address: give it with --password-stdin")
-	}
-	if kind == "" {
-		kind = TypeHelm
-		switch {
-		case u.Scheme == "oci":
-			kind = TypeOCI
-		case strings.HasSuffix(u.Path, ".git") || u.Scheme == "ssh" || u.Scheme == "git":
-			kind = TypeGit
-		case u.Scheme == "":
-			kind = TypeFolder
-		}
-	}
-	if path != "" && kind != TypeGit {
-		return nil, errors.New("only a Git repository has a path")
-	}
-	switch kind {
-	case TypeFolder:
-		return &Registry{Name: name, Folder: address}, nil
-	case TypeGit:
-		if u.Host == "" {
-			return nil, fmt.Errorf("%q is no address of a Git repository", address)
-		}
-		return &Registry{Name: name, Git: &Git{URL: address, Path: path}}, nil
-	}
-	if u.Host == "" || kind == TypeOCI && u.Scheme != "oci" || kind == TypeHelm && u.Scheme != "https" && u.Scheme != "http" {
-		return nil, fmt.Errorf("%q is no address of a registry: it begins with https://, http:// or oci://", address)
-	}
-	return &Registry{Name: name, Helm: &Helm{URL: address}}, nil
 }

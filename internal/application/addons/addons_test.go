@@ -95,7 +95,7 @@ func gitServer(t *testing.T, files map[string]string) string {
 
 func at(t *testing.T, address, path, password string) *addon.Registry {
 	t.Helper()
-	r, err := addon.RegistryAt("r", address, "", path)
+	r, err := At("r", address, "", path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestRegistriesAreAtAddresses(t *testing.T) {
 		"ssh://git@a.example/x": addon.TypeGit, "ssh://git:secret@a.example/x": "a password is not part of an address", "folder": addon.TypeFolder, "./folder": addon.TypeFolder, "ftp://a.example": "is no address of a registry",
 		"https://me:secret@a.example": "a password is not part of an address", "https://": "is no address of a registry",
 	} {
-		r, err := addon.RegistryAt("r", address, "", "")
+		r, err := At("r", address, "", "")
 		got := ""
 		if err == nil {
 			got = r.Type()

@@ -79,7 +79,7 @@ func folder(dir string) (*addon.Addon, error) { return fetch.Folder(dir) }
 // chosen returns the registries to look in: the one of a name or at an address, or all.
 func (c *clients) chosen(ctx context.Context, registry string) ([]addon.Registry, error) {
 	if strings.ContainsAny(registry, "/.") {
-		r, err := addon.RegistryAt(registry, registry, "", "")
+		r, err := fetch.At(registry, registry, "", "")
 		if err != nil {
 			return nil, command.Usagef("--registry: %w", err)
 		}

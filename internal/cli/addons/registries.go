@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"lockstep.dev/lockstep/internal/application/addon"
+	fetch "lockstep.dev/lockstep/internal/application/addons"
 	"lockstep.dev/lockstep/internal/cli/command"
 )
 
@@ -48,7 +49,7 @@ registry (oci://) or a Git repository. A password or token goes to a Secret.`,
 		if problems := validation.IsDNS1123Label(args[0]); len(problems) > 0 || args[0] == localRegistry {
 			return command.Usagef("%q is no name of a registry", args[0])
 		}
-		r, err := addon.RegistryAt(args[0], args[1], kind, path)
+		r, err := fetch.At(args[0], args[1], kind, path)
 		if err != nil {
 			return command.Usage(err)
 		}
