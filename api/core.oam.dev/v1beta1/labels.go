@@ -9,8 +9,8 @@ const (
 	// (RFC 3339) for one run then, or a duration for repeated runs.
 	RestartWorkflowAnnotation = "app.oam.dev/restart-workflow"
 	// WorkflowCommandAnnotation is a command to the workflow, carried out once for each value:
-	// suspend, resume, terminate, restart or resume/STEP, followed by @ and a text that
-	// distinguishes the command from the one before.
+	// suspend, resume, terminate, restart, suspend/STEP or resume/STEP, followed by @ and a text
+	// that distinguishes the command from the one before.
 	WorkflowCommandAnnotation = "lockstep.dev/workflow-command"
 	// AutoUpdateAnnotation with the value "true" deploys changes of definitions without a change of
 	// the application.

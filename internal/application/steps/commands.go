@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"maps"
 	"strings"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -33,13 +34,45 @@ func (c *Runner) obey(a *deploy.State, w *Run, order Command) (changed bool) {
 	case theirs.Terminated && !w.status.Terminated:
 		c.command(f, w, "terminate", "")
 	case theirs.Suspend && !w.status.Suspend:
-		c.command(f, w, "suspend", "")
+		// Clients mark the steps that they suspend: all that run, or one.
+		c.each(f, w, "suspend", marked(w.status, theirs, oam.StepRunning, oam.StepSuspending))
 	case !theirs.Suspend && w.status.Suspend:
-		c.command(f, w, "resume", "")
+		c.each(f, w, "resume", marked(w.status, theirs, oam.StepSuspending, oam.StepRunning))
 	default:
 		return false
 	}
 	return true
+}
+
+// marked returns the steps that another client has moved from a phase to another one, or nil if these
+// are all steps in the phase.
+func marked(ours, theirs *oam.WorkflowStatus, from, to oam.WorkflowStepPhase) []string {
+	var out []string
+	all := true
+	for st := range flow.StepsOf(ours) {
+		if st.Phase != from {
+			continue
+		}
+		if other := stepOf(theirs, st.Name); other != nil && other.Phase == to {
+			out = append(out, st.Name)
+		} else {
+			all = false
+		}
+	}
+	if all {
+		return nil
+	}
+	return out
+}
+
+// each carries out a command for the steps, or for the whole workflow if there are none.
+func (c *Runner) each(f *records.Flow, w *Run, verb string, steps []string) {
+	if len(steps) == 0 {
+		c.command(f, w, verb, "")
+	}
+	for _, step := range steps {
+		c.command(f, w, verb, step)
+	}
 }
 
 // CommandOf reads the command annotation: VERB or VERB/STEP, followed by @ and a mark that
@@ -60,19 +93,28 @@ func (c *Runner) command(f *records.Flow, w *Run, verb, step string) {
 	}
 	switch verb {
 	case "suspend":
-		f.Suspended = true
+		if step == "" {
+			f.Suspended = true
+			return
+		}
+		if f.Paused == nil {
+			f.Paused = map[string]bool{}
+		}
+		f.Paused[step] = true
 	case "resume":
 		f.Suspended = false
 		for _, name := range flow.SuspendingSteps(w.status) {
-			if step == "" || step == name {
+			// What a user has suspended is no consent that a step waits for.
+			if (step == "" || step == name) && !f.Paused[name] {
 				if f.Resumed == nil {
 					f.Resumed = map[string]bool{}
 				}
 				f.Resumed[name] = true
 			}
 		}
+		maps.DeleteFunc(f.Paused, func(name string, _ bool) bool { return step == "" || step == name })
 	case "terminate":
-		f.Suspended = false
+		f.Suspended, f.Paused = false, nil
 		w.status = flow.Terminate(w.status, c.Now())
 	}
 }
