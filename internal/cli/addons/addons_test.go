@@ -331,13 +331,25 @@ spec:
 	user.fails(enable, "you may not create, patch, delete customresourcedefinitions.apiextensions.k8s.io in all namespaces, and the application acts with your rights",
 		"you may not create, patch, delete gadgets."+group+" in namespace vela-system")
 
-	role := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-		"rules": []any{map[string]any{"apiGroups": []any{group}, "resources": []any{"gadgets"}, "verbs": []any{"get", "list", "watch", "delete"}}}}}
-	role.SetName("applications-gadgets." + group)
-	role.SetLabels(map[string]string{"lockstep.dev/aggregate-to-applications": "true"})
+	_, _, errOut := e.lockstep("", enable...)
 	roles := e.dyn.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"})
-	if _, err := roles.Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	given := 0
+	for text := range strings.SplitSeq(errOut, "This ClusterRole gives the rights: ") {
+		manifest, _, ok := strings.Cut(text, "; for all kinds")
+		if !ok {
+			continue
+		}
+		role := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(manifest), &role.Object); err != nil {
+			t.Fatalf("%v: %s", err, manifest)
+		}
+		if _, err := roles.Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		given++
+	}
+	if given != 2 { // of the kind, and of the object that defines it
+		t.Errorf("%d roles are given:\n%s", given, errOut)
 	}
 	localtest.Eventually(t, "the manager has the rights", func() error {
 		if code, out, errOut := e.lockstep("", append(enable, "--wait")...); code != 0 {
@@ -359,7 +371,7 @@ var refused = map[string]struct {
 	"a newer KubeVela":               {map[string]string{"metadata.yaml": "name: hostile\nversion: 1.0.0\nsystem: {vela: \">=v9.0.0\"}\n"}, "requires KubeVela >=v9.0.0"},
 	"a dependency that is none":      {map[string]string{"metadata.yaml": "name: hostile\nversion: 1.0.0\ndependencies: [{name: none}]\n"}, "depends on none"},
 	"a dependency on itself":         {map[string]string{"metadata.yaml": "name: hostile\nversion: 1.0.0\ndependencies: [{name: hostile}]\n"}, "in a circle"},
-	"a program that does not end":    {map[string]string{"template.cue": "import \"list\"\noutput: spec: components: [for a in list.Range(0, 100000, 1) for b in list.Range(0, 100000, 1) if a*b == -1 {name: \"x\"}]\n"}, "limit"},
+	"a program that is hostile":      {map[string]string{"template.cue": "import \"strings\"\noutput: spec: components: [{name: strings.Repeat(strings.Repeat(strings.Repeat(\"x\", 4096), 4096), 4096)}]\n"}, "512 MiB of memory"},
 	"an object without a namespace":  {map[string]string{"template.cue": "output: spec: components: []\noutputs: ns: {apiVersion: \"v1\", kind: \"Namespace\", metadata: name: \"hostile\"}\n"}, "has no namespace, and cannot belong to"},
 	"a component type that is none":  {map[string]string{"resources/a.cue": "output: {type: \"none-such\", properties: {}}\n"}, "none-such"},
 	"a file that leads out of it":    {map[string]string{"resources/a.cue": "import \"../../x\"\noutput: {}\n"}, "addon hostile"},

@@ -40,7 +40,7 @@ func (v verb) check(ctx context.Context, client *clients, o *options, run render
 		}
 		for i := range preview.Objects {
 			ref := &preview.Objects[i].Ref
-			made = append(made, addons.Made{Kind: ref.GVK, Namespace: ref.Namespace, Objects: 1})
+			made = append(made, addons.Made{Kind: ref.GVK, Namespace: ref.Namespace, Objects: 1, Managed: true})
 			if kind, resource, ok := definedBy(&preview.Objects[i]); ok {
 				defined[kind] = resource
 			}
@@ -54,15 +54,12 @@ func (v verb) check(ctx context.Context, client *clients, o *options, run render
 	if err := missing(rights); err != nil && !o.force {
 		return err
 	}
-	if o.override {
-		return nil
-	}
 	for _, w := range all {
 		conflicts, err := client.Conflicts(ctx, w.rendered)
 		if err != nil {
-			return err
+			return fmt.Errorf("addon %s: %w", w.addon.Name, err)
 		}
-		if len(conflicts) > 0 {
+		if len(conflicts) > 0 && !o.override {
 			return fmt.Errorf("addon %s: %s: there are such definitions already, which do not belong to the addon; --override-definitions replaces them",
 				w.addon.Name, listed(conflicts))
 		}
@@ -103,6 +100,8 @@ func (v verb) show(all []*wanted, rights []addons.Right) {
 			you, manager = "kind not served", "kind not served"
 		case r.Unasked:
 			manager = "you may not ask"
+		case !r.Managed:
+			manager = "-"
 		}
 		kind := strings.TrimPrefix(r.Kind.Group+"/", "/") + r.Kind.Kind
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", kind, r.Namespace, r.Objects, you, manager)

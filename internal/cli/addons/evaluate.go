@@ -12,7 +12,7 @@ import (
 // evaluate calls do with a Run that evaluates addons in child processes with limits, because addons may
 // be anyone's.
 func evaluate(ctx context.Context, do func(render.Run) error) error {
-	pool, err := sandbox.New(sandbox.Config{Limits: sandbox.Limits{MemoryBytes: 1 << 30, CPU: 30 * time.Second, Wall: time.Minute}})
+	pool, err := sandbox.New(sandbox.Config{Limits: sandbox.Limits{MemoryBytes: 512 << 20, CPU: 30 * time.Second, Wall: time.Minute}})
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,19 @@ did not come to run within --timeout.`,
 	})
 }
 
-// warn prints warnings about properties that definitions do not know. What a user may not read of the
+// definitionsAmong returns the objects in a namespace or in that of the definitions for everyone. Others
+// among them are no definitions that applications of the namespace use.
+func definitionsAmong(objects []*submit.Object, namespace string) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, o := range objects {
+		if u, ok := o.Object().(*unstructured.Unstructured); ok && (u.GetNamespace() == namespace || u.GetNamespace() == oam.SystemNamespace) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// warn prints warnings about types without a definition, and about properties that definitions do not know. What a user may not read of the
 // cluster's definitions is left out: the application's condition Parsed has all warnings.
 func warn(ctx context.Context, s command.Streams, client *applications.Client, objects []*submit.Object) {
 	known := map[string]definitionSet{}
@@ -90,7 +102,13 @@ func warn(ctx context.Context, s command.Streams, client *applications.Client, o
 			if defs, err = definitionsIn(ctx, client, app.Namespace); err != nil {
 				continue
 			}
+			if err := defs.add(definitionsAmong(objects, app.Namespace)); err != nil {
+				continue
+			}
 			known[app.Namespace] = defs
+		}
+		for _, u := range unknownTypes(&app.Spec, defs) {
+			fmt.Fprintf(s.Err, "warning: application %s: %s\n", app.Name, u.text(defs))
 		}
 		for _, w := range slices.Concat(plan.Warnings(app.Namespace, &app.Spec, defs), plan.StepWarnings(&app.Spec, defs.Step)) {
 			fmt.Fprintf(s.Err, "warning: application %s: %s\n", app.Name, w.Text)

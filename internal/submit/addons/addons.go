@@ -108,16 +108,20 @@ var definitionKinds = map[string]string{
 	string(render.WorkflowStep): "workflowstepdefinitions",
 }
 
-// Conflicts returns the definitions of an addon that exist and do not belong to it.
+// Conflicts returns the definitions of an addon that exist and do not belong to it. It returns an error
+// if an object cannot belong to an Application.
 func (c *Client) Conflicts(ctx context.Context, r *addon.Rendered) ([]string, error) {
 	var out []string
 	for _, u := range r.Beside {
-		if definitionKinds[u.GetKind()] == "" {
-			continue
-		}
 		resource, err := c.resource(u)
+		if meta.IsNoMatchError(err) {
+			continue // an addon before it may define the kind
+		}
 		if err != nil {
 			return nil, err
+		}
+		if definitionKinds[u.GetKind()] == "" {
+			continue
 		}
 		there, err := resource.Get(ctx, u.GetName(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

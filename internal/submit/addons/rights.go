@@ -29,6 +29,9 @@ type Made struct {
 	Kind      schema.GroupVersionKind
 	Namespace string
 	Objects   int
+	// Managed is set if the manager watches and deletes the objects. It does not for what the user
+	// applies, which is deleted with the application by its owner.
+	Managed bool
 }
 
 // Right says which rights are missing to make the objects of a kind.
@@ -77,6 +80,7 @@ func (c *Client) Rights(ctx context.Context, made []Made, defined map[schema.Gro
 		}
 		if i, known := at[place{m.Kind, m.Namespace}]; known {
 			out[i].Objects += m.Objects
+			out[i].Managed = out[i].Managed || m.Managed
 			continue
 		}
 		at[place{m.Kind, m.Namespace}] = len(out)
@@ -92,6 +96,13 @@ func (c *Client) Rights(ctx context.Context, made []Made, defined map[schema.Gro
 				r.You = append(r.You, verb)
 			}
 		}
+		out = append(out, r)
+	}
+	for i := range out {
+		r := &out[i]
+		if !r.Managed || r.Resource.Resource == "" {
+			continue
+		}
 		lacks, known := managers[r.Resource]
 		if !known {
 			var err error
@@ -103,7 +114,6 @@ func (c *Client) Rights(ctx context.Context, made []Made, defined map[schema.Gro
 			managers[r.Resource] = lacks
 		}
 		r.Manager, r.Unasked = lacks.Manager, lacks.Unasked
-		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b Right) int {
 		return strings.Compare(a.Kind.String()+a.Namespace, b.Kind.String()+b.Namespace)
