@@ -65,6 +65,7 @@ Parameters are written as those of Helm's --set: a.b=1, list={x,y}.
 	v := newVerb(s, cmd)
 	o.add(cmd)
 	v.DryRun.AddPrinted(cmd, "applied")
+	cmd.ValidArgsFunction = command.First(v.available(o))
 	return v.Run(func(ctx context.Context, client *clients, _ string, args []string) error {
 		parameters, err := parametersOf(args[1:], o.clusters)
 		if err != nil {
@@ -116,6 +117,27 @@ version does not have are deleted.
 		}
 		return v.enable(ctx, client, o, args[0], merged(parameters, given))
 	})
+}
+
+// available completes the names of the addons in the registries, and of folders.
+func (v verb) available(o *options) cobra.CompletionFunc {
+	complete := v.Complete(func(ctx context.Context, client *clients, _ string) (names []string, err error) {
+		registries, err := client.chosen(ctx, o.registry)
+		for i := range registries {
+			list, err := client.fetcher.List(ctx, &registries[i])
+			if err != nil {
+				continue // it may have a password, or not list what it has
+			}
+			for _, a := range list {
+				names = append(names, a.Name+"\t"+a.Description)
+			}
+		}
+		return names, err
+	})
+	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+		names, _ := complete(cmd, args, text)
+		return names, cobra.ShellCompDirectiveDefault
+	}
 }
 
 // parametersOf reads parameters in the form of Helm's --set.
