@@ -325,6 +325,8 @@ spec:
 	enable := []string{"addon", "enable", dir, "--yes"}
 	e.fails(enable, group+"/Gadget", "the manager may not get, list, watch, delete gadgets."+group, "lockstep.dev/aggregate-to-applications", "--any-kind")
 	e.gone(applications, system, "addon-gadgets")
+	out, _ := e.works(append(enable, "--dry-run=client")...)
+	e.has(out, "kind: Application", "name: addon-gadgets", "type: k8s-objects")
 
 	user := e.as(e.ns, `[{apiGroups: ["*"], resources: ["*"], verbs: [get, list, watch]}, {apiGroups: [core.oam.dev], resources: ["*"], verbs: ["*"]},
  {apiGroups: [authorization.k8s.io], resources: ["*"], verbs: [create]}]`)

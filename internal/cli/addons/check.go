@@ -51,7 +51,8 @@ func (v verb) check(ctx context.Context, client *clients, o *options, run render
 		return err
 	}
 	v.show(all, rights)
-	if err := missing(rights); err != nil && !o.force {
+	// What would be applied is printed in any case.
+	if err := missing(rights); err != nil && !o.force && !v.DryRun.Client() {
 		return err
 	}
 	for _, w := range all {
