@@ -120,7 +120,7 @@ spec:
 apiVersion: core.oam.dev/v1beta1
 kind: ComponentDefinition
 metadata: {name: among, namespace: misspelt}
-spec: {schematic: {cue: {template: "output: {apiVersion: \"v1\", kind: \"ConfigMap\"}"}}}`
+spec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: "output: {apiVersion: \"v1\", kind: \"ConfigMap\"}"}}}`
 	if err := os.WriteFile(file, []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}

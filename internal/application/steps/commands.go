@@ -35,17 +35,21 @@ func (c *Runner) obey(a *deploy.State, w *Run, order Command) (changed bool) {
 		c.command(f, w, "terminate", "")
 	case theirs.Suspend && !w.status.Suspend:
 		// Clients mark the steps that they suspend: all that run, or one.
-		c.each(f, w, "suspend", marked(w.status, theirs, oam.StepRunning, oam.StepSuspending))
+		for _, step := range marked(w.status, theirs, oam.StepRunning, oam.StepSuspending) {
+			c.command(f, w, "suspend", step)
+		}
 	case !theirs.Suspend && w.status.Suspend:
-		c.each(f, w, "resume", marked(w.status, theirs, oam.StepSuspending, oam.StepRunning))
+		for _, step := range marked(w.status, theirs, oam.StepSuspending, oam.StepRunning) {
+			c.command(f, w, "resume", step)
+		}
 	default:
 		return false
 	}
 	return true
 }
 
-// marked returns the steps that another client has moved from a phase to another one, or nil if these
-// are all steps in the phase.
+// marked returns the steps that another client has moved from a phase to another one. It returns "",
+// which stands for the whole workflow, if these are all steps in the phase, or none.
 func marked(ours, theirs *oam.WorkflowStatus, from, to oam.WorkflowStepPhase) []string {
 	var out []string
 	all := true
@@ -59,20 +63,10 @@ func marked(ours, theirs *oam.WorkflowStatus, from, to oam.WorkflowStepPhase) []
 			all = false
 		}
 	}
-	if all {
-		return nil
+	if all || len(out) == 0 {
+		return []string{""}
 	}
 	return out
-}
-
-// each carries out a command for the steps, or for the whole workflow if there are none.
-func (c *Runner) each(f *records.Flow, w *Run, verb string, steps []string) {
-	if len(steps) == 0 {
-		c.command(f, w, verb, "")
-	}
-	for _, step := range steps {
-		c.command(f, w, verb, step)
-	}
 }
 
 // CommandOf reads the command annotation: VERB or VERB/STEP, followed by @ and a mark that
