@@ -363,6 +363,46 @@ spec:
 	e.works("addon", "disable", "gadgets", "--wait")
 }
 
+// TestAnAddonOfKubeVelaIsTakenOver checks an addon whose objects KubeVela has made: it is listed with its
+// parameters, upgraded and disabled.
+func TestAnAddonOfKubeVelaIsTakenOver(t *testing.T) {
+	e := connect(t)
+	create := func(gvr schema.GroupVersionResource, manifest string) {
+		t.Helper()
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.dyn.Resource(gvr).Namespace(system).Create(t.Context(), u, metav1.CreateOptions{FieldManager: "vela"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(applications, `
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata:
+  name: addon-theirs
+  labels: {addons.oam.dev/name: theirs, addons.oam.dev/version: 1.0.0, addons.oam.dev/registry: KubeVela}
+spec: {components: [{name: theirs-resources, type: k8s-objects, properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: theirs}, data: {text: old, size: "1"}}]}}]}
+`)
+	create(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: addon-secret-theirs}, stringData: {addonParameterDataKey: '{"text":"kept"}'}}`)
+	out, _ := e.works("addon", "list")
+	e.has(out, "theirs", "KubeVela", "1.0.0")
+	out, _ = e.works("addon", "status", "theirs")
+	e.has(out, "1.0.0", "vela-system/addon-theirs", `{"text":"kept"}`)
+	dir := e.folder(map[string]string{
+		"metadata.yaml": "name: theirs\nversion: 1.1.0\n", "parameter.cue": "parameter: {text: string, size: *1 | int}\n",
+		"resources/theirs-resources.cue": `output: {type: "k8s-objects", properties: objects: [{apiVersion: "v1", kind: "ConfigMap", metadata: name: "theirs", data: {text: parameter.text, size: "\(parameter.size)"}}]}`,
+	})
+	e.works("addon", "upgrade", dir, "size=2", "--yes", "--wait")
+	data, _, _ := unstructured.NestedStringMap(e.there(configMaps, system, "theirs").Object, "data")
+	if data["text"] != "kept" || data["size"] != "2" {
+		t.Errorf("the object has %v", data)
+	}
+	e.works("addon", "disable", "theirs", "--wait")
+	e.gone(configMaps, system, "theirs")
+}
+
 // refused has addons that are not enabled.
 var refused = map[string]struct {
 	files map[string]string
