@@ -1,6 +1,7 @@
 package addon
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 )
@@ -72,6 +73,9 @@ func (r *Registry) Type() string {
 	}
 	return ""
 }
+
+// String returns the name of a registry or, if it is in no list, its address.
+func (r *Registry) String() string { return cmp.Or(r.Name, r.Address()) }
 
 // Address returns where a registry is, for people.
 func (r *Registry) Address() string {

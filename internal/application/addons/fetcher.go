@@ -37,13 +37,13 @@ func (f *Fetcher) Addon(ctx context.Context, r *addon.Registry, name, version st
 	defer cancel()
 	a, err := f.addon(ctx, r, name, version)
 	if err != nil {
-		return nil, fmt.Errorf("registry %s: addon %s: %w", r.Name, name, err)
+		return nil, fmt.Errorf("registry %s: addon %s: %w", r, name, err)
 	}
 	if a.Name != name {
-		return nil, fmt.Errorf("registry %s: the addon under the name %s calls itself %s", r.Name, name, a.Name)
+		return nil, fmt.Errorf("registry %s: the addon under the name %s calls itself %s", r, name, a.Name)
 	}
 	if version != "" && charts.Allows(version, a.Version) != nil {
-		return nil, fmt.Errorf("registry %s: there is no version %s of the addon %s, but %s", r.Name, version, name, a.Version)
+		return nil, fmt.Errorf("registry %s: there is no version %s of the addon %s, but %s", r, version, name, a.Version)
 	}
 	return a, nil
 }
@@ -95,7 +95,7 @@ func (f *Fetcher) List(ctx context.Context, r *addon.Registry) ([]Listed, error)
 	defer cancel()
 	out, err := f.list(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("registry %s: %w", r.Name, err)
+		return nil, fmt.Errorf("registry %s: %w", r, err)
 	}
 	slices.SortFunc(out, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
