@@ -337,7 +337,7 @@ var mutations = []mutation{
 	{"a step that a user has suspended runs further", "internal/application/flow/advance.go",
 		"case a.Paused[s.Name]:", "case a.Paused[s.Name] && false:", "internal/application/flow", "TestAPausedStepRunsNoFurther", nil, nil},
 	{"types without a definition are not warned of", "internal/cli/applications/types.go",
-		"(base == name || defs[string(kind)+\" \"+base] == nil) {", "false {", cli, "TestUpWarnsOfMisspeltProperties", nil, nil},
+		"(base == name || defs[string(kind)+\" \"+base] == nil) {", "base == \"\" {", cli, "TestUpWarnsOfMisspeltProperties", nil, nil},
 	{"the time of a check of metrics begins again with each look", "internal/application/steps/metrics.go",
 		"	if was != nil && was.met == is.met {", "	if false {", "internal/application/steps", "TestAConditionHasToBeMetForAWhile", nil, nil},
 	{"a file of an addon is outside of it", "internal/application/addon/files.go",
