@@ -302,3 +302,26 @@ func TestTheExamplesRunOnKubernetes133(t *testing.T) {
 		return nil
 	})
 }
+
+// TestTheAddonsAreEnabled enables an addon with the one that it depends on, as docs/addons.md does.
+func TestTheAddonsAreEnabled(t *testing.T) {
+	code, out, errOut := lockstep(t, "addon", "enable", "greeter", "text=Good morning", "replicas=2", "--registry", "../../examples/addons", "--yes", "--wait", "--timeout", "1m")
+	if code != 0 || !strings.Contains(out, `greeter says "Good morning"`) || !strings.Contains(errOut, "greetings 1.0.0, greeter 1.1.0:") {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	_, out, errOut = lockstep(t, "addon", "list", "--registry", "../../examples/addons")
+	for _, want := range []string{"greeter", "greetings", "1.1.0", "running"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("addon list:\n%s%s", out, errOut)
+		}
+	}
+	_, out, errOut = lockstep(t, "get", "configmap", "greeter-text", "-n", "greeter", "-o", "yaml")
+	if !strings.Contains(out, "greeting: Good morning") {
+		t.Errorf("the text:\n%s%s", out, errOut)
+	}
+	for _, name := range []string{"greeter", "greetings"} {
+		if code, out, errOut := lockstep(t, "addon", "disable", name, "--wait"); code != 0 {
+			t.Errorf("disable %s: exit code %d\n%s%s", name, code, out, errOut)
+		}
+	}
+}
