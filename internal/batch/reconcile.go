@@ -193,7 +193,7 @@ func (c *Controller) queueOf(r *record, job *api.Job, fresh bool) string {
 	case job.QueueName() != scheduling.DefaultQueue:
 	case fresh:
 		for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(job.UID)) {
-			return cmp.Or(cluster.QueueOf(p), queue)
+			return cmp.Or(p.Annotations[api.QueueNameKey], queue)
 		}
 	case r.queue != "" && r.hasPods():
 		return r.queue

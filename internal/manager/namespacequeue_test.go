@@ -15,7 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/manager"
 )
 
-// inTeamQueue gives the namespace a queue, which exists from then on or not.
+// namespaceQueue makes the namespace name a queue, or none.
 func (e *env) namespaceQueue(queue string) {
 	e.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{"scheduling.volcano.sh/queue-name":%q}}}`, queue)
@@ -88,7 +88,7 @@ func TestANamespaceHasAQueue(t *testing.T) {
 		}
 		return nil
 	})
-	e.apply(jobYAML("j", 1, "", ""))
+	e.apply(jobYAML("j", 2, "", ""))
 	e.apply(jobYAML("named", 1, "queue: "+other, ""))
 	e.apply(groupYAML("g", "minMember: 1"))
 	e.replica("g", "a", 1)
@@ -108,7 +108,7 @@ spec:
 			t.Errorf("pod %s is in queue %q, want %q", pod, got, want)
 		}
 	}
-	e.allocated(team, "10") // 4 each of j and g, 1 each of alone and w
+	e.allocated(team, "14") // 8 of j, 4 of g, 1 each of alone and w
 	e.allocated(other, "5")
 	// Pods that run stay in their queue, whatever becomes of the annotation, and after a restart.
 	e.namespaceQueue(other)
@@ -126,7 +126,7 @@ spec:
 		t.Fatal(err)
 	}
 	e.eventually("the pod is replaced", func() error {
-		if now := e.podsOf("j"); len(now) != 1 || now[0].UID == gone.UID {
+		if now := e.podsOf("j"); len(now) != 2 || now[0].UID == gone.UID {
 			return fmt.Errorf("%d pods", len(now))
 		}
 		return nil
@@ -134,9 +134,9 @@ spec:
 	stop()
 	e.run()
 	e.allocated(other, "9")
-	e.allocated(team, "10")
-	if writes := e.job("j").Status.State.Phase; writes != batch.Running {
-		t.Errorf("the job is %s", writes)
+	e.allocated(team, "14")
+	if phase := e.job("j").Status.State.Phase; phase != batch.Running {
+		t.Errorf("the job is %s", phase)
 	}
 }
 
@@ -146,16 +146,15 @@ func TestTheQueueOfANamespaceDoesNotExist(t *testing.T) {
 	e.run(func(c *manager.Config) { c.JobPodGroups = true })
 	missing := e.ns + "-missing"
 	e.namespaceQueue(missing)
-	const says = "metadata.annotations[scheduling.volcano.sh/queue-name] of namespace "
-	names := func() string { return says + e.ns + `: queue "` + missing + `" does not exist` }
+	names := fmt.Sprintf("metadata.annotations[scheduling.volcano.sh/queue-name] of namespace %s: queue %q does not exist", e.ns, missing)
 	e.apply(jobYAML("j", 1, "", ""))
 	if e.job("j").Spec.Queue != "default" {
 		t.Fatal("the queue of a Job has no default: this test tests nothing")
 	}
-	e.waits("j", names())
+	e.waits("j", names)
 	e.apply(groupYAML("g", "minMember: 1"))
 	e.replica("g", "a", 1)
-	e.says(podGroupResource, "g", names(), "QueueNotFound", `"phase":"Pending"`)
+	e.says(podGroupResource, "g", names, "QueueNotFound", `"phase":"Pending"`)
 	e.apply(fmt.Sprintf(plainPod, "alone"))
 	e.eventually("the pod says why it waits", func() error {
 		p, err := e.core.CoreV1().Pods(e.ns).Get(t.Context(), "alone", metav1.GetOptions{})
@@ -163,13 +162,13 @@ func TestTheQueueOfANamespaceDoesNotExist(t *testing.T) {
 			return err
 		}
 		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && strings.Contains(c.Message, names()) {
+			if c.Type == corev1.PodScheduled && strings.Contains(c.Message, names) {
 				return nil
 			}
 		}
 		return fmt.Errorf("%v", p.Status.Conditions)
 	})
-	e.says(podGroupResource, "j-"+string(e.job("j").UID), names())
+	e.says(podGroupResource, "j-"+string(e.job("j").UID), names)
 	// A changed annotation applies to what waits.
 	team := e.ns + "-team"
 	e.queue(team, func(*scheduling.QueueSpec) {})

@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -155,6 +156,11 @@ spec:
 		})
 		return pods
 	}
+	t.Cleanup(func() { // before its pods are
+		if err := e.core.AppsV1().Deployments(e.ns).Delete(context.Background(), "hard", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	e.apply(fmt.Sprintf(deployment, "hard", 5, `volcano.sh/network-topology-mode: hard, volcano.sh/network-topology-highest-tier: "1"`))
 	pods := bound("hard", 4) // as many as a rack holds
 	if racks := racksOf(pods); len(racks) != 1 {

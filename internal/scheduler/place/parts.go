@@ -173,7 +173,7 @@ func (p *Placer) minimumOfParts(w *partsWork, outer int32) bool {
 }
 
 // placePart places a part in the smallest domain with room for it, inside another one, and reports
-// whether it fits. A domain with room for all pods of the part comes before one that has room for Size.
+// whether it fits.
 func (p *Placer) placePart(w *partsWork, k int, outer int32) bool {
 	part, mark, pinned := &w.Parts[k], len(p.log), len(p.pins)
 	wanted := part.Size
@@ -198,17 +198,8 @@ func (p *Placer) placePart(w *partsWork, k int, outer int32) bool {
 		return try(outer)
 	}
 	p.setUsed(part.Near.On)
-	list, all := p.fittingOf(part), 0
-	for i := range list {
-		all += list[i].count
-	}
-	for _, size := range [...]int{all, part.Size} {
-		if _, found := p.gather(outer, part.Near, list, size, try); found.placed {
-			return true
-		}
-		if size == part.Size {
-			break
-		}
+	if _, found := p.gather(outer, part.Near, p.fittingOf(part), part.Size, try); found.placed {
+		return true
 	}
 	return !part.Near.Hard && try(outer)
 }
