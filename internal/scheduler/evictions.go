@@ -294,15 +294,50 @@ func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
 	v.claims[c.gang] = c
 	v.restore(c)
 	v.s.pending.setClaimed(e, true)
-	v.evict(e.gang.Key, plan, list, now)
+	v.evict(e.gang.Key, plan.Victims, list, now)
 	v.generation = v.s.cluster.Generation() // the search knows of the claim
 	return c.why
 }
 
-// evict asks the owners of the victims to evict them.
-func (v *evictions) evict(claimant string, plan *evict.Plan, list []Eviction, now time.Time) {
+// depart has pods evicted that leave for no claimant, as decide says. It reports whether there are any.
+func (v *evictions) depart(decide func(*evict.State) []evict.Victim) bool {
+	now := v.s.clock.Now()
+	var departing []evict.Victim
+	if v.s.cfg.Guard.Try("eviction", gangName(""), func() { departing = decide(v.survey(now)) }) != nil || len(departing) == 0 {
+		return false
+	}
+	if !v.cfg.Mode.evicts() {
+		for i := range departing {
+			x := &departing[i]
+			v.s.log.Info("pods would be evicted (--eviction=dry-run)", "gang", x.Gang, "pods", len(x.Pods), "why", x.Rule.String())
+		}
+		return false
+	}
+	victims := map[types.NamespacedName]int{}
+	for i := range departing {
+		for _, name := range departing[i].Pods {
+			victims[name] = i
+		}
+	}
+	list := make([]Eviction, len(departing))
+	for i := range v.occupants {
+		if o := &v.occupants[i]; o.Object != nil {
+			if victim, found := victims[o.Name]; found {
+				ref := PodRef{Name: o.Name, UID: o.Object.UID}
+				list[victim].Pods = append(list[victim].Pods, ref)
+				v.going[ref.UID] = goingPod{ref.Name, now}
+			}
+		}
+	}
+	v.evict("", departing, list, now)
+	v.search = nil // it does not know who is leaving
+	return true
+}
+
+// evict asks the owners of the victims to evict them. claimant is empty if there is none.
+func (v *evictions) evict(claimant string, victims []evict.Victim, list []Eviction, now time.Time) {
 	for i, x := range list {
-		victim := &plan.Victims[i]
+		victim := &victims[i]
 		x.Gang, x.Whole, x.For, x.Why = victim.Gang, victim.Whole, claimant, victim.Rule.String()
 		v.s.log.Info("evicting pods", "gang", x.Gang, "pods", len(x.Pods), "whole", x.Whole, "for", claimant, "why", x.Why)
 		v.s.metrics.evictions.Add(float64(len(x.Pods)))
@@ -315,7 +350,7 @@ func (v *evictions) evict(claimant string, plan *evict.Plan, list []Eviction, no
 			}
 		}
 	}
-	if len(list) > 0 {
+	if len(list) > 0 && claimant != "" {
 		v.made[claimant] = append(recent(v.made[claimant], now), now)
 	}
 }

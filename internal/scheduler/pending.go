@@ -288,7 +288,7 @@ func (e *pendingGang) asPlaced() place.Gang {
 	g.MinParts = e.minParts
 	for i := range e.parts {
 		part := &e.parts[i]
-		g.Parts = append(g.Parts, place.Part{Demands: part.Demands, Size: part.Size, Set: part.Set, Near: part.Near})
+		g.Parts = append(g.Parts, place.Part{Kind: part.Kind, Demands: part.Demands, Size: part.Size, Set: part.Set, Near: part.Near})
 	}
 	return g
 }

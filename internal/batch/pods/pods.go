@@ -53,6 +53,8 @@ type Task struct {
 type Options struct {
 	// Version counts the job's runs, Retries its restarts.
 	Version, Retries int32
+	// Queue is the queue that the job is in.
+	Queue string
 }
 
 // PodsMax is the maximum number of pods of a job. Each pod costs memory before it exists, so a job
@@ -167,7 +169,7 @@ func newTask(job *batch.Job, i int, o Options) Task {
 	spec := &job.Spec.Tasks[i]
 	t := Task{Name: job.TaskName(i), Replicas: spec.Replicas, Min: min(spec.Min(), spec.Replicas)}
 	t.prefix = job.Name + "-" + t.Name + "-"
-	queue := job.QueueName()
+	queue := o.Queue
 
 	labels := put(spec.Template.Labels,
 		batch.TaskSpecKey, t.Name, batch.JobNameKey, job.Name, batch.JobNamespaceKey, job.Namespace, batch.QueueNameKey, queue)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
@@ -48,7 +49,7 @@ func Of(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev
 		}
 	}
 	p.Namespace, p.Labels = base.Namespace, base.Labels
-	p.Annotations = topology.RequestAnnotations(base.Annotations)
+	p.Annotations = scheduling.WithZones(topology.RequestAnnotations(base.Annotations), base.Annotations)
 	if s.Affinity == nil && len(s.TopologySpreadConstraints) == 0 {
 		p.Labels = maps.Clone(base.Labels)
 		delete(p.Labels, ownerLabel)
