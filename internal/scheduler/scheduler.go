@@ -265,7 +265,13 @@ func (s *Scheduler) cycle() (more bool) {
 		if !ok {
 			break
 		}
-		pods += s.attempt(s.pending.gangs[next.Key])
+		placed, superseded := s.attempt(s.pending.gangs[next.Key])
+		if superseded {
+			// Its successor is next, and not a gang of another queue.
+			more = true
+			break
+		}
+		pods += placed
 	}
 
 	// 4. Report why gangs wait, and listen for changes that may help them.
@@ -273,15 +279,16 @@ func (s *Scheduler) cycle() (more bool) {
 	s.listen()
 
 	s.metrics.cycle(s.clock.Since(start), pods, len(s.pending.gangs), len(s.pending.shapes))
-	return pods >= s.cfg.CyclePods
+	return more || pods >= s.cfg.CyclePods
 }
 
-// attempt places a gang, or blocks its shape queue. It returns the number of pods placed.
-func (s *Scheduler) attempt(e *pendingGang) int {
+// attempt places a gang, or blocks its shape queue. It returns the number of pods placed, and whether
+// the gang was replaced or withdrawn meanwhile.
+func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 	if e.fault != "" {
 		s.evictions.release(e.gang.Key)
 		s.pending.block(e.queue, &blockReason{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
-		return 0
+		return 0, false
 	}
 	s.locate(e)
 	// 1. Cut the gang down to what its queue may use. Capacity that is kept for the gang is free.
@@ -300,29 +307,30 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		}
 		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
 		s.pending.block(e.queue, &blockReason{reason: reason, byQueue: true})
-		return 0
+		return 0, false
 	}
+	gang.Most = s.most(e)
 	if reason := s.promises.refuse(e); reason != nil {
 		s.evictions.release(e.gang.Key)
 		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
 		s.pending.block(e.queue, &blockReason{reason: *reason, byQueue: true, announced: true})
-		return 0
+		return 0, false
 	}
 	// 2. Find nodes. Volumes that pods need must be bound first.
 	if s.awaitVolumes(e, s.waitingVolumes(e)) {
-		return 0
+		return 0, false
 	}
 	decision, ok := s.place(e, gang)
 	if !ok {
 		s.evictions.release(e.gang.Key)
-		return 0
+		return 0, false
 	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
 		reason, rare := shortageReason(decision.Shortage, e), s.dependsOnPods(e)
 		s.overdue.explain(e, &reason, rare)
 		s.pending.block(e.queue, &blockReason{reason: reason, rare: rare})
-		return 0
+		return 0, false
 	}
 	// 3. Revert the placement if the gang was replaced or withdrawn meanwhile.
 	if s.isSuperseded(e.gang.Key) {
@@ -331,11 +339,11 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		if c := s.evictions.claims[e.gang.Key]; c != nil {
 			s.evictions.restore(c)
 		}
-		return 0
+		return 0, true
 	}
 	if s.awaitVolumes(e, s.chooseVolumes(e, decision)) {
 		s.placer.Undo(gang, decision)
-		return 0
+		return 0, false
 	}
 	// 4. Assume the pods in the model, then let the owner write.
 	placed := e.take(decision.Placed, func(i int32) string { return s.view.Node(i).Name })
@@ -358,7 +366,27 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		s.pending.add(rest)
 	}
 	e.gang.Owner.Commit(e.gang, placed)
-	return len(placed)
+	return len(placed), false
+}
+
+// most bounds how many pods of a gang are placed at once: those of its minimum; if it has been placed,
+// as many as the gang's queue is given before it is another queue's turn, and at least one part.
+func (s *Scheduler) most(e *pendingGang) int {
+	if e.need > 0 {
+		return e.need
+	}
+	left, largest := 0, place.Vector(nil)
+	for d, units := range e.left {
+		if len(units) > 0 {
+			left += len(units)
+			largest = largest.Max(e.classes[d].Request)
+		}
+	}
+	turn := max(e.minMember, s.ledger.Turn(e.gang.Queue, largest, left))
+	for i := range e.parts {
+		turn = max(turn, e.parts[i].Size)
+	}
+	return turn
 }
 
 // grant assigns to the placed pods the CPUs that were taken for them. pins lists the CPUs in the
