@@ -18,6 +18,7 @@ var dialers = map[string]string{
 	"internal/localcluster":                "runs the components of a local cluster, and asks whether they are healthy",
 	"internal/lab":                         "drives load and reads the profiles of processes that it started",
 	"internal/cli":                         "runs on the user's own machine: charts that are rendered there are fetched by who asks for it",
+	"internal/application/addons":          "runs on the user's own machine: addons are fetched by who enables them",
 	"internal/workflow/entrypoint":         "gives the guard's own client to the library that asks registries",
 	"internal/workflow/request":            "runs in the pod of the step, where the rules of the namespace's network apply",
 	"internal/workflow/artifacts":          "runs in the pod of the step, where the rules of the namespace's network apply",

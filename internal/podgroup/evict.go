@@ -29,7 +29,7 @@ func (c *Controller) GangOf(p *corev1.Pod) (string, bool) {
 	if !c.foreign(p) || p.Labels[argov1alpha1.LabelWorkflow] != "" {
 		return "", false
 	}
-	if o := metav1.GetControllerOfNoCopy(p); o != nil && slices.Contains([]string{"DaemonSet", "Workflow"}, o.Kind) {
+	if o := metav1.GetControllerOfNoCopy(p); o != nil && slices.Contains([]string{"DaemonSet", workflowKind}, o.Kind) {
 		return "", false
 	}
 	k, known := c.keyOf(p)
@@ -52,6 +52,9 @@ func (c *Controller) Describe(gang string) (scheduler.GangTerms, bool) {
 	}
 	t := scheduler.TermsOf(pg)
 	t.MinMember, t.Min = int(pg.Spec.MinMember), map[string]int{}
+	if policies, err := policiesOf(pg); err == nil {
+		t.MinMember = max(t.MinMember, policies.pods())
+	}
 	for task, n := range pg.Spec.MinTaskMember {
 		t.Min[task] = int(n)
 	}

@@ -109,6 +109,9 @@ type claim struct {
 	lifted      bool // the capacity is not kept while the claimant is being placed
 	// waits is set if nobody leaves for the claimant: it waits for pods that end by themselves.
 	waits *ending
+	// volumesUntil is set if the claimant waits for its volumes or devices: until then the capacity is
+	// kept.
+	volumesUntil time.Time
 }
 
 // goingPod is a pod whose eviction was requested.
@@ -414,7 +417,8 @@ func (v *evictions) check() {
 	for _, key := range slices.Sorted(maps.Keys(v.claims)) {
 		c, e := v.claims[key], v.s.pending.gangs[key]
 		closed := v.s.ledger.Blocked(c.queue) != nil
-		if e == nil || !e.claimed || e.gang.Queue != c.queue || closed && !e.gang.Resume || !v.usable(c) {
+		if e == nil || !e.claimed || e.gang.Queue != c.queue || closed && !e.gang.Resume || !v.usable(c) ||
+			!c.volumesUntil.IsZero() && !now.Before(c.volumesUntil) {
 			v.release(key)
 			continue
 		}
@@ -422,6 +426,9 @@ func (v *evictions) check() {
 			p, node := v.s.cluster.Pod(r.Name)
 			return p == nil || p.UID != r.UID || node == "" || !v.isLeaving(p)
 		})
+		if !c.volumesUntil.IsZero() {
+			continue
+		}
 		if c.waits == nil && len(c.leaving) == 0 || len(c.room) > 0 && v.covered(c) {
 			v.s.pending.reopen(e.queue)
 		}

@@ -198,7 +198,7 @@ func (g gangName) String() string { return string(g) }
 // recognises it by the *Gang passed to Commit, and calls cluster.Forget for units that it no longer
 // wants placed.
 func (s *Scheduler) Submit(g *Gang) {
-	e := &pendingGang{gang: g, submitted: s.clock.Now()}
+	e := &pendingGang{gang: apart(g), submitted: s.clock.Now()}
 	s.mu.Lock()
 	s.compile(e)
 	s.inbox[g.Key] = e
@@ -317,7 +317,8 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 		return 0, false
 	}
 	// 2. Find nodes. Volumes that pods need must be bound first.
-	if s.awaitVolumes(e, s.waitingVolumes(e)) {
+	if waiting := s.waitingVolumes(e); len(waiting) > 0 {
+		s.awaitVolumes(e, waiting)
 		return 0, false
 	}
 	decision, ok := s.place(e, gang)
@@ -327,6 +328,7 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
+		s.releaseDevices(e)
 		reason, rare := shortageReason(decision.Shortage, e), s.dependsOnPods(e)
 		s.overdue.explain(e, &reason, rare)
 		s.pending.block(e.queue, &blockReason{reason: reason, rare: rare})
@@ -341,8 +343,10 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 		}
 		return 0, true
 	}
-	if s.awaitVolumes(e, s.chooseVolumes(e, decision)) {
+	if waiting := s.chooseVolumes(e, decision); len(waiting) > 0 {
 		s.placer.Undo(gang, decision)
+		s.keepForVolumes(e, decision)
+		s.awaitVolumes(e, waiting)
 		return 0, false
 	}
 	// 4. Assume the pods in the model, then let the owner write.

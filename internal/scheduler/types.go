@@ -60,8 +60,10 @@ type Gang struct {
 	Owner Owner
 }
 
-// Part is a part of a gang, such as a partition of a task.
+// Part is a part of a gang: a partition of a task, or a sub-group of a PodGroup.
 type Part struct {
+	// Kind is what messages call such a part; "partition" by default.
+	Kind string
 	// Demands are indices in Gang.Demands, which have no Min.
 	Demands []int
 	// Size is the number of units that are placed together, and Set an index in Gang.MinParts.

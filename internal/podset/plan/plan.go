@@ -57,6 +57,20 @@ func Of(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev
 	return p
 }
 
+// OwnClaims reports whether a pod has volumes or devices that no other pod of its template has:
+// ephemeral volumes, and resource claims, which are reserved for each pod.
+func OwnClaims(pod *corev1.Pod) bool {
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return true
+	}
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Ephemeral != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Ranges returns the LimitRanges of a namespace, sorted by name.
 func Ranges(all []*corev1.LimitRange, namespace string) []*corev1.LimitRange {
 	out := slices.DeleteFunc(slices.Clone(all), func(l *corev1.LimitRange) bool { return l.Namespace != namespace })

@@ -76,7 +76,7 @@ var plugins = map[string]pluginSays{
 		arguments: map[string]said{"overcommit-factor": {Missing, "what PodGroups announce in minResources must be free"}}},
 	"predicates": {said: said{Works, ofCluster}, arguments: map[string]said{
 		"predicate.CacheEnable":                     {Needless, "equal pods are always filtered once"},
-		"predicate.DynamicResourceAllocationEnable": {Missing, "resource claims are not supported"},
+		"predicate.DynamicResourceAllocationEnable": {Needless, "resource claims are always allocated, if the API server has them"},
 	}, read: readPredicates},
 	"nodeorder": {said: said{Works, "scores are the kube-scheduler's"}, arguments: map[string]said{
 		"imagelocality.weight":     {Missing, "images on nodes do not count"},
@@ -98,7 +98,7 @@ var plugins = map[string]pluginSays{
 	"network-topology-aware": {said: said{Works, "by networkTopology of Jobs and PodGroups; also without this plugin"},
 		arguments: map[string]said{"weight": {Needless, "the smallest domain with room comes before all scores of nodes"}},
 		read:      readDomains},
-	"deviceshare": {said: said{Missing, "whole devices (extended resources) are placed; shares of devices are not"}},
+	"deviceshare": {said: said{Differs, "what nodes advertise as extended resources is counted per node; no device is chosen for a share of one"}},
 	"usage": {said: said{Differs, "the use that is counted is the last one that was measured; it moves no pods"}, arguments: map[string]said{
 		"estimator": {Missing, "pods that have just been placed count once their use is measured"},
 	}, read: readUsage},
