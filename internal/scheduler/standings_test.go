@@ -186,7 +186,7 @@ func balanced(change func(*usage.Balance)) *usage.Config {
 	if change != nil {
 		change(b)
 	}
-	return &usage.Config{Interval: 30 * time.Second, Weight: 5, CPUWeight: 1, ScoresOnly: true, Balance: b}
+	return &usage.Config{Interval: 2 * time.Minute, Weight: 5, CPUWeight: 1, ScoresOnly: true, Balance: b}
 }
 
 // TestPodsAreMovedFromNodesThatAreUsedMuch fills node n1 of 10 CPUs, measures it at 80%, and n2 at a
@@ -218,7 +218,7 @@ func TestPodsAreMovedFromNodesThatAreUsedMuch(t *testing.T) {
 			w.node("n1", "10")
 			w.put(w.gang("a", 8, "1"))
 			w.node("n2", tc.cpu)
-			w.at("00:19:00")
+			w.at("00:21:00")
 			expect(t, w.left(), "") // nothing is measured yet
 			now := w.clock.Now()
 			w.SetUsage(map[string]usage.Use{"n1": {CPU: 80, At: now}, "n2": {CPU: tc.n2, At: now}})
@@ -226,9 +226,7 @@ func TestPodsAreMovedFromNodesThatAreUsedMuch(t *testing.T) {
 			expect(t, w.left(), tc.want)
 			// What was measured before the last move says nothing about the next one.
 			w.gone("a-0", "a-1", "a-2")
-			w.at("00:21:59")
-			w.SetUsage(map[string]usage.Use{"n1": {CPU: 80, At: now}, "n2": {CPU: tc.n2, At: now}})
-			w.at("00:27:00")
+			w.at("00:26:50")
 			expect(t, w.left(), "")
 		})
 	}

@@ -2,9 +2,9 @@ package config
 
 import (
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	yaml "go.yaml.in/yaml/v3"
@@ -88,7 +88,7 @@ func (r *reader) metrics(section map[string]yaml.Node) {
 				r.add(at, key, Needless, "the API server is asked for "+metricsAPIType)
 				continue
 			}
-			if parsed, err := url.Parse(address); err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
+			if host := strings.TrimPrefix(strings.TrimPrefix(address, "http://"), "https://"); host == "" || host == address {
 				r.fail(at, "%q is no URL with http or https", address)
 				continue
 			}
