@@ -163,7 +163,7 @@ func TestUnknownCommandsAreWrongUsage(t *testing.T) {
 		"clstr list":    "did you mean cluster",
 		"nonsense":      `unknown command "nonsense"`,
 		"bench rnu":     "did you mean run",
-		"bench":         "lockstep bench run|compare|report\n",
+		"bench":         "lockstep bench run|compare|sweep|tune|report|record|scenarios\n",
 		"app workflow":  "suspend|resume|terminate",
 		"cron nonsense": `unknown command "nonsense" for "lockstep cron"`,
 	} {
