@@ -21,12 +21,12 @@ func TestARecordedLoadIsATrace(t *testing.T) {
 	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := run("record", log, "--system", "kubernetes")
+	got, err := call("record", log, "--system", "kubernetes")
 	if err != nil || got != "arrival,pods,duration\n0,2,10\n" {
 		t.Errorf("%q, %v", got, err)
 	}
 	out := filepath.Join(t.TempDir(), "trace.csv")
-	if _, err := run("record", log, "--system", "kubernetes", "--out", out); err != nil {
+	if _, err := call("record", log, "--system", "kubernetes", "--out", out); err != nil {
 		t.Fatal(err)
 	}
 	if load, err := readTrace(out); err != nil || load.Pods() != 2 {
@@ -40,7 +40,7 @@ func TestARecordedLoadIsATrace(t *testing.T) {
 		"--gang=both: want true or false":         {"run", "--scenario", "replay", "--trace", out, "--gang", "both"},
 		"audit.log: line 1: is no trace in a kno": {"run", "--scenario", "replay", "--trace", log},
 	} {
-		if _, err := run(args...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := call(args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s", args, err, want)
 		}
 	}

@@ -12,6 +12,16 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 )
 
+// call calls a verb of bench.
+func call(args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := New(command.Streams{Out: &out, Err: io.Discard}, "test")
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	err := cmd.Execute()
+	return out.String(), err
+}
+
 // written returns the path of a scenario file with a text.
 func written(t *testing.T, text string) string {
 	t.Helper()
@@ -79,7 +89,7 @@ func TestScenarioFilesThatAreRefused(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := run("run", "--file", "/nowhere.yaml"); err == nil || !strings.Contains(err.Error(), "/nowhere.yaml") {
+	if _, err := call("run", "--file", "/nowhere.yaml"); err == nil || !strings.Contains(err.Error(), "/nowhere.yaml") {
 		t.Errorf("%v", err)
 	}
 }
@@ -98,7 +108,7 @@ func TestHelpShowsFlagsByScenario(t *testing.T) {
 		!strings.Contains(text[all:soak], "--scenario") {
 		t.Errorf("help:\n%s", text)
 	}
-	list, err := run("scenarios")
+	list, err := call("scenarios")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -363,8 +363,8 @@ func (g *group) concurrency() (c page.Chart, ok bool) {
 	adaptive := map[bool]float64{}
 	var highest float64
 	for _, v := range g.variants {
-		if len(v.times) == 0 {
-			continue
+		if len(v.times) == 0 || len(v.runs[0].Parameters) > 1 {
+			continue // of a sweep over several parameters the map shows more
 		}
 		run := v.runs[0]
 		setting := run.Settings[system.WritesInFlight]

@@ -128,19 +128,13 @@ func (r *Report) sweepSection() page.Section {
 		return s
 	}
 	least, equal := best(points)
-	t := page.Table{Columns: []page.Column{}}
-	for _, p := range r.Sweep.Parameters {
-		t.Columns = append(t.Columns, page.Column{Title: p.Name, Key: true})
-	}
+	t := page.Table{Columns: []page.Column{{Title: "Setting", Key: true}}}
 	t.Columns = append(t.Columns, page.Column{Title: r.Sweep.Figure, Right: true, Help: "the mean of the runs with the setting, and its 95 % confidence interval"},
 		page.Column{Title: "× best", Right: true, Help: "compared with the best setting in the same repetition, with a 95 % confidence interval"},
 		page.Column{Title: "Runs", Right: true})
 	longest := slices.MaxFunc(points, func(a, b *point) int { return cmpFloat(a.summary().Mean, b.summary().Mean) }).summary().Mean
 	for _, p := range points {
-		var row []page.Cell
-		for _, parameter := range r.Sweep.Parameters {
-			row = append(row, page.Text(p.values[parameter.Name]))
-		}
+		row := []page.Cell{page.Text(describe(p.values))}
 		against := page.Text(factor(p.over(least)))
 		if p == least {
 			against = page.Cell{Text: "best", Tone: page.Strong}

@@ -123,7 +123,7 @@ var used = func() map[string]bool {
 		"apiserver_flowcontrol_request_wait_duration_seconds", "apiserver_admission_webhook_admission_duration_seconds",
 		"etcd_request_duration_seconds", "etcd_disk_wal_fsync_duration_seconds", "etcd_disk_backend_commit_duration_seconds",
 		"workqueue_queue_duration_seconds", "workqueue_work_duration_seconds", "rest_client_rate_limiter_duration_seconds",
-		"scheduler_scheduling_attempt_duration_seconds", "lockstep_apiwriter_wait_seconds", "lockstep_apiwriter_request_seconds",
+		"scheduler_scheduling_algorithm_duration_seconds", "lockstep_apiwriter_wait_seconds", "lockstep_apiwriter_request_seconds",
 		"lockstep_scheduler_cycle_seconds",
 	} {
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
@@ -279,7 +279,7 @@ func (s span) controller() *Controller {
 			put(&c.Queues, Writes, q)
 		}
 	}
-	if h := s.histogram("scheduler_scheduling_attempt_duration_seconds"); h.Count > 0 {
+	if h := s.histogram("scheduler_scheduling_algorithm_duration_seconds"); h.Count > 0 {
 		put(&c.Queues, Pods, Queue{Adds: h.Count, Work: h})
 	}
 	if h := s.histogram("lockstep_scheduler_cycle_seconds"); h.Count > 0 {

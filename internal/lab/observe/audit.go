@@ -191,6 +191,8 @@ type AuditLog struct {
 	reader        *bufio.Reader
 	// partial is the beginning of a line whose end has not been written yet.
 	partial []byte
+	// within is true until the end of the line in which the reader began.
+	within bool
 	// consume gives the disk back what has been read.
 	consume bool
 	lost    string
@@ -207,7 +209,17 @@ func FollowAudit(path string) (*AuditLog, error) {
 		f.Close()
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	return &AuditLog{path: path, file: f, offset: end, reader: bufio.NewReaderSize(f, readSize)}, nil
+	l := &AuditLog{path: path, file: f, offset: end, reader: bufio.NewReaderSize(f, readSize)}
+	// The server may be writing: the end is then within a line.
+	var last [1]byte
+	if end > 0 {
+		if _, err := f.ReadAt(last[:], end-1); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("audit log: %w", err)
+		}
+		l.within = last[0] != '\n'
+	}
+	return l, nil
 }
 
 // ConsumeAudit is like FollowAudit for a log of which nobody else needs what has been read: its
@@ -299,6 +311,10 @@ func (l *AuditLog) rest(out []analyse.Event) ([]analyse.Event, error) {
 		}
 		if err != nil {
 			return out, fmt.Errorf("audit log: %w", err)
+		}
+		if l.within {
+			l.within, l.partial = false, l.partial[:0]
+			continue
 		}
 		e, ok, err := parseAudit(bytes.TrimSpace(line), l.Users)
 		l.partial = l.partial[:0]

@@ -167,6 +167,22 @@ func (f *following) expect(events int, lost string) {
 	}
 }
 
+// TestALogThatEndsWithinALineIsFollowed begins to follow while the server writes.
+func TestALogThatEndsWithinALineIsFollowed(t *testing.T) {
+	for _, open := range []func(string) (*AuditLog, error){FollowAudit, ConsumeAudit} {
+		f := follow(t, func(path string) (*AuditLog, error) {
+			if err := os.WriteFile(path, []byte(podLine+"\n"+podLine[:200]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return open(path)
+		})
+		f.put(podLine[200:300])
+		f.expect(0, "")
+		f.put(podLine[300:] + "\n" + podLine + "\n")
+		f.expect(1, "")
+	}
+}
+
 // TestALogThatIsRotatedIsFollowed begins a new file as the API server does: it renames the old one.
 func TestALogThatIsRotatedIsFollowed(t *testing.T) {
 	f := follow(t, FollowAudit)

@@ -150,7 +150,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, t.Stop(ctx, err != nil)) }()
 	t.Log.Source.(*observe.AuditLog).Users = t.sys.Users()
-	if err := t.Client.CreateNamespace(ctx, namespace); err != nil {
+	if err := errors.Join(t.warmUp(ctx), t.Client.CreateNamespace(ctx, namespace)); err != nil {
 		return err
 	}
 	//   2. Replay the trace.
@@ -165,6 +165,41 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	t.run.Used = rig.UsedBetween(used.Before, used.After)
 	t.run.LagSeconds = analyse.Round(t.lag.Seconds(), 2)
 	t.run.analyse(t.cfg.Trace, t.Log.Events, jobs, t.sys)
+	return nil
+}
+
+// warmUp sends a job through the system and waits until its pod is deleted. The garbage collector of
+// Kubernetes learns of a new kind only after half a minute, and deletes no pods of its objects before.
+func (t *trial) warmUp(ctx context.Context) error {
+	const namespace, name = "replay-warm-up", "warm-up"
+	t.Say("warming up")
+	job, err := t.sys.NewJob(system.Job{Namespace: namespace, Name: name, Pods: 1})
+	if err != nil {
+		return err
+	}
+	if err := t.Client.CreateNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	if err := t.Client.CreateJob(ctx, job, job.DeepCopyObject().(drive.Object)); err != nil {
+		return err
+	}
+	for _, there := range []bool{true, false} {
+		if !there {
+			if err := t.Client.DeleteJob(ctx, namespace, name); err != nil {
+				return err
+			}
+		}
+		reached, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
+			pods, err := t.Client.Pods(ctx, namespace)
+			return len(pods) > 0 == there, err
+		})
+		if err != nil {
+			return err
+		}
+		if !reached {
+			return fmt.Errorf("warm-up: --timeout=%s ran out before its pod was created and deleted", t.cfg.Timeout)
+		}
+	}
 	return nil
 }
 

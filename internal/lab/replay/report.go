@@ -108,14 +108,21 @@ func (r *Run) analyse(load *trace.Trace, events []analyse.Event, jobs map[string
 		waiting, running = waiting+c.waiting, running+c.running
 		if i%every == 0 || i == len(changes)-1 {
 			at := analyse.Round(c.at.Sub(first).Seconds(), 3)
-			r.Waiting.add(at, waiting)
-			r.Running.add(at, running)
+			r.Waiting.step(at, waiting)
+			r.Running.step(at, running)
 		}
 	}
 	r.Writes = analyse.CountWrites(events, func(e *analyse.Event) bool { return sys.Writers()[e.Actor] && e.Namespace == namespace })
 }
 
-func (l *Line) add(at float64, pods int) { l.At, l.Pods = append(l.At, at), append(l.Pods, pods) }
+// step adds a value, which the line has from a moment on: until just before, it has the value before.
+func (l *Line) step(at float64, pods int) {
+	const just = 0.001
+	if n := len(l.At); n > 0 && at-l.At[n-1] > 2*just && l.Pods[n-1] != pods {
+		l.At, l.Pods = append(l.At, at-just), append(l.Pods, l.Pods[n-1])
+	}
+	l.At, l.Pods = append(l.At, at), append(l.Pods, pods)
+}
 
 // Title implements series.Run.
 func (r *Run) Title() string {

@@ -28,6 +28,7 @@ func TestGrowth(t *testing.T) {
 		"a sawtooth":                        {func(t float64) float64 { return 100 + math.Mod(t, 23) }, false},
 		"a sawtooth with a leak":            {func(t float64) float64 { return 100 + math.Mod(t, 23) + 0.2*t }, true},
 		"caches that fill in the beginning": {func(t float64) float64 { return 100 + min(t, 60) + noise() }, false},
+		"peaks that grow above a level":     {func(t float64) float64 { return 100 + math.Mod(t, 8)*t/50 }, false},
 		"a jump at the end":                 {func(t float64) float64 { return map[bool]float64{true: 300, false: 100}[t > 290] + noise() }, false},
 		"a fall":                            {func(t float64) float64 { return 200 - 0.2*t + noise() }, false},
 		"a certain trend that is small":     {func(t float64) float64 { return 100 + 0.005*t }, false},
@@ -36,6 +37,20 @@ func TestGrowth(t *testing.T) {
 		if got := g.Grows(0.05, 4); !ok || got != c.want {
 			t.Errorf("%s: grows %v: %+v", sentence, got, g)
 		}
+	}
+}
+
+// TestACertainTrend checks that growth has to be certain, and that the beginning of a series does
+// not count.
+func TestACertainTrend(t *testing.T) {
+	if g := (Growth{Slope: 1, Low: -1, Up: 3, From: 100, To: 200}); g.Grows(0.05, 4) {
+		t.Error("a trend whose interval has 0 grows")
+	}
+	if g := (Growth{Slope: 1, Low: 0.5, Up: 3, From: 100, To: 200}); !g.Grows(0.05, 4) {
+		t.Error("a certain trend does not grow")
+	}
+	if g, ok := Trend(series(func(t float64) float64 { return min(t, 90) })); !ok || g.From < 85 {
+		t.Errorf("the trend begins while caches fill: %+v", g)
 	}
 }
 
