@@ -91,8 +91,8 @@ spec: {components: [{name: front, type: webservice, properties: {image: a}}, {na
 	}
 }
 
-// TestThePolicyOfACluster checks the warnings of the API server with the policy that def policy prints from
-// the cluster's definitions.
+// TestThePolicyOfACluster checks the warnings of the API server with the policy that def policy
+// prints from the cluster's definitions.
 func TestThePolicyOfACluster(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	c := localtest.Shared(t)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// parametersPolicy is the text of the policy application-parameters.lockstep.dev. KNOWN are the parameters
-// of each definition and the types of their values, and NEEDED those that must be given. Each definition
-// has one text, because the API server makes the tables anew for each application.
+// parametersPolicy is the text of the policy application-parameters.lockstep.dev. KNOWN are the
+// parameters of each definition and the types of their values, and NEEDED those that must be given.
+// Each definition has one text, because the API server makes the tables anew for each application.
 const parametersPolicy = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -68,9 +68,9 @@ spec:
   validationActions: [Warn]
 `
 
-// wrongProperties is the expression of what is wrong with the properties of X, in one text. KIND is its
-// kind in the tables, WHO is an expression that names it, and FILLED one that says whether others may
-// set its properties.
+// wrongProperties is the expression of what is wrong with the properties of X, in one text. KIND is
+// its kind in the tables, WHO is an expression that names it, and FILLED one that says whether
+// others may set its properties.
 const wrongProperties = `(!has(X.properties) || !(('KIND/' + X.type) in variables.known) ? [] :
         X.properties.filter(k, !ENTRY.contains(' ' + k + ':')).map(k, WHO + ': THE' + X.type + ' has no property ' + k) +
         X.properties.filter(k, ENTRY.contains(' ' + k + ':') && !ENTRY.contains(' ' + k + ':* ') && !ENTRY.contains(' ' + k + ':' + TYPE + ' ')).map(k,
@@ -97,8 +97,8 @@ type PolicyInput struct {
 	The string
 	// Templates are the definitions whose parameters are checked, by kind and name.
 	Templates map[string]*Template
-	// Types has all names of definitions by kind: NAME, or NAMESPACE/NAME of those that only a namespace
-	// has. If it is nil, types without a definition are not warned of.
+	// Types has all names of definitions by kind: NAME, or NAMESPACE/NAME of those that only a
+	// namespace has. If it is nil, types without a definition are not warned of.
 	Types map[Kind][]string
 }
 
@@ -108,8 +108,9 @@ var letters = map[string]string{"string": "s", "int": "id", "number": "id", "flo
 // tableKinds are the kinds whose parameters the policy checks, by their names in its tables.
 var tableKinds = map[Kind]string{Component: "component", Trait: "trait", WorkflowStep: "step"}
 
-// ParametersPolicy returns the manifest of the ValidatingAdmissionPolicy that warns of properties that
-// definitions do not have, and its binding. Definitions that do not know their parameters are left out.
+// ParametersPolicy returns the manifest of the ValidatingAdmissionPolicy that warns of properties
+// that definitions do not have, and its binding. Definitions that do not know their parameters are
+// left out.
 func ParametersPolicy(in *PolicyInput) (string, error) {
 	var known, needed []string
 	for _, name := range slices.Sorted(maps.Keys(in.Templates)) {
@@ -136,8 +137,8 @@ func ParametersPolicy(in *PolicyInput) (string, error) {
 		"VARIABLES\n", variables, "UNKNOWN", unknown).Replace(parametersPolicy), nil
 }
 
-// tableOf returns the parameters of a definition with the letters of their types, and those that must be
-// given.
+// tableOf returns the parameters of a definition with the letters of their types, and those that
+// must be given.
 func tableOf(t *Template) (has, needs []string, _ error) {
 	parameters, err := t.Parameters()
 	if err != nil {
@@ -185,8 +186,8 @@ func hiddenParameters(t *Template, listed []Parameter) ([]string, error) {
 	return out, nil
 }
 
-// variablesOf returns the variables of the policy that say what is wrong, and the validations of types
-// without a definition.
+// variablesOf returns the variables of the policy that say what is wrong, and the validations of
+// types without a definition.
 func variablesOf(in *PolicyInput) (variables, unknown string) {
 	var b strings.Builder
 	variable := func(name, expression string) {

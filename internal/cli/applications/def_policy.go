@@ -82,8 +82,8 @@ definitions alone. Run this again after definitions, and after an installation.`
 	})
 }
 
-// sortDefinitions adds the definitions for everyone to set, and the names of the others to the types of
-// the policy and to elsewhere.
+// sortDefinitions adds the definitions for everyone to set, and the names of the others to the
+// types of the policy and to elsewhere.
 func sortDefinitions[T any](set definitionSet, in *render.PolicyInput, elsewhere map[string]bool, list []T, definition func(*T) *render.Definition) {
 	for i := range list {
 		def := definition(&list[i])
