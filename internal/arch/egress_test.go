@@ -14,6 +14,7 @@ var dialers = map[string]string{
 	"internal/http2client":                 "connects to the API server",
 	"internal/kubeclient":                  "connects to the API server",
 	"internal/submit/applications":         "runs on the user's own machine, with a connection to the API server",
+	"internal/nodeusage":                   "asks the Prometheus server that the administrator configures, or the API server",
 	"internal/localcluster":                "runs the components of a local cluster, and asks whether they are healthy",
 	"internal/lab":                         "drives load and reads the profiles of processes that it started",
 	"internal/cli":                         "runs on the user's own machine: charts that are rendered there are fetched by who asks for it",

@@ -74,7 +74,7 @@ const (
 )
 
 var commands = map[string]string{
-	"agent": begins, "bench compare": begins, "bench report": begins, "bench run": begins, "manager": begins, "up": begins,
+	"agent": begins, "bench compare": begins, "bench report": begins, "bench record": shows, "bench run": begins, "bench scenarios": shows, "bench sweep": begins, "bench tune": begins, "manager": begins, "up": begins,
 	"app exec": begins, "app port-forward": begins,
 
 	"addon disable": changes, "addon enable": changes, "addon registry add": changes, "addon registry delete": changes, "addon upgrade": changes,
@@ -166,7 +166,7 @@ func TestUnknownCommandsAreWrongUsage(t *testing.T) {
 		"clstr list":    "did you mean cluster",
 		"nonsense":      `unknown command "nonsense"`,
 		"bench rnu":     "did you mean run",
-		"bench":         "lockstep bench run|compare|report\n",
+		"bench":         "lockstep bench run|compare|sweep|tune|report|record|scenarios\n",
 		"app workflow":  "suspend|resume|terminate",
 		"cron nonsense": `unknown command "nonsense" for "lockstep cron"`,
 	} {
