@@ -1,12 +1,19 @@
 package cli_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
@@ -83,6 +90,98 @@ spec: {components: [{name: front, type: webservice, properties: {image: a}}, {na
 		t.Errorf("exit code %d\n%s\n%s", code, out, errOut)
 	}
 }
+
+// TestThePolicyOfACluster checks the warnings of the API server with the policy that def policy
+// prints from the cluster's definitions.
+func TestThePolicyOfACluster(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	c := localtest.Shared(t)
+	if err := install.Apply(t.Context(), c.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	apply := func(text string, more ...string) (string, string) {
+		t.Helper()
+		file := filepath.Join(dir, "manifest.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errOut := run(c, append([]string{"submit", "-f", file}, more...)...)
+		if code != 0 {
+			t.Fatalf("exit code %d\n%s\n%s", code, out, errOut)
+		}
+		return out, errOut
+	}
+	apply(`
+{apiVersion: v1, kind: Namespace, metadata: {name: with-policy}}
+---
+{apiVersion: core.oam.dev/v1beta1, kind: ComponentDefinition, metadata: {name: gpu-job, namespace: vela-system},
+ spec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: "output: {apiVersion: \"v1\", kind: \"ConfigMap\", data: {a: parameter.image, b: \"\\(parameter.gpus)\"}}\nparameter: {image: string, gpus: *1 | int}"}}}}
+---
+{apiVersion: core.oam.dev/v1beta1, kind: TraitDefinition, metadata: {name: local-trait, namespace: with-policy}, spec: {schematic: {cue: {template: "patch: {}"}}}}
+---
+{apiVersion: core.oam.dev/v1beta1, kind: TraitDefinition, metadata: {name: scaler, namespace: with-policy}, spec: {schematic: {cue: {template: "patch: metadata: labels: a: parameter.other\nparameter: other: string"}}}}
+`)
+	code, policy, errOut := run(c, "def", "policy")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, errOut)
+	}
+	apply(policy)
+	t.Cleanup(func() { // other tests know the policy of the built-in definitions
+		if err := install.Apply(context.Background(), c.RESTConfig()); err != nil {
+			t.Error(err)
+		}
+	})
+	app := `
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: a, namespace: with-policy}
+spec:
+  components:
+  - {name: good, type: gpu-job@v1, properties: {image: a, gpus: 2}, traits: [{type: local-trait}, {type: scaler, properties: {other: x}}]}
+  - {name: bad, type: gpu-job, properties: {gpu: 2, gpus: many}}
+  - {name: none, type: webservce, traits: [{type: scalar}]}
+  policies: [{name: p, type: topology, properties: {clusters: [local]}}, {name: q, type: topologie}]
+  workflow: {steps: [{name: s, type: deploi}, {name: g, type: step-group, subSteps: [{name: b, type: suspend}, {name: x, type: supend}]}]}
+`
+	wants := []string{
+		"component none: there is no ComponentDefinition webservce", "component none: there is no TraitDefinition scalar", "there is no PolicyDefinition topologie",
+		"step s: there is no WorkflowStepDefinition deploi", "step x: there is no WorkflowStepDefinition supend",
+		"component bad: gpu-job has no property gpu", "component bad: gpus of gpu-job is a whole number, not a string", "component bad: gpu-job needs the property image",
+	}
+	h := &warnings{}
+	cfg := rest.CopyConfig(c.RESTConfig())
+	cfg.WarningHandler = h
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(app), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	apps := dynamic.NewForConfigOrDie(cfg).Resource(schema.GroupVersionResource{Group: "core.oam.dev", Version: "v1beta1", Resource: "applications"})
+	localtest.Eventually(t, "the API server warns as the policy says", func() error {
+		h.text = ""
+		_, err := apps.Namespace("with-policy").Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			return err
+		}
+		for _, want := range wants {
+			if !strings.Contains(h.text, want) {
+				return fmt.Errorf("%q is not in\n%s", want, h.text)
+			}
+		}
+		return nil
+	})
+	for _, text := range []string{"component good", "local-trait", "step b", "step g", "PolicyDefinition topology;", "built-in"} {
+		if strings.Contains(h.text, text) {
+			t.Errorf("it warns of %s:\n%s", text, h.text)
+		}
+	}
+}
+
+// warnings keeps the warnings of the API server.
+type warnings struct{ text string }
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.text += text + ";\n" }
 
 // TestUpWarnsOfMisspeltProperties checks that up names the properties that definitions do not know, of
 // built-in definitions and of the cluster's.

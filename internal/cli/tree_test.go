@@ -95,7 +95,7 @@ var commands = map[string]string{
 	"addon status": shows,
 	"app diff":     shows, "app dry-run": shows, "app logs": shows, "app status": shows, "archive get": shows, "cluster probe": shows,
 	"cluster-template get": shows, "cluster-template lint": shows, "cron get": shows, "cron lint": shows,
-	"def manifest": shows, "def render": shows, "def show": shows, "def vet": shows, "describe": shows, "events": shows, "lint": shows, "logs": shows, "migrate check": shows, "status": shows,
+	"def manifest": shows, "def policy": shows, "def render": shows, "def show": shows, "def vet": shows, "describe": shows, "events": shows, "lint": shows, "logs": shows, "migrate check": shows, "status": shows,
 	"template get": shows, "template lint": shows, "topology show": shows, "topology simulate": shows, "version": shows, "wait": shows, "watch": shows,
 }
 

@@ -650,8 +650,8 @@ spec:
 	v.until("shop", "running", "shop-v1")
 }
 
-// TestClientsSuspendAStep checks 'workflow suspend --step' and 'workflow resume --step': the client marks
-// one of the steps that run.
+// TestClientsSuspendAStep checks 'workflow suspend --step' and 'workflow resume --step': the client
+// marks one of the steps that run.
 func TestClientsSuspendAStep(t *testing.T) {
 	t.Parallel()
 	v := asVela(t)

@@ -297,7 +297,8 @@ func TestArchivesAreUnpacked(t *testing.T) {
 	}
 }
 
-// TestNoFileIsOutside checks that no path that is added leads out of a folder when it is joined to it.
+// TestNoFileIsOutside checks that no path that is added leads out of a folder when it is joined to
+// it.
 func TestNoFileIsOutside(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"..", ".", "", "a", "b", "..a", `\`, "/"}), 1, 6).Draw(t, "parts"), "/")

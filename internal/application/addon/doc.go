@@ -16,6 +16,6 @@
 //
 // # Bounds
 //
-// Bounds apply to the number and sizes of files and of what archives unpack to. Names of files that lead
-// out of the addon are refused. CUE is evaluated through a render.Run.
+// Bounds apply to the number and sizes of files and of what archives unpack to. Names of files that
+// lead out of the addon are refused. CUE is evaluated through a render.Run.
 package addon

@@ -47,8 +47,8 @@ func inside(name string) bool {
 	return name != "." && name != ".." && path.Clean(name) == name && !path.IsAbs(name) && !strings.HasPrefix(name, "../") && !strings.Contains(name, `\`)
 }
 
-// in returns the paths of the files in a folder and in the folders inside it, sorted: those with one
-// of the extensions, or all if there are none.
+// in returns the paths of the files in a folder and in the folders inside it, sorted: those with
+// one of the extensions, or all if there are none.
 func (f Files) in(folder string, extensions ...string) []string {
 	var out []string
 	for name := range f {

@@ -15,15 +15,15 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// ClustersParameter is the parameter that names the clusters of an addon. The cluster of the manager is
-// always one of them.
+// ClustersParameter is the parameter that names the clusters of an addon. The cluster of the
+// manager is always one of them.
 const ClustersParameter = "clusters"
 
 // AuxiliaryLabel has, on an object beside the Application, its name in outputs of template.cue.
 const AuxiliaryLabel = "addons.oam.dev/auxiliary-name"
 
-// bound are the annotations of objects that are left out if the Application lacks the component that
-// they name.
+// bound are the annotations of objects that are left out if the Application lacks the component
+// that they name.
 var bound = []string{"addon.oam.dev/ignore-without-component", "addon.oam.dev/bind-component"}
 
 // DefinitionAnnotations are the annotations of the Application that list the names of the addon's
@@ -338,8 +338,8 @@ func (r *renderer) readNotes() error {
 	return nil
 }
 
-// place adds a policy that deploys an addon to managed clusters, if the metadata asks for that and the
-// template does not say it itself.
+// place adds a policy that deploys an addon to managed clusters, if the metadata asks for that and
+// the template does not say it itself.
 func (r *renderer) place() {
 	d := r.DeployTo
 	if d == nil || !d.RuntimeCluster && !d.RuntimeClusterOld || r.template != nil {

@@ -9,8 +9,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/addon"
 )
 
-// At returns the registry at an address, which may be a folder. kind is a type of registries, or empty
-// for the type that follows from the address.
+// At returns the registry at an address, which may be a folder. kind is a type of registries, or
+// empty for the type that follows from the address.
 func At(name, address, kind, path string) (*addon.Registry, error) {
 	u, err := url.Parse(address)
 	if err != nil {

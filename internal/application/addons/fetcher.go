@@ -30,8 +30,8 @@ type Listed struct {
 	Name, Version, Description string
 }
 
-// Addon fetches an addon. version is a version, a range of versions, or empty for the newest version
-// that is not a pre-release. A Git repository and a folder have one version of each addon.
+// Addon fetches an addon. version is a version, a range of versions, or empty for the newest
+// version that is not a pre-release. A Git repository and a folder have one version of each addon.
 func (f *Fetcher) Addon(ctx context.Context, r *addon.Registry, name, version string) (*addon.Addon, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

@@ -71,7 +71,8 @@ func (t *tree) list() ([]Listed, error) {
 	return out, nil
 }
 
-// read reads the addon in a folder of f. Files and folders whose names begin with a dot are left out.
+// read reads the addon in a folder of f. Files and folders whose names begin with a dot are left
+// out.
 func read(f fs.FS, folder string) (*addon.Addon, error) {
 	files := addon.Files{}
 	err := fs.WalkDir(f, folder, func(name string, d fs.DirEntry, err error) error {

@@ -19,8 +19,8 @@ import (
 	"lockstep.dev/lockstep/internal/egress"
 )
 
-// Fetcher fetches packed charts, and archives that are published as charts are. It caches nothing. It
-// is safe for concurrent use.
+// Fetcher fetches packed charts, and archives that are published as charts are. It caches nothing.
+// It is safe for concurrent use.
 type Fetcher struct {
 	// HTTP sends the requests.
 	HTTP Doer
@@ -29,8 +29,8 @@ type Fetcher struct {
 	parsing sync.Mutex
 }
 
-// Fetch fetches an archive from the place that its source names. version is the version, or the range
-// of versions, that its content must have, or empty.
+// Fetch fetches an archive from the place that its source names. version is the version, or the
+// range of versions, that its content must have, or empty.
 func (f *Fetcher) Fetch(ctx context.Context, from Source) (archive []byte, version string, _ error) {
 	if err := from.check(); err != nil {
 		return nil, "", err

@@ -15,8 +15,8 @@ import (
 // namesMax bounds the number of charts in an index that is listed.
 const namesMax = 2_000
 
-// Newest returns, by its name, the newest version of each chart in the index of a repository. It is for
-// programs on a user's own machine: the whole index is in memory.
+// Newest returns, by its name, the newest version of each chart in the index of a repository. It is
+// for programs on a user's own machine: the whole index is in memory.
 func (f *Fetcher) Newest(ctx context.Context, from Source) (map[string]Published, error) {
 	resp, err := f.ask(ctx, strings.TrimSuffix(from.Repository, "/")+"/index.yaml", &from)
 	if err != nil {

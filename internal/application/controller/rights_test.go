@@ -106,8 +106,9 @@ func TestADeletionEndsOrSaysWhichRightIsMissing(t *testing.T) {
 	e.gone(gadgets, "made")
 }
 
-// TestAStepWaitsForTheKindOfItsObjects checks steps whose kind is defined after they have begun: they
-// go on when the API server serves it. The definition may be an object of an earlier component.
+// TestAStepWaitsForTheKindOfItsObjects checks steps whose kind is defined after they have begun:
+// they go on when the API server serves it. The definition may be an object of an earlier
+// component.
 func TestAStepWaitsForTheKindOfItsObjects(t *testing.T) {
 	e := start(t)
 	group := e.ns + ".example"

@@ -226,8 +226,8 @@ func TestAHeldWorkflowRunsNothing(t *testing.T) {
 	s.expect("succeeded: a=succeeded b=succeeded")
 }
 
-// TestAPausedStepRunsNoFurther checks that other steps do, and that a pause of its own still waits for
-// consent afterwards.
+// TestAPausedStepRunsNoFurther checks that other steps do, and that a pause of its own still waits
+// for consent afterwards.
 func TestAPausedStepRunsNoFurther(t *testing.T) {
 	s := start(t, "mode: {steps: DAG}\nsteps: [{name: a, type: x}, {name: b, type: x}, {name: c, type: x, dependsOn: [a]}]")
 	s.expect("executing: a=running/Wait b=running/Wait c=pending/Wait")

@@ -23,8 +23,8 @@ const (
 	evaluatorFile  = "cue.file"
 )
 
-// filesBytesMax bounds the sum of the sizes of files that are evaluated together. It is larger than the
-// bound of a template: the files of an addon contain definitions of kinds.
+// filesBytesMax bounds the sum of the sizes of files that are evaluated together. It is larger than
+// the bound of a template: the files of an addon contain definitions of kinds.
 const filesBytesMax = 4 << 20
 
 // Source is a file of CUE.
@@ -134,7 +134,8 @@ func evaluateFiles(req *FilesRequest) (*FilesAnswer, error) {
 	return out, nil
 }
 
-// straysOf returns the paths of the fields of value that the declaration of the field does not have.
+// straysOf returns the paths of the fields of value that the declaration of the field does not
+// have.
 func straysOf(declared cue.Value, field string, value any) []string {
 	fields, _ := value.(map[string]any)
 	var out []string

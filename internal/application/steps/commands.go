@@ -48,8 +48,8 @@ func (c *Runner) obey(a *deploy.State, w *Run, order Command) (changed bool) {
 	return true
 }
 
-// marked returns the steps that another client has moved from a phase to another one. It returns "",
-// which stands for the whole workflow, if these are all steps in the phase, or none.
+// marked returns the steps that another client has moved from a phase to another one. It returns
+// "", which stands for the whole workflow, if these are all steps in the phase, or none.
 func marked(ours, theirs *oam.WorkflowStatus, from, to oam.WorkflowStepPhase) []string {
 	var out []string
 	all := true

@@ -75,9 +75,9 @@ func (c *metricCheck) met(v float64) bool {
 	return v != c.limit
 }
 
-// judge returns what a check answers to a step, the new state, and after what time the answer may be
-// another one with the same result. The messages do not change with time, because each change is a
-// write of a status.
+// judge returns what a check answers to a step, the new state, and after what time the answer may
+// be another one with the same result. The messages do not change with time, because each change is
+// a write of a status.
 func (c *metricCheck) judge(v float64, was *measured, now time.Time) (returns map[string]any, is measured, left time.Duration) {
 	is = measured{c.met(v), now}
 	if was != nil && was.met == is.met {

@@ -37,7 +37,8 @@ func TestConditionsOfMetrics(t *testing.T) {
 	}
 }
 
-// TestAConditionHasToBeMetForAWhile checks that the times begin again whenever it is met or missed anew.
+// TestAConditionHasToBeMetForAWhile checks that the times begin again whenever it is met or missed
+// anew.
 func TestAConditionHasToBeMetForAWhile(t *testing.T) {
 	c, err := newMetricCheck(params(">=2", "5m", "2m"))
 	if err != nil {

@@ -219,8 +219,8 @@ greeting: {name: "greeting", type: "base", properties: text: parameter.greeting}
 	e.gone(components, system, "base")
 }
 
-// TestAnAddonIsUpgraded checks that the parameters are kept, and that definitions of the earlier version
-// are deleted.
+// TestAnAddonIsUpgraded checks that the parameters are kept, and that definitions of the earlier
+// version are deleted.
 func TestAnAddonIsUpgraded(t *testing.T) {
 	e := connect(t)
 	s := &charttest.Server{}
@@ -303,8 +303,8 @@ func (e *env) as(user, rules string) *env {
 	return &out
 }
 
-// TestMissingRightsAreNamed checks an addon with a kind of its own, which the manager may not read, and a
-// user who may not make what an addon makes.
+// TestMissingRightsAreNamed checks an addon with a kind of its own, which the manager may not read,
+// and a user who may not make what an addon makes.
 func TestMissingRightsAreNamed(t *testing.T) {
 	e := connect(t)
 	group := e.ns + ".example"
@@ -363,8 +363,8 @@ spec:
 	e.works("addon", "disable", "gadgets", "--wait")
 }
 
-// TestAnAddonOfKubeVelaIsTakenOver checks an addon whose objects KubeVela has made: it is listed with its
-// parameters, upgraded and disabled.
+// TestAnAddonOfKubeVelaIsTakenOver checks an addon whose objects KubeVela has made: it is listed
+// with its parameters, upgraded and disabled.
 func TestAnAddonOfKubeVelaIsTakenOver(t *testing.T) {
 	e := connect(t)
 	create := func(gvr schema.GroupVersionResource, manifest string) {
@@ -443,7 +443,8 @@ func TestAddonsAreRefused(t *testing.T) {
 	}
 }
 
-// TestPasswordsOfRegistriesAreInSecrets checks that the list of registries, which many may read, has none.
+// TestPasswordsOfRegistriesAreInSecrets checks that the list of registries, which many may read,
+// has none.
 func TestPasswordsOfRegistriesAreInSecrets(t *testing.T) {
 	e := connect(t)
 	s := &charttest.Server{User: "me", Password: "s3cret"}

@@ -40,8 +40,8 @@ type collector struct {
 	out        []*wanted
 }
 
-// collect returns the addon that what names, or that is in the folder, after the addons that it depends
-// on and that are not enabled.
+// collect returns the addon that what names, or that is in the folder, after the addons that it
+// depends on and that are not enabled.
 func (c *clients) collect(ctx context.Context, o *options, run render.Run, what string, parameters map[string]any) ([]*wanted, error) {
 	x := &collector{clients: c, o: o, run: run}
 	var err error

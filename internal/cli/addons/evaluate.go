@@ -9,8 +9,8 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// evaluate calls do with a Run that evaluates addons in child processes with limits, because addons may
-// be anyone's.
+// evaluate calls do with a Run that evaluates addons in child processes with limits, because addons
+// may be anyone's.
 func evaluate(ctx context.Context, do func(render.Run) error) error {
 	pool, err := sandbox.New(sandbox.Config{Limits: sandbox.Limits{MemoryBytes: 512 << 20, CPU: 30 * time.Second, Wall: time.Minute}})
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 func NewDefinitions(s command.Streams) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "def",
-		Short: "Definitions of components and traits: check, show, render",
-	}, newDefManifest(s), newDefVet(s), newDefShow(s), newDefRender(s))
+		Short: "Definitions of components and traits: check, show, render; a policy from them",
+	}, newDefManifest(s), newDefVet(s), newDefShow(s), newDefRender(s), newDefPolicy(s))
 }
 
 func newDefManifest(s command.Streams) *cobra.Command {

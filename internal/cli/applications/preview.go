@@ -43,8 +43,8 @@ func (p previewed) Policy(_, name string) (*render.Template, error) {
 	return p.compileBy(p.run, render.Policy, name)
 }
 
-// NewPreview renders an application with the definitions of the cluster and with those among objects,
-// which precede them. Definitions and charts are evaluated by run.
+// NewPreview renders an application with the definitions of the cluster and with those among
+// objects, which precede them. Definitions and charts are evaluated by run.
 func NewPreview(ctx context.Context, client *applications.Client, run render.Run, errOut io.Writer, u *unstructured.Unstructured,
 	objects []*unstructured.Unstructured) (*Preview, error) {
 	var app oam.Application
@@ -76,8 +76,8 @@ func NewPreview(ctx context.Context, client *applications.Client, run render.Run
 	return out, nil
 }
 
-// previewSpec returns a spec whose policies choose namespaces and no clusters: what an application makes
-// in one of them it makes in the others.
+// previewSpec returns a spec whose policies choose namespaces and no clusters: what an application
+// makes in one of them it makes in the others.
 func previewSpec(spec *oam.ApplicationSpec) *oam.ApplicationSpec {
 	out := *spec
 	out.Policies = nil

@@ -74,8 +74,8 @@ did not come to run within --timeout.`,
 	})
 }
 
-// definitionsAmong returns the objects in a namespace or in that of the definitions for everyone. Others
-// among them are no definitions that applications of the namespace use.
+// definitionsAmong returns the objects in a namespace or in that of the definitions for everyone.
+// Others among them are no definitions that applications of the namespace use.
 func definitionsAmong(objects []*submit.Object, namespace string) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, o := range objects {
@@ -86,8 +86,9 @@ func definitionsAmong(objects []*submit.Object, namespace string) []*unstructure
 	return out
 }
 
-// warn prints warnings about types without a definition, and about properties that definitions do not know. What a user may not read of the
-// cluster's definitions is left out: the application's condition Parsed has all warnings.
+// warn prints warnings about types without a definition, and about properties that definitions do
+// not know. What a user may not read of the cluster's definitions is left out: the application's
+// condition Parsed has all warnings.
 func warn(ctx context.Context, s command.Streams, client *applications.Client, objects []*submit.Object) {
 	known := map[string]definitionSet{}
 	for _, o := range objects {

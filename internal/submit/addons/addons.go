@@ -108,8 +108,8 @@ var definitionKinds = map[string]string{
 	string(render.WorkflowStep): "workflowstepdefinitions",
 }
 
-// Conflicts returns the definitions of an addon that exist and do not belong to it. It returns an error
-// if an object cannot belong to an Application.
+// Conflicts returns the definitions of an addon that exist and do not belong to it. It returns an
+// error if an object cannot belong to an Application.
 func (c *Client) Conflicts(ctx context.Context, r *addon.Rendered) ([]string, error) {
 	var out []string
 	for _, u := range r.Beside {
@@ -151,8 +151,8 @@ func (c *Client) resource(u *unstructured.Unstructured) (dynamic.ResourceInterfa
 }
 
 // Apply applies an addon: its Application, what is beside it, and a Secret with its parameters. It
-// deletes definitions and ConfigMaps of an earlier version that this one does not have. It returns the
-// generation of the Application.
+// deletes definitions and ConfigMaps of an earlier version that this one does not have. It returns
+// the generation of the Application.
 func (c *Client) Apply(ctx context.Context, r *addon.Rendered, name string, parameters map[string]any) (generation int64, _ error) {
 	app, err := c.apply(ctx, r.Application)
 	if err != nil {

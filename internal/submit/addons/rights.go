@@ -17,14 +17,15 @@ const manager = "system:serviceaccount:lockstep-system:lockstep-manager"
 
 var managerGroups = []string{"system:serviceaccounts", "system:serviceaccounts:lockstep-system", "system:authenticated"}
 
-// What a manager does with the objects of applications by its own rights, and what it does by those of
-// the author.
+// What a manager does with the objects of applications by its own rights, and what it does by those
+// of the author.
 var (
 	managersVerbs = []string{"get", "list", "watch", "delete"}
 	authorsVerbs  = []string{"create", "patch", "delete"}
 )
 
-// Made is a kind of object that an addon makes in a namespace, which is empty for kinds without one.
+// Made is a kind of object that an addon makes in a namespace, which is empty for kinds without
+// one.
 type Made struct {
 	Kind      schema.GroupVersionKind
 	Namespace string
@@ -54,9 +55,9 @@ type Resource struct {
 // Missing reports whether a right is missing.
 func (r *Right) Missing() bool { return len(r.You)+len(r.Manager) > 0 }
 
-// Rights returns which rights are missing to make objects. The applications act with the rights of their
-// author, the user, and the manager watches and deletes what they make. defined has the resources of the
-// kinds that the addons define themselves.
+// Rights returns which rights are missing to make objects. The applications act with the rights of
+// their author, the user, and the manager watches and deletes what they make. defined has the
+// resources of the kinds that the addons define themselves.
 func (c *Client) Rights(ctx context.Context, made []Made, defined map[schema.GroupKind]Resource) ([]Right, error) {
 	type place struct {
 		kind      schema.GroupVersionKind

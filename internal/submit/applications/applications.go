@@ -93,11 +93,20 @@ type Definitions struct {
 // Definitions returns the definitions that are visible in a namespace: its own, followed by those
 // of the system namespace.
 func (c *Client) Definitions(ctx context.Context, namespace string) (*Definitions, error) {
-	out := &Definitions{}
-	namespaces := []string{namespace}
-	if namespace != oam.SystemNamespace {
-		namespaces = append(namespaces, oam.SystemNamespace)
+	if namespace == oam.SystemNamespace {
+		return c.definitions(ctx, namespace)
 	}
+	return c.definitions(ctx, namespace, oam.SystemNamespace)
+}
+
+// AllDefinitions returns the definitions of all namespaces.
+func (c *Client) AllDefinitions(ctx context.Context) (*Definitions, error) {
+	return c.definitions(ctx, "")
+}
+
+// definitions returns the definitions of namespaces in their order; an empty one stands for all.
+func (c *Client) definitions(ctx context.Context, namespaces ...string) (*Definitions, error) {
+	out := &Definitions{}
 	for _, ns := range namespaces {
 		var components oam.ComponentDefinitionList
 		var workloads oam.WorkloadDefinitionList
@@ -108,7 +117,7 @@ func (c *Client) Definitions(ctx context.Context, namespace string) (*Definition
 			"componentdefinitions": &components, "workloaddefinitions": &workloads, "traitdefinitions": &traits,
 			"policydefinitions": &policies, "workflowstepdefinitions": &steps,
 		} {
-			if err := c.rest.Get().Namespace(ns).Resource(resource).Do(ctx).Into(into); err != nil {
+			if err := c.rest.Get().NamespaceIfScoped(ns, ns != "").Resource(resource).Do(ctx).Into(into); err != nil {
 				return nil, err
 			}
 		}
