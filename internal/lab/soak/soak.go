@@ -147,8 +147,9 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	}
 	//   2. Churn, and look at all processes meanwhile.
 	t.Say("churning for %s", t.cfg.Duration)
-	before, busy, began := map[localcluster.Component]localcluster.Usage{}, rig.BusyCPU(), time.Now()
-	if before, err = t.Usages(); err != nil {
+	busy, began := rig.BusyCPU(), time.Now()
+	before, err := t.Usages()
+	if err != nil {
 		return err
 	}
 	group, churning := errgroup.WithContext(ctx)
