@@ -129,7 +129,6 @@ spec:
 	}) {
 		t.Errorf("volumes %s", asJSON(p.Spec.Volumes))
 	}
-	e.until("j", says(batch.JobSupported, batch.ReasonNotImplemented, "metadata.annotations[volcano.sh/revocable-zone]"))
 	s := e.until("j", inPhase(batch.Completed)).Status
 	if s.RunningDuration == nil || s.Succeeded != 3 || s.TaskStatusCount["default1"].Phase[corev1.PodSucceeded] != 1 {
 		t.Errorf("status %s", asJSON(s))

@@ -268,7 +268,7 @@ func (c *Controller) reconcile(k key) {
 			break
 		}
 		m.lacks = policies.lacking(policies.divide(&m), (*subGroup).holds) != nil
-		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, policies, m, c.templates.of)
+		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, policies, m, c.templates.within(pg))
 	}
 	switch {
 	case u.asks(pg, m):

@@ -231,20 +231,51 @@ func newTemplates() templates {
 	return templates{byKey: map[string]*corev1.Pod{}, byPod: map[types.UID]*corev1.Pod{}}
 }
 
-// of returns the template of p: the first pod seen with the same placement requirements. These
-// requirements do not change once the pod's scheduling gates are removed.
-func (t templates) of(p *corev1.Pod) *corev1.Pod {
-	if known := t.byPod[p.UID]; known != nil {
-		return known
+// of returns the template of p, which has no group.
+func (t templates) of(p *corev1.Pod) *corev1.Pod { return t.within(nil)(p) }
+
+// within returns a function that returns the template of a pod of a group, which may be nil: the first
+// pod seen with the same placement requirements. These requirements do not change once the pod's
+// scheduling gates are removed, apart from the revocable zones that a pod has from its group.
+func (t templates) within(group *schedulingv1beta1.PodGroup) func(*corev1.Pod) *corev1.Pod {
+	return func(p *corev1.Pod) *corev1.Pod { return t.template(p, zonesOf(p, group)) }
+}
+
+// zonesOf returns the revocable zones that a pod, or else its group, allows.
+func zonesOf(p *corev1.Pod, group *schedulingv1beta1.PodGroup) string {
+	_, preemptable := p.Annotations[schedulingv1beta1.PreemptableAnnotation]
+	_, stated := p.Annotations[schedulingv1beta1.RevocableZoneAnnotation]
+	of := p.Annotations
+	if group != nil && !preemptable && !stated {
+		of = group.Annotations
 	}
-	key := templateKey(p)
+	zones, _ := schedulingv1beta1.ZonesOf(of)
+	return zones
+}
+
+func (t templates) template(p *corev1.Pod, zones string) *corev1.Pod {
+	if known := t.byPod[p.UID]; known != nil {
+		if of, _ := schedulingv1beta1.ZonesOf(known.Annotations); of == zones {
+			return known
+		}
+	}
+	key := templateKey(p) + "\x00" + zones
 	first := t.byKey[key]
 	if first == nil {
 		if len(t.byKey) >= templatesMax {
 			clear(t.byKey)
 		}
 		first = p
-		t.byKey[key] = p
+		if of, _ := schedulingv1beta1.ZonesOf(p.Annotations); of != zones {
+			changed := *p
+			changed.Annotations = maps.Clone(p.Annotations)
+			if changed.Annotations == nil {
+				changed.Annotations = map[string]string{}
+			}
+			changed.Annotations[schedulingv1beta1.RevocableZoneAnnotation] = zones
+			first = &changed
+		}
+		t.byKey[key] = first
 	}
 	t.byPod[p.UID] = first
 	return first

@@ -94,7 +94,7 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, admitted
 }
 
 // notSupported lists the fields of PodGroups that the API has and this package ignores.
-var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
+var notSupported = []unsupported.Field[*schedulingv1beta1.PodGroup]{
 	{
 		Path: "metadata.annotations[" + schedulingv1beta1.SLAWaitingTimeAnnotation + "] (it is no positive duration)",
 		Used: func(pg *schedulingv1beta1.PodGroup) bool { _, ok := schedulingv1beta1.WaitingTime(pg); return !ok },
@@ -105,13 +105,19 @@ var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
 		Used: func(pg *schedulingv1beta1.PodGroup) bool { _, ok := schedulingv1beta1.BudgetOf(pg); return !ok },
 	},
 	{
+		Path: "metadata.annotations[" + schedulingv1beta1.RevocableZoneAnnotation + "] (want * or names of zones)",
+		Used: func(pg *schedulingv1beta1.PodGroup) bool {
+			_, ok := schedulingv1beta1.ZonesOf(pg.Annotations)
+			return !ok
+		},
+	},
+	{
 		Path: "spec.minTaskMember (for tasks whose pods are in sub-groups)",
 		Used: func(pg *schedulingv1beta1.PodGroup) bool {
 			return len(pg.Spec.SubGroupPolicy) > 0 && len(pg.Spec.MinTaskMember) > 0
 		},
 	},
-}, unsupported.Annotations[*schedulingv1beta1.PodGroup](
-	schedulingv1beta1.RevocableZoneAnnotation)...)
+}
 
 // UnsupportedIn returns the fields of a PodGroup that have no effect.
 func UnsupportedIn(pg *schedulingv1beta1.PodGroup) []unsupported.Field[*schedulingv1beta1.PodGroup] {

@@ -20,6 +20,8 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
+	"lockstep.dev/lockstep/internal/scheduler/usage"
+	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
 // Config configures a Scheduler. Only Cluster is required.
@@ -53,6 +55,10 @@ type Config struct {
 	OverdueAfter time.Duration
 	// Evictions configures which pods leave for others. Without SetEvictors none do.
 	Evictions Evictions
+	// Zones are the revocable zones; nil means that labels of nodes say nothing of zones.
+	Zones *zones.Config
+	// Usage says what is done with the use of nodes that SetUsage sets; nil means nothing.
+	Usage *usage.Config
 	// Guard recovers from panics caused by one gang. With a nil Guard such panics end the process.
 	Guard *panics.Guard
 	// Clock defaults to the real clock.
@@ -96,8 +102,9 @@ type Scheduler struct {
 	// groupedClasses are the classes with the affinity of their queues.
 	groupedClasses map[groupedClass]*place.Class
 	// overdue makes claims for gangs that evict nobody.
-	overdue  *overdue
-	promises *promises
+	overdue   *overdue
+	promises  *promises
+	standings *standings
 }
 
 // New returns a Scheduler, which does nothing before Run.
@@ -136,6 +143,7 @@ func New(cfg Config) (*Scheduler, error) {
 	s.evictions = newEvictions(s, cfg.Evictions)
 	s.overdue = &overdue{s: s, after: cfg.OverdueAfter}
 	s.promises = &promises{s: s, gangs: map[string]promise{}}
+	s.standings = &standings{s: s, zones: cfg.Zones, usage: cfg.Usage}
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
 		if err := s.metrics.register(cfg.Metrics); err != nil {
@@ -190,7 +198,7 @@ func (g gangName) String() string { return string(g) }
 // recognises it by the *Gang passed to Commit, and calls cluster.Forget for units that it no longer
 // wants placed.
 func (s *Scheduler) Submit(g *Gang) {
-	e := &pendingGang{gang: g, submitted: s.clock.Now()}
+	e := &pendingGang{gang: apart(g), submitted: s.clock.Now()}
 	s.mu.Lock()
 	s.compile(e)
 	s.inbox[g.Key] = e
@@ -237,10 +245,13 @@ func (s *Scheduler) cycle() (more bool) {
 	s.takeInbox()
 
 	// 2. Apply changes of the cluster, and reopen the shape queues that they may help.
+	s.standings.follow()
 	changes := s.cluster.TakeChanges()
 	s.updateQueues()
 	s.regroup()
 	s.evictions.check()
+	s.standings.vacate()
+	s.standings.rebalance()
 	s.reopenHelped(&changes)
 	s.move()
 	if _, waiting := s.ledger.Next(); waiting {
@@ -306,7 +317,8 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 		return 0, false
 	}
 	// 2. Find nodes. Volumes that pods need must be bound first.
-	if s.awaitVolumes(e, s.waitingVolumes(e)) {
+	if waiting := s.waitingVolumes(e); len(waiting) > 0 {
+		s.awaitVolumes(e, waiting)
 		return 0, false
 	}
 	decision, ok := s.place(e, gang)
@@ -316,6 +328,7 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
+		s.releaseDevices(e)
 		reason, rare := shortageReason(decision.Shortage, e), s.dependsOnPods(e)
 		s.overdue.explain(e, &reason, rare)
 		s.pending.block(e.queue, &blockReason{reason: reason, rare: rare})
@@ -330,8 +343,10 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 		}
 		return 0, true
 	}
-	if s.awaitVolumes(e, s.chooseVolumes(e, decision)) {
+	if waiting := s.chooseVolumes(e, decision); len(waiting) > 0 {
 		s.placer.Undo(gang, decision)
+		s.keepForVolumes(e, decision)
+		s.awaitVolumes(e, waiting)
 		return 0, false
 	}
 	// 4. Assume the pods in the model, then let the owner write.
@@ -407,7 +422,7 @@ func (s *Scheduler) refresh() {
 // due returns when the next cycle is due although nothing has woken the scheduler.
 func (s *Scheduler) due() time.Time {
 	due := s.retry
-	for _, at := range []time.Time{s.evictions.due(), s.overdue.due()} {
+	for _, at := range []time.Time{s.evictions.due(), s.overdue.due(), s.standings.due()} {
 		if !at.IsZero() && at.Before(due) {
 			due = at
 		}

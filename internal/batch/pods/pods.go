@@ -160,9 +160,9 @@ func (t *Task) Pod(index int, node string, placed map[string]string) *corev1.Pod
 }
 
 // Unbound reports whether the task's pods must exist before they can be placed: because they have
-// scheduling gates, or claims whose devices are chosen with the node.
+// scheduling gates, or claims of their own.
 func (t *Task) Unbound() bool {
-	return len(t.base.Spec.SchedulingGates) > 0 || len(t.base.Spec.ResourceClaims) > 0
+	return len(t.base.Spec.SchedulingGates) > 0 || plan.OwnClaims(t.base)
 }
 
 func newTask(job *batch.Job, i int, o Options) Task {

@@ -29,6 +29,8 @@ type flags struct {
 	scenario     string
 	scale        float64
 	admissions   []string
+	parameters   []string
+	metrics      []string
 	shapes       []string
 	withoutFloor bool
 }

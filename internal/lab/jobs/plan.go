@@ -32,6 +32,8 @@ type Config struct {
 	// JobSyncs are the numbers of Jobs that stock Kubernetes syncs concurrently; 0 is its default.
 	// Stock Kubernetes counts as a system of its own for each.
 	JobSyncs []int
+	// Parameters are values of the parameters of a system that a file describes.
+	Parameters map[string]string
 	// Admissions are what admits the load's pods on fresh control planes; each system is measured
 	// with each. Empty is none.
 	Admissions []admission.Admission
@@ -44,6 +46,8 @@ type Config struct {
 	// test; if empty, each run has a fresh cluster. AuditLog is the path of the existing cluster's
 	// audit log on this machine; if empty, a watch is used.
 	Kubeconfig, Context, AuditLog string
+	// MetricsURLs are the addresses of the metrics of the existing cluster's controllers, by name.
+	MetricsURLs map[string]string
 	// OnStep is called for each step of the experiment. It must not block for long.
 	OnStep func(Step)
 }
@@ -79,6 +83,8 @@ func (c *Config) Complete() error {
 		return errors.New("an existing cluster has one system to measure: give one --system")
 	case c.Kubeconfig != "" && (len(c.Admissions) > 1 || c.Admissions[0].Kind != admission.None):
 		return errors.New("admission: an existing cluster is left as it is")
+	case len(c.MetricsURLs) > 0 && c.Kubeconfig == "":
+		return errors.New("metrics: those of fresh control planes are read without it; it is for an existing cluster")
 	case c.AuditLog != "" && c.Kubeconfig == "":
 		return errors.New("an audit log is of an existing cluster: name its kubeconfig too")
 	}
@@ -99,7 +105,7 @@ func (c *Config) Complete() error {
 	}
 	names := map[string]string{}
 	for _, name := range c.Systems {
-		sys, err := system.New(name, system.Options{})
+		sys, err := system.New(name, system.Options{Parameters: c.Parameters})
 		if err != nil {
 			return err
 		}
@@ -198,7 +204,7 @@ func (c *Config) plan() ([]experiment, error) {
 
 // variants returns the named system once for each of its settings to measure.
 func (c *Config) variants(name string) ([]system.System, error) {
-	options := []system.Options{{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs}}
+	options := []system.Options{{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs, Parameters: c.Parameters}}
 	vary := func(settings []int, set func(*system.Options, int)) {
 		var varied []system.Options
 		for _, n := range slices.Compact(slices.Clone(settings)) {

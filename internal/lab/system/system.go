@@ -93,6 +93,8 @@ type Options struct {
 	Manager           string
 	ManagerArgs       []string
 	WriterConcurrency int
+	// Parameters are values of the parameters of a file's system.
+	Parameters map[string]string
 	// JobSyncs is how many Jobs stock Kubernetes syncs concurrently, 0 for its default.
 	JobSyncs int
 }
@@ -106,7 +108,7 @@ func New(name string, o Options) (System, error) {
 		return kubernetes{o}, nil
 	}
 	if IsFile(name) {
-		return load(name)
+		return load(name, o.Parameters)
 	}
 	return nil, fmt.Errorf("unknown system %q; there are: %s, and files such as ./system.yaml", name, strings.Join(Names(), ", "))
 }

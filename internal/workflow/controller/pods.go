@@ -131,7 +131,7 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	}
 	p := r.addPod(create.NodeID, create.PodName, create)
 	p.pod, p.queue = pod, c.inQueue(pod)
-	p.BindLater = c.Placer == nil || !c.ours(pod.Spec.SchedulerName) || len(pod.Spec.SchedulingGates) > 0 || len(pod.Spec.ResourceClaims) > 0
+	p.BindLater = c.Placer == nil || !c.ours(pod.Spec.SchedulerName) || len(pod.Spec.SchedulingGates) > 0 || plan.OwnClaims(pod)
 	if !p.BindLater {
 		p.Plan = c.plans.Share(plan.Of(pod, plan.Ranges(c.Informers.LimitRanges.List(), r.key.Namespace), wf.LabelWorkflow))
 	}
