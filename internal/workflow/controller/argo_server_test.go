@@ -315,7 +315,7 @@ templates:
 	}
 	e.submit("own", claims)
 	e.until("own", func(w *wf.Workflow) error {
-		if n := w.Status.Nodes["own"]; n.Phase != wf.PhasePending || !strings.Contains(n.Message, `"one-gpu" not found`) {
+		if n := w.Status.Nodes["own"]; n.Phase != wf.PhasePending || !strings.Contains(n.Message, `could not find ResourceClaim "`) {
 			return fmt.Errorf("the node is %s: %q", n.Phase, n.Message)
 		}
 		return nil
