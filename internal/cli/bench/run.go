@@ -106,7 +106,11 @@ of --fail-if was crossed; 130 interrupted.`,
 	f.StringVar(&o.scenario, "scenario", scenario.Batch, "what to do: "+strings.Join(scenarios, ", "))
 	f.StringSliceVar(&o.shapes, "shapes", []string{"500x20"},
 		"JOBSxPODS of each load; of workflows hello, chain-N, fanout-N or dag-N")
-	f.Float64Var(&o.scale, "scale", 1, "of batch-shapes, batch-workers and admission: size of the load; 1 is 10,000 pods")
+	f.Float64Var(&o.scale, "scale", 1, "of all batch scenarios but batch: size of the load; 1 is about 10,000 pods")
+	f.StringSliceVar(&o.ahead, "ahead", nil,
+		"of batch: JOBSxPODS submitted just before each load, or none; of several each is measured")
+	f.IntSliceVar(&o.Weights, "queue-weights", nil,
+		"of queues: the weights of the tenants' queues, each of which gets the load")
 	f.StringVar(&gang, "gang", "true",
 		"true: all pods of a job get nodes together or none does; false; or both, one after the other")
 	f.StringSliceVar(&o.Systems, "system", []string{"lockstep"},
@@ -156,57 +160,15 @@ of --fail-if was crossed; 130 interrupted.`,
 		case o.scenario == cpus.Scenario:
 			return cpu.run(o)
 		case slices.Contains(batches, o.scenario):
-			return o.runJobs(gang)
+			return o.runJobs(gang, wfl.cfg)
 		}
 		return command.Usagef("--scenario=%s: want one of %s", o.scenario, strings.Join(scenarios, ", "))
 	}
 	return cmd, o
 }
 
-// batches are the scenarios of batch jobs.
-var batches = []string{scenario.Batch, scenario.BatchShapes, scenario.BatchWorkers, scenario.Admission}
-
-// preset sets the flags that a scenario of batch jobs fixes and the user has not set. Where settings
-// of one system are compared under one load, there is no floor unless flags about it are set. preset
-// returns the value of --gang.
-func (f *flags) preset(gang string) string {
-	if f.Scenario = f.scenario; f.scenario == scenario.Batch {
-		return gang
-	}
-	set := f.cmd.Flags().Changed
-	if !set("shapes") {
-		f.Shapes = []scenario.Shape{scenario.Shape{Jobs: 500, PodsPerJob: 20}.Scaled(f.scale)}
-		switch f.scenario {
-		case scenario.BatchShapes:
-			f.Shapes = scenario.Shapes(f.scale)
-		case scenario.Admission:
-			f.Shapes = []scenario.Shape{scenario.Shape{Jobs: 1, PodsPerJob: 10_000}.Scaled(f.scale)}
-		}
-	}
-	switch f.scenario {
-	case scenario.BatchShapes:
-		if !set("gang") {
-			gang = "both"
-		}
-		if !set("floor-tries") {
-			f.FloorTries = 1
-		}
-	case scenario.BatchWorkers:
-		if !set("writer-concurrency") {
-			f.WriterConcurrency = scenario.Workers
-		}
-		f.withoutFloor = f.withoutFloor || !set("floor-concurrency") && !set("floor-tries")
-	case scenario.Admission:
-		if !set("admission") {
-			f.admissions = scenario.Admissions
-		}
-		f.withoutFloor = f.withoutFloor || !set("floor-concurrency") && !set("floor-tries")
-	}
-	return gang
-}
-
 // runJobs measures batch jobs.
-func (f *flags) runJobs(gang string) (err error) {
+func (f *flags) runJobs(gang string, paced workflows.Config) (err error) {
 	if f.scale <= 0 || f.scale > 10 {
 		return command.Usagef("--scale=%v: want more than 0 and at most 10", f.scale)
 	}
@@ -216,7 +178,18 @@ func (f *flags) runJobs(gang string) (err error) {
 	if f.Shapes, err = scenario.ParseShapes(f.shapes); err != nil {
 		return command.Usagef("--shapes: %w", err)
 	}
+	f.paced = paced
 	gang = f.preset(gang)
+	f.Ahead = nil
+	for _, text := range f.ahead {
+		var ahead scenario.Shape
+		if text != "none" {
+			if ahead, err = scenario.ParseShape(text); err != nil {
+				return command.Usagef("--ahead: %w", err)
+			}
+		}
+		f.Ahead = append(f.Ahead, ahead)
+	}
 	f.Admissions = nil
 	for _, text := range f.admissions {
 		a, err := admission.Parse(text)

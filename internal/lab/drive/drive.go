@@ -101,9 +101,11 @@ func (c *Client) pick(from []rest.Interface) rest.Interface {
 	return from[c.next.Add(1)%uint32(len(from))]
 }
 
-// CreateJob creates job and stores the created object in created.
+// CreateJob creates job and stores the created object in created. An object without namespace is of a
+// kind without namespaces.
 func (c *Client) CreateJob(ctx context.Context, job, created Object) error {
-	err := c.pick(c.jobConns).Post().Namespace(job.GetNamespace()).Resource(c.jobs.Resource).Body(job).Do(ctx).Into(created)
+	namespace := job.GetNamespace()
+	err := c.pick(c.jobConns).Post().NamespaceIfScoped(namespace, namespace != "").Resource(c.jobs.Resource).Body(job).Do(ctx).Into(created)
 	if err != nil {
 		return fmt.Errorf("create job %s/%s: %w", job.GetNamespace(), job.GetName(), err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // Page returns the report's page.
 func (r *Report) Page() page.Page {
-	p := r.Report.Page("Batch jobs")
+	p := r.Report.Page(r.title())
 	for _, run := range r.Runs {
 		if run.Failed > 0 && run.TimedOut == "" {
 			p.Problems = append(p.Problems, page.Problem{Run: run.Title(),
@@ -28,8 +28,11 @@ func (r *Report) Page() page.Page {
 		}
 	}
 	p.Verdict, p.Bad = r.verdict(), r.Faults() != nil
-	groups := r.groups()
-	p.Sections = append(p.Sections, results(groups))
+	groups, shown := r.groups(), r.phenomenon()
+	if shown.sentence != "" {
+		p.Verdict = shown.sentence + ". " + p.Verdict
+	}
+	p.Sections = append(append(p.Sections, shown.sections...), results(groups))
 	for _, g := range groups {
 		p.Sections = append(p.Sections, g.section())
 	}

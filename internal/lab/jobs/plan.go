@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
@@ -23,6 +24,15 @@ type Config struct {
 	// Scenario is the name of the scenario for the report; empty is scenario.Batch.
 	Scenario string
 	Shapes   []scenario.Shape
+	// Ahead are jobs that are submitted just before those of each shape: each shape is measured
+	// behind each of them. Empty is none, and so is a shape without jobs.
+	Ahead []scenario.Shape
+	// Weights are the weights of the queues of as many tenants, each of which submits each shape. Empty
+	// is the system's default queue.
+	Weights []int
+	// PodTime is how long each pod runs; 0 is until it is deleted. The load then need not fit on the
+	// nodes at once.
+	PodTime time.Duration
 	// Gangs are the values of --gang to measure: true, false or both.
 	Gangs []bool
 	// Systems are the names of the systems to measure, in alternation. Lockstep counts as a system
@@ -65,6 +75,9 @@ func (c *Config) Complete() error {
 	if len(c.Admissions) == 0 {
 		c.Admissions = []admission.Admission{{Kind: admission.None}}
 	}
+	if len(c.Ahead) == 0 {
+		c.Ahead = []scenario.Shape{{}}
+	}
 	c.FloorTries = cmp.Or(c.FloorTries, defaultFloorTries)
 	switch {
 	case len(c.Shapes) == 0:
@@ -73,6 +86,14 @@ func (c *Config) Complete() error {
 		return errors.New("nothing to measure")
 	case c.FloorTries < 0:
 		return fmt.Errorf("floor tries: %d is negative", c.FloorTries)
+	case len(c.Weights) == 1 || slices.ContainsFunc(c.Weights, func(w int) bool { return w < 1 }):
+		return errors.New("queue weights: want two or more, all positive")
+	case c.PodTime < 0 || len(c.Weights) > 0 && c.PodTime == 0:
+		return errors.New("pod time: want a positive time, because places have to become free")
+	case c.PodTime > 0 && (c.Kubeconfig != "" || len(c.FloorConcurrency) > 0):
+		return errors.New("pod time: pods that end need fresh control planes, and have no floor")
+	case c.PodTime > 0 && slices.ContainsFunc(c.Systems, system.IsFile):
+		return errors.New("pod time: the template of a file has no such thing")
 	case c.ClientConcurrency < 1:
 		return fmt.Errorf("client concurrency: %d is not positive", c.ClientConcurrency)
 	case c.Kubeconfig != "" && len(c.Systems) > 1:
@@ -127,24 +148,88 @@ func (c *Config) fit() error {
 		nodes[strconv.Itoa(i)] = node
 	}
 	for _, shape := range c.Shapes {
-		if err := fits(nodes, podRequest(), shape.Pods()); err != nil {
-			return fmt.Errorf("shape %s: %w", shape, err)
+		for _, ahead := range c.Ahead {
+			e := experiment{shape: shape, ahead: ahead}
+			if err := fits(nodes, podRequest(), c.atOnce(e)); err != nil {
+				return fmt.Errorf("shape %s: %w", e.load(), err)
+			}
 		}
 	}
 	return nil
 }
 
+// atOnce returns the number of pods for which there has to be room at a time.
+func (c *Config) atOnce(e experiment) int {
+	if c.PodTime > 0 {
+		return max(e.shape.PodsPerJob, e.ahead.PodsPerJob)
+	}
+	return e.pods()
+}
+
 // experiment is one planned run.
 type experiment struct {
-	shape  scenario.Shape
-	gang   bool
-	repeat int
-	sys    system.System
+	shape scenario.Shape
+	// ahead is submitted before shape; without jobs it is nothing. Each of the queues with weights
+	// gets a shape.
+	ahead   scenario.Shape
+	weights []int
+	gang    bool
+	repeat  int
+	sys     system.System
 	// nth is 1 for a system, and 2 if the system is measured a second time to be compared with
 	// itself, and so on.
 	nth int
 	// admission is what admits the pods.
 	admission admission.Admission
+}
+
+// part is a part of a load: equal jobs of one queue.
+type part struct {
+	scenario.Shape
+	analyse.Part
+}
+
+// parts returns the parts of the load in the order in which they are submitted.
+func (e experiment) parts() (out []part) {
+	if e.ahead.Jobs > 0 {
+		out = append(out, part{e.ahead, analyse.Part{Name: e.ahead.String()}})
+	}
+	if len(e.weights) == 0 {
+		return append(out, part{e.shape, analyse.Part{Name: e.shape.String()}})
+	}
+	for i, weight := range e.weights {
+		out = append(out, part{e.shape, analyse.Part{Name: queueName(i), Weight: weight}})
+	}
+	return out
+}
+
+// queueName returns the name of the queue of the i-th tenant, counted from 0.
+func queueName(i int) string { return fmt.Sprintf("tenant-%d", i+1) }
+
+func (e experiment) jobs() (n int) {
+	for _, p := range e.parts() {
+		n += p.Jobs
+	}
+	return n
+}
+
+func (e experiment) pods() (n int) {
+	for _, p := range e.parts() {
+		n += p.Pods()
+	}
+	return n
+}
+
+// load returns the name of the load, by which reports group the runs.
+func (e experiment) load() string {
+	s := e.shape.String()
+	if e.ahead.Jobs > 0 {
+		s = e.ahead.String() + "+" + s
+	}
+	if len(e.weights) > 0 {
+		s = fmt.Sprintf("%d×%s", len(e.weights), s)
+	}
+	return s
 }
 
 // result returns the run that is to be measured.
@@ -160,8 +245,8 @@ func (e experiment) result() Run {
 		}
 		settings[admissionSetting] = e.admission.String()
 	}
-	return Run{System: name, Scenario: scenario.Batch, Shape: e.shape.String(), Gang: e.gang, Repeat: e.repeat,
-		Settings: settings, Clients: e.sys.Clients(), Result: analyse.Result{Pods: e.shape.Pods()}}
+	return Run{System: name, Scenario: scenario.Batch, Shape: e.load(), Gang: e.gang, Repeat: e.repeat,
+		Settings: settings, Clients: e.sys.Clients(), Result: analyse.Result{Pods: e.pods()}}
 }
 
 // admissionSetting is the name in reports of the setting Config.Admissions, if something admits pods.
@@ -172,24 +257,39 @@ const admissionSetting = "admission"
 func (c *Config) plan() ([]experiment, error) {
 	var out []experiment
 	for _, shape := range c.Shapes {
-		for repeat := range c.Repeat {
-			for i, gang := range c.Gangs {
-				nth := map[string]int{}
-				for _, name := range c.Systems {
-					nth[name]++
-					systems, err := c.variants(name)
+		for _, ahead := range c.Ahead {
+			for repeat := range c.Repeat {
+				for i, gang := range c.Gangs {
+					some, err := c.alternate(experiment{shape: shape, ahead: ahead, weights: c.Weights, gang: gang, repeat: repeat + 1}, i == 0)
 					if err != nil {
 						return nil, err
 					}
-					for _, sys := range systems {
-						if !sys.Gangs() && i > 0 {
-							continue
-						}
-						for _, admits := range c.Admissions {
-							out = append(out, experiment{shape, gang && sys.Gangs(), repeat + 1, sys, nth[name], admits})
-						}
-					}
+					out = append(out, some...)
 				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// alternate returns the experiment once for each system, with each of its settings. Systems without
+// gangs are left out unless all is true.
+func (c *Config) alternate(e experiment, all bool) (out []experiment, err error) {
+	nth := map[string]int{}
+	for _, name := range c.Systems {
+		nth[name]++
+		systems, err := c.variants(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, sys := range systems {
+			if !sys.Gangs() && !all {
+				continue
+			}
+			one := e
+			one.sys, one.nth, one.gang = sys, nth[name], e.gang && sys.Gangs()
+			for _, one.admission = range c.Admissions {
+				out = append(out, one)
 			}
 		}
 	}

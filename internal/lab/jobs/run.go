@@ -49,6 +49,23 @@ func (c *Config) effective() map[string]any {
 		"clientConcurrency": c.ClientConcurrency, "warmUpPods": c.WarmUpPods, "timeout": c.Timeout.String(),
 		"floorConcurrencyTried": c.FloorConcurrency, "floorTries": c.FloorTries,
 	}
+	if len(c.Weights) > 0 {
+		out["queueWeights"] = c.Weights
+	}
+	if c.PodTime > 0 {
+		out["podTime"] = c.PodTime.String()
+	}
+	if len(c.Ahead) > 1 || c.Ahead[0].Jobs > 0 {
+		ahead := []string{}
+		for _, s := range c.Ahead {
+			if name := s.String(); s.Jobs > 0 {
+				ahead = append(ahead, name)
+			} else {
+				ahead = append(ahead, "none")
+			}
+		}
+		out["ahead"] = ahead
+	}
 	if len(c.WriterConcurrency) > 0 {
 		out["writerConcurrency"] = c.WriterConcurrency
 	}

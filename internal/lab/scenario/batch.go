@@ -21,6 +21,13 @@ const (
 	BatchWorkers = "batch-workers"
 	// Admission has one shape, whose pods are admitted in several ways.
 	Admission = "admission"
+	// Contention has one shape, for a system that creates pods and binds them and one that does both
+	// at once.
+	Contention = "contention"
+	// Mixed has many small jobs behind one large one.
+	Mixed = "mixed"
+	// Queues has tenants with queues of different weights, who all want more than there is.
+	Queues = "queues"
 )
 
 // Admissions are the ways of admission of Admission.

@@ -81,8 +81,12 @@ func batchJob(j Job) *batchv1.Job {
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name},
-		Spec:       batchv1.JobSpec{Parallelism: &n, Completions: &n, Template: corev1.PodTemplateSpec{Spec: scenario.PodSpec()}},
+		Spec:       batchv1.JobSpec{Parallelism: &n, Completions: &n, Template: corev1.PodTemplateSpec{ObjectMeta: j.podMeta(), Spec: scenario.PodSpec()}},
 	}
+}
+
+func (kubernetes) NewQueue(string, int) (drive.Object, schema.GroupVersionResource) {
+	return nil, schema.GroupVersionResource{}
 }
 
 func (kubernetes) Min(int, bool) int { return 0 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -16,6 +17,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/systemfile"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/simnode"
 )
 
 // System is one system to measure.
@@ -37,6 +39,9 @@ type System interface {
 	// Min returns the minimum of such a job as a gang: either no pod has a node, or at least that
 	// many have one.
 	Min(pods int, gang bool) int
+	// NewQueue returns a queue with a weight, to create before the load, and its resource; nil if the
+	// system has no queues.
+	NewQueue(name string, weight int) (drive.Object, schema.GroupVersionResource)
 	// State returns the content of a job's status.
 	State(drive.Object) analyse.JobState
 	// Identify returns the job and index of a pod from its name. The index is -1 in systems without
@@ -75,6 +80,18 @@ type Job struct {
 	// Index counts the jobs of a load from 0.
 	Index, Pods int
 	Gang        bool
+	// Queue is the queue of the job; empty is the system's default.
+	Queue string
+	// PodTime is how long each pod runs on a simulated node; 0 is for ever.
+	PodTime time.Duration
+}
+
+// podMeta returns the metadata of a job's pods.
+func (j Job) podMeta() metav1.ObjectMeta {
+	if j.PodTime == 0 {
+		return metav1.ObjectMeta{}
+	}
+	return metav1.ObjectMeta{Annotations: map[string]string{simnode.AnnotationDuration: j.PodTime.String()}}
 }
 
 // Client is the client limit of a program.

@@ -1,0 +1,70 @@
+package jobs
+
+import (
+	"fmt"
+
+	"lockstep.dev/lockstep/internal/lab/page"
+	"lockstep.dev/lockstep/internal/lab/scenario"
+)
+
+// phenomenon is what a scenario is named for: a sentence that says whether it occurred in these runs,
+// with figures, and the sections that show it.
+type phenomenon struct {
+	sentence string
+	sections []page.Section
+}
+
+// phenomena are the phenomena by scenario. Scenarios that compare times under given loads have none.
+var phenomena = map[string]func(*Report) phenomenon{
+	scenario.Contention: (*Report).contention,
+	scenario.Mixed:      (*Report).mixed,
+	scenario.Queues:     (*Report).queues,
+}
+
+// phenomenon returns that of the report's scenario, if it has one and something was measured.
+func (r *Report) phenomenon() phenomenon {
+	if len(r.Runs) == 0 || phenomena[r.Runs[0].Scenario] == nil {
+		return phenomenon{}
+	}
+	return phenomena[r.Runs[0].Scenario](r)
+}
+
+// title returns the title of the page.
+func (r *Report) title() string {
+	if len(r.Runs) > 0 && phenomena[r.Runs[0].Scenario] != nil {
+		return "Batch jobs: " + r.Runs[0].Scenario
+	}
+	return "Batch jobs"
+}
+
+// typical returns the median run of each variant, with the colours of their curves. Variants without
+// a complete run are left out.
+func (r *Report) typical() (out []typical) {
+	for _, g := range r.groups() {
+		for _, v := range g.variants {
+			if run := v.median(); run != nil {
+				out = append(out, typical{Run: run, label: v.label, color: v.color, runs: len(v.times)})
+			}
+		}
+	}
+	return out
+}
+
+// typical is the median run of so many equal runs.
+type typical struct {
+	*Run
+	label string
+	color int // index of the colour
+	runs  int
+}
+
+// cell returns the cell that names the run in tables.
+func (t *typical) cell() page.Cell { return page.Cell{Text: t.label, Color: 1 + t.color} }
+
+// ofRuns names the runs of which one is shown, for captions.
+func (t *typical) ofRuns() string {
+	if t.runs < 2 {
+		return t.label
+	}
+	return fmt.Sprintf("%s (median of %d)", t.label, t.runs)
+}
