@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"lockstep.dev/lockstep/internal/lab/capacity"
+	"lockstep.dev/lockstep/internal/lab/jobs"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -11,8 +13,8 @@ import (
 // batches are the scenarios of batch jobs, and inExistingClusters those that --kubeconfig is for.
 var (
 	batches = []string{scenario.Batch, scenario.BatchShapes, scenario.BatchWorkers, scenario.Admission, scenario.Contention,
-		scenario.Mixed, scenario.Queues}
-	inExistingClusters = []string{scenario.Batch, scenario.BatchShapes, scenario.Contention, scenario.Mixed}
+		scenario.Mixed, scenario.Queues, scenario.Rate, scenario.Queued}
+	inExistingClusters = []string{scenario.Batch, scenario.BatchShapes, scenario.Contention, scenario.Mixed, scenario.Queued}
 )
 
 // preset sets the flags that a scenario of batch jobs fixes and the user has not set. Where settings
@@ -54,6 +56,12 @@ func (f *flags) preset(gang string) string {
 			f.Weights = []int{1, 2, 3}
 		}
 		f.full(set, 5*time.Second)
+	case scenario.Rate:
+		f.Pace = f.pace(set)
+	case scenario.Queued:
+		if !set("client-concurrency") {
+			f.ClientConcurrency = 1024
+		}
 	}
 	if slices.Contains([]string{scenario.Contention, scenario.Mixed}, f.scenario) && f.Kubeconfig == "" && !set("system") {
 		f.Systems = []string{"lockstep", "kubernetes"}
@@ -71,12 +79,35 @@ func (f *flags) load() []scenario.Shape {
 		s = scenario.Shape{Jobs: 1, PodsPerJob: 10_000}
 	case scenario.Mixed:
 		s = scenario.Shape{Jobs: 200, PodsPerJob: 1}
+	case scenario.Rate:
+		return []scenario.Shape{{Jobs: 1, PodsPerJob: 1}}
+	case scenario.Queued:
+		s = scenario.Shape{Jobs: 10_000, PodsPerJob: 1}
 	case scenario.Queues:
 		s = scenario.Shape{Jobs: 400, PodsPerJob: 5}
 	default:
 		s = scenario.Shape{Jobs: 500, PodsPerJob: 20}
 	}
 	return []scenario.Shape{s.Scaled(f.scale)}
+}
+
+// The first rate of jobs, in jobs per second, and the shortest step.
+const (
+	jobsRateStart = 20
+	jobsStepMin   = 5 * time.Second
+)
+
+// pace returns how rates are tried. At scale 1 a step is 20 s long.
+func (f *flags) pace(set func(string) bool) *jobs.Pace {
+	p := &jobs.Pace{StepTime: max(jobsStepMin, time.Duration(20*f.scale*float64(time.Second))),
+		Search: capacity.Search{Start: jobsRateStart, Growth: f.paced.Growth, Max: f.paced.Max}}
+	if set("rate-step") {
+		p.StepTime = f.paced.StepTime
+	}
+	if set("rate-start") {
+		p.Search.Start = f.paced.Start
+	}
+	return p
 }
 
 // full sets nodes that the load fills, and the time after which its pods end. At scale 1 the nodes

@@ -66,6 +66,8 @@ func Analyse(in Input) Result {
 		Created: curve(start, created), Scheduled: curve(start, scheduled),
 		CreatedPerSecond: perSecond(start, created), ScheduledPerSecond: perSecond(start, scheduled),
 	}
+	res.Curves.Waiting, res.WaitingMax = over(start, waiting(lifetimes, &in, jobCreated))
+	res.Curves.Pending, res.PendingMax = over(start, pending(lifetimes))
 	res.Parts, res.Curves.Held, res.Shares = partsOf(lifetimes, &in, jobCreated, start)
 	countWrites(&res, events, &in, start, lastScheduled)
 	res.Invariants = check(lifetimes, &in)

@@ -41,7 +41,7 @@ type QueueShare struct {
 	Share    float64 `json:"share"`
 }
 
-// placeChange is a change of the places that a part has.
+// placeChange is a change of a number of places or pods.
 type placeChange struct {
 	at    time.Time
 	delta int
@@ -93,8 +93,8 @@ func partsOf(lifetimes []*podLifetime, in *Input, jobCreated map[string]time.Tim
 		if n := len(latencies[i]); n > 0 {
 			parts[i].MaxMs = Round(latencies[i][n-1], 1) // they are sorted now
 		}
-		slices.SortFunc(changes[i], func(a, b placeChange) int { return cmp.Or(a.at.Compare(b.at), a.delta-b.delta) })
-		held = append(held, heldOver(start, changes[i]))
+		curve, _ := over(start, changes[i]) // which sorts them
+		held = append(held, curve)
 	}
 	return parts, held, shares(in, changes, arrived, emptied, start)
 }
@@ -107,16 +107,56 @@ func (l *podLifetime) end() time.Time {
 	return l.freed
 }
 
-// heldOver returns the sum of changes over time, thinned out to about curvePoints points.
-func heldOver(start time.Time, sorted []placeChange) Curve {
-	var c Curve
-	step, n := max(1, len(sorted)/curvePoints), 0
-	for i, ch := range sorted {
-		if n += ch.delta; i%step == 0 || i == len(sorted)-1 {
+// over sorts changes, and returns their sum over time, thinned out to about curvePoints points, and the
+// greatest sum. Of changes at the same moment those that take away come first.
+func over(start time.Time, changes []placeChange) (c Curve, most int) {
+	slices.SortFunc(changes, func(a, b placeChange) int { return cmp.Or(a.at.Compare(b.at), a.delta-b.delta) })
+	step, n := max(1, len(changes)/curvePoints), 0
+	for i, ch := range changes {
+		n += ch.delta
+		most = max(most, n)
+		if i%step == 0 || i == len(changes)-1 {
 			c.AtSeconds, c.Count = append(c.AtSeconds, Since(start, ch.at)), append(c.Count, n)
 		}
 	}
-	return c
+	return c, most
+}
+
+// waiting returns the changes of the number of pods that have no node, whether they exist or not.
+func waiting(lifetimes []*podLifetime, in *Input, jobCreated map[string]time.Time) (out []placeChange) {
+	wanted := map[string]int{}
+	for _, j := range in.Jobs {
+		if at, ok := jobCreated[j.Name]; ok {
+			out, wanted[j.Name] = append(out, placeChange{at, j.Pods}), j.Pods
+		}
+	}
+	for _, l := range lifetimes {
+		// A pod that replaces another one was not counted.
+		if at := l.scheduled; !at.IsZero() && wanted[l.job] > 0 {
+			wanted[l.job]--
+			if created := jobCreated[l.job]; at.Before(created) {
+				at = created // the answer to the pod's create came first
+			}
+			out = append(out, placeChange{at, -1})
+		}
+	}
+	return out
+}
+
+// pending returns the changes of the number of pods that exist without a node.
+func pending(lifetimes []*podLifetime) (out []placeChange) {
+	for _, l := range lifetimes {
+		if l.created.IsZero() || l.scheduled.Equal(l.created) {
+			continue
+		}
+		out = append(out, placeChange{l.created, 1})
+		if end := l.scheduled; !end.IsZero() {
+			out = append(out, placeChange{end, -1})
+		} else if !l.freed.IsZero() {
+			out = append(out, placeChange{l.freed, -1})
+		}
+	}
+	return out
 }
 
 // shares returns the shares of the queues; nil if the parts have none, or if there was no time in

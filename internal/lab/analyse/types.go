@@ -158,6 +158,10 @@ type Result struct {
 	Stalls    Stalls      `json:"stalls"`
 	// Contention is nil if every pod was SCHEDULED by its create.
 	Contention *Contention `json:"contention,omitempty"`
+	// WaitingMax is the most pods at a time whose job had been created and that had no node, and
+	// PendingMax the most of them that existed as pods in the API server.
+	WaitingMax int `json:"waitingMax"`
+	PendingMax int `json:"pendingMax"`
 	// Parts are the results of the parts of the load; nil if all jobs are alike.
 	Parts []PartResult `json:"parts,omitempty"`
 	// Shares are what the queues had; nil without queues.
@@ -200,6 +204,9 @@ type Curves struct {
 	// CreatedPerSecond and ScheduledPerSecond have one entry per second.
 	CreatedPerSecond   []int `json:"createdPerSecond"`
 	ScheduledPerSecond []int `json:"scheduledPerSecond"`
+	// Waiting and Pending are the pods of Result.WaitingMax and PendingMax over time.
+	Waiting Curve `json:"waiting"`
+	Pending Curve `json:"pending"`
 	// Held are the places that the pods of each part had over time; nil if all jobs are alike.
 	Held []Curve `json:"held,omitempty"`
 }

@@ -45,7 +45,7 @@ func (r *Report) contention() phenomenon {
 		s.Charts = append(s.Charts, page.Chart{Title: run.ofRuns() + " " + run.Shape + ": pods created and scheduled per second", Unit: " s", Lines: []page.Line{created, scheduled}})
 	}
 	s.Tables = []page.Table{t}
-	return phenomenon{strings.Join(sentences, "; "), []page.Section{s}}
+	return phenomenon{sentence: strings.Join(sentences, "; "), sections: []page.Section{s}}
 }
 
 // contends says in words what a contention is.

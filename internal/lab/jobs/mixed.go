@@ -74,7 +74,7 @@ func (r *Report) mixed() phenomenon {
 		s.Charts = append(s.Charts, c)
 	}
 	s.Tables = []page.Table{t}
-	return phenomenon{strings.Join(sentences, "; "), []page.Section{s}}
+	return phenomenon{sentence: strings.Join(sentences, "; "), sections: []page.Section{s}}
 }
 
 // jobsOf names the jobs of a part: a job of 10,000 pods.

@@ -29,12 +29,18 @@ func (r *Report) Page() page.Page {
 	}
 	p.Verdict, p.Bad = r.verdict(), r.Faults() != nil
 	groups, shown := r.groups(), r.phenomenon()
-	if shown.sentence != "" {
+	p.Sections = append(p.Sections, shown.sections...)
+	switch {
+	case shown.alone:
+		p.Verdict = shown.sentence + ", " + r.lost()
+	case shown.sentence != "":
 		p.Verdict = shown.sentence + ". " + p.Verdict
 	}
-	p.Sections = append(append(p.Sections, shown.sections...), results(groups))
-	for _, g := range groups {
-		p.Sections = append(p.Sections, g.section())
+	if !shown.alone {
+		p.Sections = append(p.Sections, results(groups))
+		for _, g := range groups {
+			p.Sections = append(p.Sections, g.section())
+		}
 	}
 	if clients := r.clients(); len(clients) > 0 {
 		t := page.Table{Columns: []page.Column{{Title: "System", Key: true}, {Title: "Client", Key: true},
@@ -410,11 +416,7 @@ func (r *Run) detail() page.Detail {
 	}
 	d.Tables = append(d.Tables, page.Pairs("Times", figures...), r.usage())
 	if r.Writes != nil {
-		total := 0
-		for _, n := range r.Writes {
-			total += n
-		}
-		d.Tables = append(d.Tables, series.WritesTable("Writes of the system", analyse.Writes{ByKind: r.Writes, Total: total, Refused: r.Refused}))
+		d.Tables = append(d.Tables, r.writesTable())
 	}
 	if f := r.Floor; f != nil {
 		t := page.Table{Columns: []page.Column{{Title: "Floor", Key: true}, {Title: "Writes in flight", Right: true}, {Title: "Until the last pod", Right: true}}}
@@ -430,6 +432,15 @@ func (r *Run) detail() page.Detail {
 		d.Tables = append(d.Tables, page.Pairs("Settings of the system", page.Settings(r.Settings)...))
 	}
 	return d
+}
+
+// writesTable is the table of the system's writes.
+func (r *Run) writesTable() page.Table {
+	total := 0
+	for _, n := range r.Writes {
+		total += n
+	}
+	return series.WritesTable("Writes of the system", analyse.Writes{ByKind: r.Writes, Total: total, Refused: r.Refused})
 }
 
 var componentTitles = map[string]string{

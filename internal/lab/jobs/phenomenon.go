@@ -12,6 +12,8 @@ import (
 type phenomenon struct {
 	sentence string
 	sections []page.Section
+	// alone says that the runs have no times of one load, which pages otherwise compare.
+	alone bool
 }
 
 // phenomena are the phenomena by scenario. Scenarios that compare times under given loads have none.
@@ -19,6 +21,8 @@ var phenomena = map[string]func(*Report) phenomenon{
 	scenario.Contention: (*Report).contention,
 	scenario.Mixed:      (*Report).mixed,
 	scenario.Queues:     (*Report).queues,
+	scenario.Rate:       (*Report).rates,
+	scenario.Queued:     (*Report).queued,
 }
 
 // phenomenon returns that of the report's scenario, if it has one and something was measured.

@@ -54,6 +54,9 @@ type Config struct {
 	// test; if empty, each run has a fresh cluster. AuditLog is the path of the existing cluster's
 	// audit log on this machine; if empty, a watch is used.
 	Kubeconfig, Context, AuditLog string
+	// Pace, if set, makes runs that search the highest rate of jobs; each shape then has one job, which
+	// is the one that is sent again and again.
+	Pace *Pace
 	// OnStep is called for each step of the experiment. It must not block for long.
 	OnStep func(Step)
 }
@@ -94,6 +97,12 @@ func (c *Config) Complete() error {
 		return errors.New("pod time: pods that end need fresh control planes, and have no floor")
 	case c.PodTime > 0 && slices.ContainsFunc(c.Systems, system.IsFile):
 		return errors.New("pod time: the template of a file has no such thing")
+	case c.Pace != nil && (c.Pace.Search.Start <= 0 || c.Pace.Search.Growth <= 1 || c.Pace.Search.Max < 0 || c.Pace.StepTime < time.Second):
+		return errors.New("rate: want a positive start, a growth above 1, and steps of at least a second")
+	case c.Pace != nil && (len(c.FloorConcurrency) > 0 || c.Kubeconfig != ""):
+		return errors.New("rate: needs fresh control planes, and has no floor")
+	case c.Pace != nil && slices.ContainsFunc(c.Shapes, func(s scenario.Shape) bool { return s.Jobs != 1 }):
+		return errors.New("rate: want shapes of one job, such as 1x20: jobs of 20 pods")
 	case c.ClientConcurrency < 1:
 		return fmt.Errorf("client concurrency: %d is not positive", c.ClientConcurrency)
 	case c.Kubeconfig != "" && len(c.Systems) > 1:

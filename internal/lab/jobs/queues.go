@@ -56,7 +56,7 @@ func (r *Report) queues() phenomenon {
 		}
 	}
 	s.Tables = []page.Table{t}
-	return phenomenon{strings.Join(sentences, "; "), []page.Section{s}}
+	return phenomenon{sentence: strings.Join(sentences, "; "), sections: []page.Section{s}}
 }
 
 // places is the chart of the places of each queue over time, with what each deserves.

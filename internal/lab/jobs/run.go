@@ -52,6 +52,9 @@ func (c *Config) effective() map[string]any {
 	if len(c.Weights) > 0 {
 		out["queueWeights"] = c.Weights
 	}
+	if p := c.Pace; p != nil {
+		out["rateStart"], out["rateGrowth"], out["rateMax"], out["rateStep"] = p.Search.Start, p.Search.Growth, p.Search.Max, p.StepTime.String()
+	}
 	if c.PodTime > 0 {
 		out["podTime"] = c.PodTime.String()
 	}

@@ -67,6 +67,9 @@ func (t *trial) measure(ctx context.Context) (err error) {
 			return fmt.Errorf("warm-up: %w", err)
 		}
 	}
+	if t.cfg.Pace != nil {
+		return t.measureRate(ctx)
+	}
 	//   3. Drive the load until the last pod has its node, and then wait until there are no writes.
 	if err := t.Client.CreateNamespace(ctx, namespace); err != nil {
 		return err
@@ -117,7 +120,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		t.run.PeakRSSMiB = keyed(rig.UsedBetween(nil, usages).PeakMiB)
 	}
 	//   4. Analyse the run.
-	in, err := t.atRest(ctx, namespace, nodes)
+	in, err := t.atRest(ctx, namespace, nodes, t.parts(), t.run.TimedOut != "")
 	if err != nil {
 		return err
 	}
@@ -280,8 +283,10 @@ type state struct {
 
 // atRest reads the state of the load. A status that does not count its pods may be one that the
 // system writes late: atRest then waits for as long as the system takes for that at most.
-func (t *trial) atRest(ctx context.Context, namespace string, nodes map[string]analyse.Resources) (s state, err error) {
-	if s, err = t.read(ctx, namespace, nodes); err != nil || s.Unfinished || analyse.StatusesSettled(s.Input) {
+// unfinished says that the time for the load ran out.
+func (t *trial) atRest(ctx context.Context, namespace string, nodes map[string]analyse.Resources, parts []part, unfinished bool) (s state, err error) {
+	read := func() (state, error) { return t.read(ctx, namespace, nodes, parts, unfinished) }
+	if s, err = read(); err != nil || s.Unfinished || analyse.StatusesSettled(s.Input) {
 		return s, err
 	}
 	t.enter("waiting until all statuses are written", 0)
@@ -292,20 +297,21 @@ func (t *trial) atRest(ctx context.Context, namespace string, nodes map[string]a
 		}
 		last = len(t.Log.Events)
 		var err error
-		s, err = t.read(ctx, namespace, nodes)
+		s, err = read()
 		return err == nil && analyse.StatusesSettled(s.Input), err
 	})
 	return s, err
 }
 
-func (t *trial) read(ctx context.Context, namespace string, nodes map[string]analyse.Resources) (s state, err error) {
+func (t *trial) read(ctx context.Context, namespace string, nodes map[string]analyse.Resources, parts []part, unfinished bool) (s state, err error) {
 	if s.jobs, err = t.Client.Jobs(ctx, namespace, t.sys.NewList); err != nil {
 		return s, err
 	}
 	if s.pods, err = t.Client.Pods(ctx, namespace); err != nil {
 		return s, err
 	}
-	s.Input = t.input(namespace, nodes, s.jobs, s.pods)
+	s.Input = t.input(namespace, nodes, parts, s.jobs, s.pods)
+	s.Unfinished = unfinished
 	return s, nil
 }
 
@@ -315,14 +321,13 @@ func podRequest() analyse.Resources {
 	return system.RequestOf(&spec)
 }
 
-func (t *trial) input(namespace string, nodes map[string]analyse.Resources, jobs []drive.Object, pods []corev1.Pod) analyse.Input {
+func (t *trial) input(namespace string, nodes map[string]analyse.Resources, parts []part, jobs []drive.Object, pods []corev1.Pod) analyse.Input {
 	sys := t.sys
 	in := analyse.Input{
 		Events: t.Log.Events, Namespace: namespace, JobResource: sys.Jobs().GroupResource().String(),
-		Nodes: nodes, Request: podRequest(), Identify: sys.Identify, OfLoad: sys.OfLoad, Unfinished: t.run.TimedOut != "",
+		Nodes: nodes, Request: podRequest(), Identify: sys.Identify, OfLoad: sys.OfLoad,
 		System: sys.Writers(), Heartbeats: observe.Heartbeats,
 	}
-	parts := t.parts()
 	for i, p := range parts {
 		for range p.Jobs {
 			in.Jobs = append(in.Jobs, analyse.Job{Name: scenario.JobName(len(in.Jobs)), Pods: p.PodsPerJob, Part: i,

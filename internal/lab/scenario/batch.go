@@ -28,6 +28,10 @@ const (
 	Mixed = "mixed"
 	// Queues has tenants with queues of different weights, who all want more than there is.
 	Queues = "queues"
+	// Rate sends jobs at a rate that grows until the system cannot keep up.
+	Rate = "rate"
+	// Queued has many one-pod jobs, all submitted at once.
+	Queued = "queued"
 )
 
 // Admissions are the ways of admission of Admission.
