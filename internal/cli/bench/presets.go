@@ -13,7 +13,9 @@ import (
 // batches are the scenarios of batch jobs, and inExistingClusters those that --kubeconfig is for.
 var (
 	batches = []string{scenario.Batch, scenario.BatchShapes, scenario.BatchWorkers, scenario.Admission, scenario.Contention,
-		scenario.Mixed, scenario.Queues, scenario.Rate, scenario.Queued}
+		scenario.Mixed, scenario.Queues, scenario.Rate, scenario.Queued, scenario.ClientLimits, scenario.ForeignPods, scenario.Enqueue}
+	// beside are those that are about a difference between the built-in systems.
+	beside             = []string{scenario.Contention, scenario.Mixed, scenario.ClientLimits, scenario.ForeignPods, scenario.Enqueue}
 	inExistingClusters = []string{scenario.Batch, scenario.BatchShapes, scenario.Contention, scenario.Mixed, scenario.Queued}
 )
 
@@ -58,12 +60,22 @@ func (f *flags) preset(gang string) string {
 		f.full(set, 5*time.Second)
 	case scenario.Rate:
 		f.Pace = f.pace(set)
+	case scenario.ClientLimits:
+		if !set("kubernetes-client-limits") {
+			f.limits = scenario.Limits
+		}
+	case scenario.ForeignPods:
+		if !set("foreign") {
+			f.Foreign = scenario.Foreign
+		}
+	case scenario.Enqueue:
+		f.full(set, 5*time.Second)
 	case scenario.Queued:
 		if !set("client-concurrency") {
 			f.ClientConcurrency = 1024
 		}
 	}
-	if slices.Contains([]string{scenario.Contention, scenario.Mixed}, f.scenario) && f.Kubeconfig == "" && !set("system") {
+	if slices.Contains(beside, f.scenario) && f.Kubeconfig == "" && !set("system") {
 		f.Systems = []string{"lockstep", "kubernetes"}
 	}
 	return gang
@@ -79,6 +91,8 @@ func (f *flags) load() []scenario.Shape {
 		s = scenario.Shape{Jobs: 1, PodsPerJob: 10_000}
 	case scenario.Mixed:
 		s = scenario.Shape{Jobs: 200, PodsPerJob: 1}
+	case scenario.ClientLimits:
+		s = scenario.Shape{Jobs: 50, PodsPerJob: 20}
 	case scenario.Rate:
 		return []scenario.Shape{{Jobs: 1, PodsPerJob: 1}}
 	case scenario.Queued:

@@ -125,6 +125,10 @@ of --fail-if was crossed; 130 interrupted.`,
 	f.IntSliceVar(&o.JobSyncs, "kubernetes-job-syncs", nil,
 		fmt.Sprintf("how many Jobs stock Kubernetes syncs at once (default %d, its own); of several each is measured",
 			system.DefaultJobSyncs))
+	f.StringSliceVar(&o.limits, "kubernetes-client-limits", nil,
+		"QPS/BURST of kube-controller-manager and kube-scheduler, or unlimited; of several each is measured")
+	f.StringSliceVar(&o.Foreign, "foreign", nil,
+		"of foreign-pods: who creates the pods: "+strings.Join(scenario.Foreign, ", "))
 	f.StringSliceVar(&o.admissions, "admission", nil,
 		"of batch: what admits each pod: none, cel, or webhook:WORK:TIMEOUT such as webhook:20ms:10s; of several each is measured")
 	f.IntVar(&o.Repeat, "repeat", 1, "how often to run everything")
@@ -179,6 +183,9 @@ func (f *flags) runJobs(gang string, paced workflows.Config) (err error) {
 		return command.Usagef("--shapes: %w", err)
 	}
 	f.paced = paced
+	if f.scenario != scenario.Queues && f.cmd.Flags().Changed("queue-weights") {
+		return command.Usagef("--queue-weights: is of --scenario=%s", scenario.Queues)
+	}
 	gang = f.preset(gang)
 	f.Ahead = nil
 	for _, text := range f.ahead {
@@ -189,6 +196,14 @@ func (f *flags) runJobs(gang string, paced workflows.Config) (err error) {
 			}
 		}
 		f.Ahead = append(f.Ahead, ahead)
+	}
+	f.ClientLimits = nil
+	for _, text := range f.limits {
+		limit, err := system.ParseLimit(text)
+		if err != nil {
+			return command.Usagef("--kubernetes-client-limits: %w", err)
+		}
+		f.ClientLimits = append(f.ClientLimits, limit)
 	}
 	f.Admissions = nil
 	for _, text := range f.admissions {

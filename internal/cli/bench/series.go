@@ -30,6 +30,7 @@ type flags struct {
 	scale      float64
 	admissions []string
 	ahead      []string
+	limits     []string
 	// paced has the values of the flags about rates and pods that end, which scenarios of workflows
 	// have, too.
 	paced        workflows.Config

@@ -19,7 +19,7 @@ func (b *workflowBench) add(flags *flags) {
 	f.Float64Var(&b.cfg.Max, "rate-max", 0,
 		"of rates: no step above this pace; 0 goes on until the system falls behind")
 	f.DurationVar(&b.cfg.StepTime, "rate-step", 10*time.Second, "of workflows-rate: how long a step is; of rate (default 20s at scale 1)")
-	f.DurationVar(&b.cfg.PodTime, "pod-time", time.Second, "of workflows, and (default 5s) of queues: how long a pod runs")
+	f.DurationVar(&b.cfg.PodTime, "pod-time", time.Second, "of workflows, and (default 5s) of queues and enqueue: how long a pod runs")
 	f.StringVar(&b.cfg.PodGC, "pod-gc", "OnPodCompletion", "of workflows: when pods are collected; empty keeps them")
 	f.IntVar(&b.cfg.WarmUp, "warm-up-workflows", 20,
 		"of workflows: how many go through the system before it is measured")

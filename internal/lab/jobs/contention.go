@@ -89,7 +89,7 @@ func after(c *analyse.Contention) string {
 }
 
 func perSecond(x float64) string {
-	if x < 10 {
+	if x < 100 {
 		return fmt.Sprintf("%.1f", x)
 	}
 	return page.Thousands(int(x + 0.5))

@@ -18,11 +18,14 @@ type phenomenon struct {
 
 // phenomena are the phenomena by scenario. Scenarios that compare times under given loads have none.
 var phenomena = map[string]func(*Report) phenomenon{
-	scenario.Contention: (*Report).contention,
-	scenario.Mixed:      (*Report).mixed,
-	scenario.Queues:     (*Report).queues,
-	scenario.Rate:       (*Report).rates,
-	scenario.Queued:     (*Report).queued,
+	scenario.Contention:   (*Report).contention,
+	scenario.Mixed:        (*Report).mixed,
+	scenario.Queues:       (*Report).queues,
+	scenario.Rate:         (*Report).rates,
+	scenario.Queued:       (*Report).queued,
+	scenario.Enqueue:      (*Report).enqueue,
+	scenario.ClientLimits: (*Report).clientLimits,
+	scenario.ForeignPods:  (*Report).foreignPods,
 }
 
 // phenomenon returns that of the report's scenario, if it has one and something was measured.

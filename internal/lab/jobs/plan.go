@@ -42,6 +42,12 @@ type Config struct {
 	// JobSyncs are the numbers of Jobs that stock Kubernetes syncs concurrently; 0 is its default.
 	// Stock Kubernetes counts as a system of its own for each.
 	JobSyncs []int
+	// ClientLimits are the client limits of stock Kubernetes to measure; nil is none. Stock Kubernetes
+	// counts as a system of its own for each. Empty is none only.
+	ClientLimits []*system.Limit
+	// Foreign are the kinds of the pods' creators, as of system.Options.Foreign; each shape is measured
+	// with each. Empty is the systems' own jobs.
+	Foreign []string
 	// Admissions are what admits the load's pods on fresh control planes; each system is measured
 	// with each. Empty is none.
 	Admissions []admission.Admission
@@ -78,6 +84,20 @@ func (c *Config) Complete() error {
 	if len(c.Admissions) == 0 {
 		c.Admissions = []admission.Admission{{Kind: admission.None}}
 	}
+	if len(c.Foreign) == 0 {
+		c.Foreign = []string{""}
+	}
+	for _, kind := range c.Foreign {
+		if kind == "" {
+			continue
+		}
+		if err := system.CheckForeign(kind); err != nil {
+			return err
+		}
+		if len(c.FloorConcurrency) > 0 || c.Pace != nil || len(c.Weights) > 0 || len(c.Ahead) > 0 || slices.ContainsFunc(c.Systems, system.IsFile) {
+			return errors.New("foreign pods: have no floor, rate, queues or jobs ahead, and no systems of files")
+		}
+	}
 	if len(c.Ahead) == 0 {
 		c.Ahead = []scenario.Shape{{}}
 	}
@@ -103,6 +123,8 @@ func (c *Config) Complete() error {
 		return errors.New("rate: needs fresh control planes, and has no floor")
 	case c.Pace != nil && slices.ContainsFunc(c.Shapes, func(s scenario.Shape) bool { return s.Jobs != 1 }):
 		return errors.New("rate: want shapes of one job, such as 1x20: jobs of 20 pods")
+	case len(c.ClientLimits) > 0 && !slices.Contains(c.Systems, "kubernetes"):
+		return errors.New("kubernetes client limits: the system kubernetes is not measured")
 	case c.ClientConcurrency < 1:
 		return fmt.Errorf("client concurrency: %d is not positive", c.ClientConcurrency)
 	case c.Kubeconfig != "" && len(c.Systems) > 1:
@@ -156,12 +178,9 @@ func (c *Config) fit() error {
 	for i := range n.Count {
 		nodes[strconv.Itoa(i)] = node
 	}
-	for _, shape := range c.Shapes {
-		for _, ahead := range c.Ahead {
-			e := experiment{shape: shape, ahead: ahead}
-			if err := fits(nodes, podRequest(), c.atOnce(e)); err != nil {
-				return fmt.Errorf("shape %s: %w", e.load(), err)
-			}
+	for _, e := range c.loads() {
+		if err := fits(nodes, podRequest(), c.atOnce(e)); err != nil {
+			return fmt.Errorf("shape %s: %w", e.load(), err)
 		}
 	}
 	return nil
@@ -182,6 +201,8 @@ type experiment struct {
 	// gets a shape.
 	ahead   scenario.Shape
 	weights []int
+	// foreign is the kind of the pods' creators; empty is the system's own jobs.
+	foreign string
 	gang    bool
 	repeat  int
 	sys     system.System
@@ -232,6 +253,9 @@ func (e experiment) pods() (n int) {
 // load returns the name of the load, by which reports group the runs.
 func (e experiment) load() string {
 	s := e.shape.String()
+	if e.foreign != "" {
+		s += " " + e.foreign
+	}
 	if e.ahead.Jobs > 0 {
 		s = e.ahead.String() + "+" + s
 	}
@@ -265,20 +289,35 @@ const admissionSetting = "admission"
 // is measured for the first value of Gangs only.
 func (c *Config) plan() ([]experiment, error) {
 	var out []experiment
-	for _, shape := range c.Shapes {
-		for _, ahead := range c.Ahead {
-			for repeat := range c.Repeat {
-				for i, gang := range c.Gangs {
-					some, err := c.alternate(experiment{shape: shape, ahead: ahead, weights: c.Weights, gang: gang, repeat: repeat + 1}, i == 0)
-					if err != nil {
-						return nil, err
-					}
-					out = append(out, some...)
+	for _, load := range c.loads() {
+		for repeat := range c.Repeat {
+			for i, gang := range c.Gangs {
+				load.gang, load.repeat = gang, repeat+1
+				some, err := c.alternate(load, i == 0)
+				if err != nil {
+					return nil, err
 				}
+				out = append(out, some...)
 			}
 		}
 	}
 	return out, nil
+}
+
+// loads returns the loads, of which each is measured with all systems.
+func (c *Config) loads() (out []experiment) {
+	for _, shape := range c.Shapes {
+		for _, ahead := range c.Ahead {
+			for _, kind := range c.Foreign {
+				e := experiment{shape: shape, ahead: ahead, weights: c.Weights, foreign: kind}
+				if kind == system.Pods { // a plain pod is a job of its own
+					e.shape = scenario.Shape{Jobs: shape.Pods(), PodsPerJob: 1}
+				}
+				out = append(out, e)
+			}
+		}
+	}
+	return out
 }
 
 // alternate returns the experiment once for each system, with each of its settings. Systems without
@@ -287,7 +326,7 @@ func (c *Config) alternate(e experiment, all bool) (out []experiment, err error)
 	nth := map[string]int{}
 	for _, name := range c.Systems {
 		nth[name]++
-		systems, err := c.variants(name)
+		systems, err := c.variants(name, e.foreign)
 		if err != nil {
 			return nil, err
 		}
@@ -305,25 +344,16 @@ func (c *Config) alternate(e experiment, all bool) (out []experiment, err error)
 	return out, nil
 }
 
-// variants returns the named system once for each of its settings to measure.
-func (c *Config) variants(name string) ([]system.System, error) {
-	options := []system.Options{{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs}}
-	vary := func(settings []int, set func(*system.Options, int)) {
-		var varied []system.Options
-		for _, n := range slices.Compact(slices.Clone(settings)) {
-			o := options[0]
-			set(&o, n)
-			varied = append(varied, o)
-		}
-		if len(varied) > 0 {
-			options = varied
-		}
-	}
+// variants returns the named system once for each combination of its settings to measure, for pods of
+// a kind of creators.
+func (c *Config) variants(name, foreign string) ([]system.System, error) {
+	options := []system.Options{{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs, Foreign: foreign}}
 	switch name {
 	case "lockstep":
-		vary(c.WriterConcurrency, func(o *system.Options, n int) { o.WriterConcurrency = n })
+		options = vary(options, c.WriterConcurrency, func(o *system.Options, n int) { o.WriterConcurrency = n })
 	case "kubernetes":
-		vary(c.JobSyncs, func(o *system.Options, n int) { o.JobSyncs = n })
+		options = vary(options, c.JobSyncs, func(o *system.Options, n int) { o.JobSyncs = n })
+		options = vary(options, c.ClientLimits, func(o *system.Options, l *system.Limit) { o.ClientLimit = l })
 	}
 	var out []system.System
 	for _, o := range options {
@@ -334,4 +364,18 @@ func (c *Config) variants(name string) ([]system.System, error) {
 		out = append(out, sys)
 	}
 	return out, nil
+}
+
+// vary returns each of the options with each of the values; as they are if there are none.
+func vary[V comparable](options []system.Options, values []V, set func(*system.Options, V)) (out []system.Options) {
+	if len(values) == 0 {
+		return options
+	}
+	for _, o := range options {
+		for _, v := range slices.Compact(slices.Clone(values)) {
+			set(&o, v)
+			out = append(out, o)
+		}
+	}
+	return out
 }

@@ -169,6 +169,9 @@ func (r *Run) variant() string {
 	if n, ok := r.Settings[system.JobSyncs]; ok && n != strconv.Itoa(system.DefaultJobSyncs) {
 		s += " syncs=" + n
 	}
+	if l, ok := r.Settings[system.ClientLimit]; ok && l != "unlimited" {
+		s += " qps=" + l
+	}
 	if n, ok := r.Settings[system.WritesInFlight]; ok && n != "adaptive" {
 		s += " w=" + n
 	}

@@ -75,6 +75,16 @@ func (c *Config) effective() map[string]any {
 	if len(c.ManagerArgs) > 0 {
 		out["managerArgs"] = c.ManagerArgs
 	}
+	if len(c.ClientLimits) > 0 {
+		limits := []string{}
+		for _, l := range c.ClientLimits {
+			limits = append(limits, l.String())
+		}
+		out["kubernetesClientLimits"] = limits
+	}
+	if c.Foreign[0] != "" {
+		out["foreign"] = c.Foreign
+	}
 	if len(c.JobSyncs) > 0 {
 		out["kubernetesJobSyncs"] = c.JobSyncs
 	}

@@ -8,6 +8,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
+	"lockstep.dev/lockstep/internal/lab/system"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -106,5 +107,51 @@ func TestTenantsHaveTheirShares(t *testing.T) {
 	}
 	if s.Queues[1].Share < 0.6 || s.Queues[0].Share+s.Queues[1].Share < 0.999 {
 		t.Errorf("the queue of weight 3 did not have its share: %+v", s)
+	}
+}
+
+// TestPodsOfOthers measures pods of Deployments and plain pods.
+func TestPodsOfOthers(t *testing.T) {
+	rep := measureScenario(t, scenario.ForeignPods, func(c *Config) {
+		c.Systems, c.Shapes, c.Foreign = []string{"lockstep"}, []scenario.Shape{{Jobs: 4, PodsPerJob: 5}}, scenario.Foreign
+	}, "How fast are pods of others scheduled?", "lockstep binds 4x5 deployments ", "lockstep binds 20x1 pods ", "kube-controller-manager")
+	if len(rep.Runs) != 2 {
+		t.Fatalf("%d runs", len(rep.Runs))
+	}
+	for i, shape := range []string{"4x5 deployments", "20x1 pods"} {
+		r := rep.Runs[i]
+		if r.Shape != shape || r.Scheduled != 20 || r.Failed != 0 || r.Gang || r.Writes["pods/binding"] < 20 || r.Contention == nil {
+			t.Errorf("%s: %d scheduled, %d failed, writes %v", r.Title(), r.Scheduled, r.Failed, r.Writes)
+		}
+	}
+}
+
+// TestWhereWaitingPodsAre measures three times as many pods as the nodes hold.
+func TestWhereWaitingPodsAre(t *testing.T) {
+	rep := measureScenario(t, scenario.Enqueue, func(c *Config) {
+		c.Shapes, c.PodTime = []scenario.Shape{{Jobs: 12, PodsPerJob: 5}}, time.Second
+		c.Nodes = localcluster.Nodes{Count: 2, CPU: "1", Memory: "4Gi"}
+	}, "Where do pods wait that do not fit?", "lockstep, gang: up to 0 of ")
+	lockstep, kubernetes := rep.Runs[0], rep.Runs[1]
+	if lockstep.PendingMax != 0 || lockstep.WaitingMax < 30 || lockstep.Scheduled != 60 {
+		t.Errorf("lockstep: %d pending, %d waiting, %d scheduled", lockstep.PendingMax, lockstep.WaitingMax, lockstep.Scheduled)
+	}
+	if kubernetes.PendingMax < 20 || kubernetes.Scheduled != 60 {
+		t.Errorf("kubernetes: %d pending, %d scheduled", kubernetes.PendingMax, kubernetes.Scheduled)
+	}
+}
+
+// TestClientLimits measures stock Kubernetes with a limit that is lower than what it can do.
+func TestClientLimits(t *testing.T) {
+	rep := measureScenario(t, scenario.ClientLimits, func(c *Config) {
+		c.Systems, c.Shapes, c.WarmUpPods = []string{"kubernetes"}, []scenario.Shape{{Jobs: 10, PodsPerJob: 10}}, 0
+		c.ClientLimits = []*system.Limit{{QPS: 20, Burst: 30}, nil}
+	}, "own limit cost?", "pods a second with 20/30, ", "kubernetes qps=20/30")
+	limited, free := rep.Runs[0], rep.Runs[1]
+	if limited.Clients[0].QPS != "20" || limited.Clients[0].Burst != "30" || free.Clients[0].QPS != "unlimited" {
+		t.Errorf("clients %+v, %+v", limited.Clients, free.Clients)
+	}
+	if limited.ScheduleSeconds < 2*free.ScheduleSeconds {
+		t.Errorf("the limit costs nothing: %v s, without it %v s", limited.ScheduleSeconds, free.ScheduleSeconds)
 	}
 }

@@ -209,6 +209,9 @@ func (t *trial) warmUp(ctx context.Context) error {
 	}
 	const jobs = 10
 	shape := scenario.Shape{Jobs: jobs, PodsPerJob: max(1, min(t.cfg.WarmUpPods, t.cfg.atOnce(t.experiment))/jobs)}
+	if t.foreign == system.Pods {
+		shape = scenario.Shape{Jobs: shape.Pods(), PodsPerJob: 1}
+	}
 	scheduled, err := t.drive(ctx, namespace, "warming up", []part{{Shape: shape}})
 	if err != nil {
 		return err

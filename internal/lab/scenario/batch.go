@@ -32,10 +32,22 @@ const (
 	Rate = "rate"
 	// Queued has many one-pod jobs, all submitted at once.
 	Queued = "queued"
+	// ClientLimits has one shape, under client limits of stock Kubernetes from its old defaults up.
+	ClientLimits = "client-limits"
+	// ForeignPods has pods that others create: Deployments, and plain pods.
+	ForeignPods = "foreign-pods"
+	// Enqueue has more jobs than the nodes hold, whose pods end.
+	Enqueue = "enqueue"
 )
 
 // Admissions are the ways of admission of Admission.
 var Admissions = []string{"none", "cel", "webhook:0s:10s", "webhook:20ms:10s", "webhook:20ms:30s"}
+
+// Limits are the client limits of ClientLimits, as QPS/burst.
+var Limits = []string{"20/30", "50/100", "100/200", "500/1000", "unlimited"}
+
+// Foreign are the kinds of ForeignPods.
+var Foreign = []string{"deployments", "pods"}
 
 // Workers are the numbers of writes in flight of BatchWorkers; 0 is adaptive.
 var Workers = []int{0, 1, 5, 10, 25, 50, 100, 150, 200, 400, 600}

@@ -4,6 +4,7 @@ package system
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/systemfile"
@@ -112,15 +114,47 @@ type Options struct {
 	WriterConcurrency int
 	// JobSyncs is how many Jobs stock Kubernetes syncs concurrently, 0 for its default.
 	JobSyncs int
+	// ClientLimit limits the clients of stock Kubernetes; nil is no limit.
+	ClientLimit *Limit
+	// Foreign makes the load of pods that others create: Deployments or Pods; empty is the system's
+	// own jobs.
+	Foreign string
+}
+
+// Limit is a client limit.
+type Limit struct{ QPS, Burst int }
+
+// String returns QPS/burst.
+func (l *Limit) String() string {
+	if l == nil {
+		return unlimited
+	}
+	return fmt.Sprintf("%d/%d", l.QPS, l.Burst)
+}
+
+// ParseLimit parses QPS/burst, such as 20/30, or unlimited.
+func ParseLimit(text string) (*Limit, error) {
+	if text == unlimited {
+		return nil, nil
+	}
+	qps, burst, ok := strings.Cut(text, "/")
+	l := &Limit{}
+	var err1, err2 error
+	l.QPS, err1 = strconv.Atoi(qps)
+	l.Burst, err2 = strconv.Atoi(burst)
+	if !ok || err1 != nil || err2 != nil || l.QPS < 1 || l.Burst < 1 {
+		return nil, fmt.Errorf("client limit %q: want QPS/BURST, such as 20/30, or %s", text, unlimited)
+	}
+	return l, nil
 }
 
 // New returns the system with the given name, or of the file with the given path.
 func New(name string, o Options) (System, error) {
 	switch name {
 	case "lockstep":
-		return lockstep{o}, nil
+		return own(lockstep{o}, o, scheduling.SchedulerLockstep), nil
 	case "kubernetes":
-		return kubernetes{o}, nil
+		return own(kubernetes{o}, o, corev1.DefaultSchedulerName), nil
 	}
 	if IsFile(name) {
 		return load(name)
