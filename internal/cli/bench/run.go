@@ -78,7 +78,8 @@ a watch gives the times, and there is no floor and no count of writes.
 The scenario batch-shapes has the same pods in ten shapes, from many small jobs to one large one, with gangs and without;
 batch-workers has one shape under ten fixed numbers of writes in flight and the adaptive one: the V-curve; admission has one
 job whose pods are admitted by nothing, by CEL rules, or by a validating and a mutating webhook over TLS which compute for 0 or
-20 ms each.
+20 ms each. contention, mixed, queues, rate, queued, enqueue, client-limits and foreign-pods each show the phenomenon that they
+are named for, or say that it did not occur (docs/benchmarks.md).
 
 The scenario cpu-topology is another measurement: programs that feel their CPUs, beside neighbours, on a real node of this
 machine (as root), unpinned, pinned, as a kubelet would pin them, and static-burst. On a machine that cannot show a difference

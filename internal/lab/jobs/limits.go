@@ -75,7 +75,8 @@ func (r *Report) foreignPods() phenomenon {
 	t := page.Table{Columns: []page.Column{
 		{Title: "Load", Key: true, Help: "objects x pods of each"}, {Title: "System", Key: true},
 		{Title: "CREATE/s", Right: true, Help: "pods created per second, by their controller or by the client"},
-		{Title: "Last created", Right: true, Help: "from the arrival of the first object until the last pod was created"},
+		{Title: "Last created", Right: true,
+			Help: "from the arrival of the first object until the last pod was created"},
 		{Title: "Last scheduled", Right: true, Help: "and until the last pod had a node"},
 		{Title: "Behind", Right: true, Help: "how long after the last creation the last pod had a node"},
 		{Title: "Most pending", Right: true, Help: "pods at a time that existed without a node"},
@@ -103,7 +104,8 @@ func (r *Report) foreignPods() phenomenon {
 func (r *Report) enqueue() phenomenon {
 	t := page.Table{Columns: []page.Column{
 		{Title: "Load", Key: true, Help: "jobs x pods of each"}, {Title: "System", Key: true},
-		{Title: "Most waiting", Right: true, Help: "pods at a time whose job existed and that had no node, whether they existed or not"},
+		{Title: "Most waiting", Right: true,
+			Help: "pods at a time whose job existed and that had no node, whether they existed or not"},
 		{Title: "Pending pods", Right: true, Help: "the most of them that existed as pods in the API server at a time"},
 		{Title: "API server CPU", Right: true}, {Title: "etcd CPU", Right: true}, {Title: "Writes/pod", Right: true},
 		{Title: "API server memory", Right: true, Help: "the most that it ever had in the run"}, {Title: "Verdict"},

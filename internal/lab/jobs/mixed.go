@@ -23,12 +23,16 @@ func (t *typical) behind() (ahead, behind *analyse.PartResult, ok bool) {
 // mixed says how long small jobs wait behind a large one.
 func (r *Report) mixed() phenomenon {
 	t := page.Table{Columns: []page.Column{
-		{Title: "Load", Key: true, Help: "jobs x pods of each: those ahead + those behind"}, {Title: "System", Key: true},
+		{Title: "Load", Key: true, Help: "jobs x pods of each: those ahead + those behind"},
+		{Title: "System", Key: true},
 		{Title: "Wait behind, p50", Right: true, Help: "from a small job's creation until its pods had nodes"},
 		{Title: "p99", Right: true}, {Title: "Longest", Right: true},
 		{Title: "Wait alone, p50", Right: true, Help: "the same, of the same jobs with nothing ahead of them"},
-		{Title: "Job ahead took", Right: true, Help: "from the arrival of the first job until the last pod of those ahead had a node"},
-		{Title: "Longer by, of that", Right: true, Help: "how much longer the median wait is than alone, as a share of the time of the job ahead. Jobs that wait for its end have about 100 %"},
+		{Title: "Job ahead took", Right: true,
+			Help: "from the arrival of the first job until the last pod of those ahead had a node"},
+		{Title: "Longer by, of that", Right: true,
+			Help: "how much longer the median wait is than alone, as a share of the time of the job ahead. Jobs " +
+				"that wait for its end have about 100 %"},
 		{Title: "Verdict"},
 	}}
 	s := page.Section{Title: "How long do small jobs wait behind a large one?",

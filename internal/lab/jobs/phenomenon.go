@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"slices"
 
 	"lockstep.dev/lockstep/internal/lab/page"
 	"lockstep.dev/lockstep/internal/lab/scenario"
@@ -50,11 +51,20 @@ func (r *Report) typical() (out []typical) {
 	for _, g := range r.groups() {
 		for _, v := range g.variants {
 			if run := v.median(); run != nil {
-				out = append(out, typical{Run: run, label: v.label, color: v.color, runs: len(v.times)})
+				out = append(out, typical{Run: run, label: r.called(run), color: v.color, runs: len(v.times)})
 			}
 		}
 	}
 	return out
+}
+
+// called returns the name of a run's variant in sentences: with gangs only if the system was measured
+// without them, too.
+func (r *Report) called(run *Run) string {
+	if slices.ContainsFunc(r.Runs, func(other *Run) bool { return other.System == run.System && other.Gang != run.Gang }) {
+		return run.label()
+	}
+	return run.variant()
 }
 
 // typical is the median run of so many equal runs.

@@ -17,9 +17,11 @@ func (r *Report) queues() phenomenon {
 	t := page.Table{Columns: []page.Column{
 		{Title: "System", Key: true}, {Title: "Queue", Key: true}, {Title: "Weight", Right: true},
 		{Title: "Deserved", Right: true, Help: "the queue's weight divided by the sum of all"},
-		{Title: "Share", Right: true, Help: "of the places that pods had, over the time in which all queues wanted more"},
+		{Title: "Share", Right: true,
+			Help: "of the places that pods had, over the time in which all queues wanted more"},
 		{Title: "Difference", Right: true, Help: "in percentage points"},
-		{Title: "Job to node, p50", Right: true, Help: "from a job's creation until its pods had nodes"}, {Title: "p99", Right: true},
+		{Title: "Job to node, p50", Right: true, Help: "from a job's creation until its pods had nodes"},
+		{Title: "p99", Right: true},
 		{Title: "Last pod after", Right: true, Help: "when the queue's last pod got a node"},
 	}}
 	s := page.Section{Title: "Who has the places?",

@@ -34,11 +34,15 @@ func (r *Rate) sentence() string {
 func (r *Report) rates() phenomenon {
 	t := page.Table{Columns: []page.Column{
 		{Title: "Jobs", Key: true, Help: "1 x pods of each job"}, {Title: "System", Key: true},
-		{Title: "Keeps up with", Right: true, Help: "the highest rate, in jobs per second, at which the last jobs waited as long as the first ones"},
+		{Title: "Keeps up with", Right: true,
+			Help: "the highest rate, in jobs per second, at which the last jobs waited as long as the first ones"},
 		{Title: "Falls behind at", Right: true, Help: "the lowest rate at which jobs waited longer and longer, twice"},
 		{Title: "Pods/s", Right: true, Help: "the first rate, in pods"},
-		{Title: "Wait p50", Right: true, Help: "at the first rate: from when a job was due until all its pods had nodes"}, {Title: "p99", Right: true},
-		{Title: "Client late p99", Right: true, Help: "at the first rate: how much later than due the client sent jobs"},
+		{Title: "Wait p50", Right: true,
+			Help: "at the first rate: from when a job was due until all its pods had nodes"},
+		{Title: "p99", Right: true},
+		{Title: "Client late p99", Right: true,
+			Help: "at the first rate: how much later than due the client sent jobs"},
 		{Title: "Writes/pod", Right: true, Help: "the system's own writes in all steps, for each pod"},
 		{Title: "Failed", Right: true}, {Title: "Violations", Right: true},
 	}}
@@ -51,7 +55,7 @@ func (r *Report) rates() phenomenon {
 		if run.Rate == nil || run.Error != "" {
 			continue
 		}
-		sentences = append(sentences, run.label()+" "+run.Rate.sentence())
+		sentences = append(sentences, r.called(run)+" "+run.Rate.sentence())
 		best := run.Rate.step(run.Rate.Sustained, keptUp)
 		color := i
 		row := []page.Cell{page.Text(run.Shape), {Text: run.name(), Color: 1 + color}, {Text: perSecond(run.Rate.Sustained) + "/s", Tone: page.Strong},
@@ -122,9 +126,12 @@ func (r *Run) rateSection(color int) page.Section {
 	if len(c.Lines) > 0 {
 		s.Charts = append(s.Charts, c)
 	}
-	t := page.Table{Columns: []page.Column{{Title: "Rate", Key: true, Help: "jobs per second, in the order in which they were tried"}, {Title: "Jobs", Right: true},
+	t := page.Table{Columns: []page.Column{{Title: "Rate", Key: true,
+		Help: "jobs per second, in the order in which they were tried"},
+		{Title: "Jobs", Right: true},
 		{Title: "Wait p50", Right: true}, {Title: "p99", Right: true},
-		{Title: "Growth", Right: true, Help: fmt.Sprintf("by how many seconds jobs waited longer from one second to the next, by the medians of the first and the last third; up to %.2f counts as keeping up", capacity.GrowthMax)},
+		{Title: "Growth", Right: true,
+			Help: fmt.Sprintf("by how many seconds jobs waited longer from one second to the next, by the medians of the first and the last third; up to %.2f counts as keeping up", capacity.GrowthMax)},
 		{Title: "Waiting", Right: true, Help: "jobs with pods without nodes when the last one was due"},
 		{Title: "Client late p99", Right: true, Help: "how much later than due the client sent jobs"},
 		{Title: "Verdict"}}}
@@ -151,8 +158,10 @@ func (r *Report) queued() phenomenon {
 		{Title: "Load", Key: true, Help: "jobs x pods of each"}, {Title: "System", Key: true},
 		{Title: "Submitted in", Right: true, Help: "until the server had answered the last create of a job"},
 		{Title: "Most waiting", Right: true, Help: "pods at a time whose job existed and that had no node"},
-		{Title: "Drained at", Right: true, Help: "pods that got nodes per second, without the first and the last tenth"},
-		{Title: "Wait p50", Right: true, Help: "from a job's creation until its pods had nodes"}, {Title: "p99", Right: true},
+		{Title: "Drained at", Right: true,
+			Help: "pods that got nodes per second, without the first and the last tenth"},
+		{Title: "Wait p50", Right: true, Help: "from a job's creation until its pods had nodes"},
+		{Title: "p99", Right: true},
 	}}
 	s := page.Section{Title: "How fast is the queue drained?"}
 	c := page.Chart{Title: "Pods waiting for a node", Unit: " s"}
