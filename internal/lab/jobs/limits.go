@@ -116,7 +116,10 @@ func (r *Report) enqueue() phenomenon {
 	var sentences []string
 	for _, run := range r.typical() {
 		verdict := page.Cell{Text: "they wait as pods", Tone: page.Warn}
-		word := fmt.Sprintf("up to %s", page.Thousands(run.PendingMax))
+		sentence := fmt.Sprintf("up to %s of %s waiting pods are in the API server at a time", page.Thousands(run.PendingMax), page.Thousands(run.WaitingMax))
+		if run.PendingMax == 0 {
+			sentence = fmt.Sprintf("none of up to %s waiting pods is in the API server", page.Thousands(run.WaitingMax))
+		}
 		// Pods that are bound by a second write are pending for a moment.
 		if run.PendingMax*10 < run.WaitingMax {
 			verdict = page.Cell{Text: "their jobs wait", Tone: page.Strong}
@@ -124,7 +127,7 @@ func (r *Report) enqueue() phenomenon {
 		t.Rows = append(t.Rows, []page.Cell{page.Text(run.Shape), run.cell(), page.Text(page.Thousands(run.WaitingMax)), {Text: page.Thousands(run.PendingMax), Tone: page.Strong},
 			page.Textf("%.1f s", run.CPUSeconds["apiserver"]), page.Textf("%.1f s", run.CPUSeconds["etcd"]), page.Text(run.writesPerPod()),
 			page.Textf("%.0f MiB", run.PeakRSSMiB["apiserver"]), verdict})
-		sentences = append(sentences, fmt.Sprintf("%s: %s of %s waiting pods are in the API server at a time", run.label, word, page.Thousands(run.WaitingMax)))
+		sentences = append(sentences, run.label+": "+sentence)
 		if run.Curves != nil && run.PendingMax > 0 {
 			l := page.Cumulative(run.ofRuns(), run.Curves.Pending)
 			l.Color = run.color

@@ -131,7 +131,7 @@ func TestWhereWaitingPodsAre(t *testing.T) {
 	rep := measureScenario(t, scenario.Enqueue, func(c *Config) {
 		c.Shapes, c.PodTime = []scenario.Shape{{Jobs: 12, PodsPerJob: 5}}, time.Second
 		c.Nodes = localcluster.Nodes{Count: 2, CPU: "1", Memory: "4Gi"}
-	}, "Where do pods wait that do not fit?", "lockstep: up to 0 of ")
+	}, "Where do pods wait that do not fit?", "lockstep: none of up to ")
 	lockstep, kubernetes := rep.Runs[0], rep.Runs[1]
 	if lockstep.PendingMax != 0 || lockstep.WaitingMax < 30 || lockstep.Scheduled != 60 {
 		t.Errorf("lockstep: %d pending, %d waiting, %d scheduled", lockstep.PendingMax, lockstep.WaitingMax, lockstep.Scheduled)
