@@ -173,7 +173,7 @@ func (r *Report) queued() phenomenon {
 				drained = page.Cell{Text: perSecond(rate) + "/s", Tone: page.Strong}
 			}
 			l := page.Cumulative(run.ofRuns()+" "+run.Shape, run.Curves.Waiting)
-			l.Color = len(c.Lines)
+			l.Color = run.color
 			c.Lines = append(c.Lines, l)
 		}
 		t.Rows = append(t.Rows, []page.Cell{page.Text(run.Shape), run.cell(), page.Text(page.Seconds(run.JobsSeconds)), page.Text(page.Thousands(run.WaitingMax)), drained,
