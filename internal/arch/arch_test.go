@@ -23,12 +23,12 @@ const module = "lockstep.dev/lockstep/"
 var layers = [][]string{
 	{"api", "internal/clip", "internal/spelling", "internal/unsupported", "internal/panics", "internal/failpoint", "internal/fence", "internal/race", "internal/rawjson", "internal/unpack", "internal/http2client"},
 	{"internal/malformed", "internal/podset/plan", "internal/cron/schedule"},
-	{"config", "internal/admission", "internal/gcpace", "internal/kubeclient", "internal/procs", "internal/sandbox", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/evict", "internal/scheduler/config", "internal/scheduler/network", "internal/scheduler/types",
+	{"config", "internal/admission", "internal/gcpace", "internal/kubeclient", "internal/procs", "internal/sandbox", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/evict", "internal/scheduler/config", "internal/scheduler/network", "internal/scheduler/zones", "internal/scheduler/usage", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect",
 		"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/lint", "internal/workflow/execapi", "internal/workflow/pods", "internal/workflow/settings",
-		"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/application/dependency", "internal/application/fieldpath", "internal/batch/lifecycle", "internal/batch/pods"},
+		"internal/application/chart", "internal/application/addon", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/application/dependency", "internal/application/fieldpath", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/informer"},
-	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/controlloop", "internal/serve", "internal/shard"},
+	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/controlloop", "internal/serve", "internal/shard", "internal/nodeusage"},
 	{"internal/scheduler", "internal/application/clusters", "internal/malformed/report", "internal/cron"},
 	{"internal/podset"},
 	{"internal/batch", "internal/podgroup", "internal/hypernode", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/nodecontroller", "internal/cputopology/podcontroller", "internal/localcluster", "internal/submit"},
@@ -46,12 +46,12 @@ var together = []string{
 
 // pure packages only make decisions: they use no client, clock, goroutine, log or file.
 var pure = []string{
-	"internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/evict", "internal/scheduler/config", "internal/scheduler/network", "internal/cputopology", "internal/cputopology/cpuset",
+	"internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/evict", "internal/scheduler/config", "internal/scheduler/network", "internal/scheduler/zones", "internal/scheduler/usage", "internal/cputopology", "internal/cputopology/cpuset",
 	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/reservation", "internal/cputopology/repack", "internal/cputopology/sharing", "internal/cputopology/agent/desired",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/cron/schedule",
 	"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/lint", "internal/workflow/execapi", "internal/workflow/pods", "internal/workflow/settings",
-	"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/application/dependency", "internal/application/fieldpath", "internal/batch/lifecycle", "internal/batch/pods", "internal/podset/plan",
-	"internal/lab/analyse", "internal/lab/scenario", "internal/lab/systemfile", "internal/lab/stats", "internal/lab/capacity", "internal/lab/threshold", "internal/lab/page", "internal/clip", "internal/spelling", "internal/unsupported", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
+	"internal/application/chart", "internal/application/addon", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/application/dependency", "internal/application/fieldpath", "internal/batch/lifecycle", "internal/batch/pods", "internal/podset/plan",
+	"internal/lab/analyse", "internal/lab/scenario", "internal/lab/systemfile", "internal/lab/stats", "internal/lab/capacity", "internal/lab/threshold", "internal/lab/metrics", "internal/lab/bottleneck", "internal/lab/trace", "internal/lab/page", "internal/clip", "internal/spelling", "internal/unsupported", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
 }
 
 // pureMayImport are the libraries that pure packages may use besides the standard library: API
@@ -63,8 +63,11 @@ var pureMayImport = []string{
 
 // pureExceptions maps further imports that single pure packages may have to the reason.
 var pureExceptions = map[string]string{
-	"internal/scheduler/place k8s.io/klog/v2": "the API types' own ToleratesTaint takes a logger, and gets a silent one",
-	"internal/workflow/template math/rand/v2": "the generator's seed is an argument, so that the same expression gives the same values again",
+	"internal/lab/metrics github.com/prometheus/common/expfmt":   "parses the text format of metrics",
+	"internal/lab/metrics github.com/prometheus/common/model":    "names the rules for names of metrics",
+	"internal/lab/metrics github.com/prometheus/client_model/go": "has the types of parsed metrics",
+	"internal/scheduler/place k8s.io/klog/v2":                    "the API types' own ToleratesTaint takes a logger, and gets a silent one",
+	"internal/workflow/template math/rand/v2":                    "the generator's seed is an argument, so that the same expression gives the same values again",
 }
 
 // impure are packages of the standard library that have side effects or read the environment.

@@ -90,8 +90,9 @@ func (c *Controller) watch() {
 		Added: wake, Updated: c.jobUpdated, Deleted: wake,
 	})
 	c.Informers.Pods.Follow(c.podSeen, c.podGone)
-	limits := func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) }
+	limits := func(l *corev1.LimitRange) { c.wakeAll(l.Namespace) }
 	c.Informers.LimitRanges.Follow(limits, limits)
+	c.Informers.FollowQueues(c.wakeAll)
 	c.Informers.Nodes.Handle(informer.Handler[*corev1.Node]{Deleted: gone})
 }
 
@@ -174,7 +175,8 @@ func (c *Controller) podGone(p *corev1.Pod) {
 	}
 }
 
-func (c *Controller) limitsChanged(namespace string) {
+// wakeAll wakes the jobs of a namespace.
+func (c *Controller) wakeAll(namespace string) {
 	c.loop.Each(func(key types.NamespacedName, _ *record) {
 		if key.Namespace == namespace {
 			c.loop.Wake(key)

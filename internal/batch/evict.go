@@ -103,11 +103,14 @@ func (c *Controller) evict(r *record, x scheduler.Eviction) {
 	if n == 0 {
 		return
 	}
-	what := scheduler.Pods(n) + " above the minimum"
-	if x.Whole {
-		what = "the whole job, " + scheduler.Pods(n)
+	what := scheduler.Pods(n)
+	switch {
+	case x.Whole:
+		what = "the whole job, " + what
+	case x.For != "":
+		what += " above the minimum"
 	}
-	message := fmt.Sprintf("%s evicted for %s: the job %s", what, scheduler.GangFor(r.key.Namespace, x.For), x.Why)
+	message := fmt.Sprintf("%s evicted%s: the job %s", what, x.Claimant(r.key.Namespace), x.Why)
 	c.Writer.Event(r.job, corev1.EventTypeNormal, "Evicted", message)
 }
 

@@ -19,7 +19,7 @@ func (c *Controller) happened(r *record, e podset.Event) {
 		r.why = nil
 	case podset.Waits:
 		r.why = e.Request.Why
-		if fault := c.Informers.Queues.Malformed("", r.job.QueueName()); fault != nil && r.why.Code == share.QueueNotFound {
+		if fault := c.Informers.Queues.Malformed("", r.queue); fault != nil && r.why.Code == share.QueueNotFound {
 			r.why.Message = fault.Error()
 		}
 	case podset.BindFailed:
@@ -34,7 +34,7 @@ func (c *Controller) happened(r *record, e podset.Event) {
 // ask submits a gang for the pods without a node, if the scheduler does not have all of them yet.
 func (c *Controller) ask(r *record) {
 	r.countMost()
-	if r.invalid != "" || r.holding != "" {
+	if r.invalid != "" || r.holding != "" || r.queue == "" {
 		c.withdraw(r)
 		return
 	}
@@ -96,7 +96,7 @@ func (c *Controller) submit(r *record) {
 	alive := r.alive()
 	ran := r.everRan() && alive
 	g := &scheduler.Gang{
-		Key: gangKey(r.key), Queue: r.job.QueueName(), Priority: c.priority(r), Created: r.job.CreationTimestamp.Time,
+		Key: gangKey(r.key), Queue: r.queue, Priority: c.priority(r), Created: r.job.CreationTimestamp.Time,
 		PriorityClass: r.job.Spec.PriorityClassName,
 		// A gang that is complete and grows waits like others.
 		Resume: alive && held < least && (!r.everRan() || held < r.most),

@@ -67,6 +67,7 @@ func (w *world) begin() {
 		}
 	}
 	must(informers.Nodes.Store().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: podsettest.Node}}))
+	must(informers.Namespaces.Store().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: jobKey.Namespace}}))
 	must(informers.Jobs.Store().Add(w.job))
 	w.Show = func(p *corev1.Pod, gone bool) {
 		if gone {

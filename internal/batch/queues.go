@@ -416,8 +416,14 @@ func (q *Queues) used(name string, levels int) bool {
 		}
 	}
 	return slices.ContainsFunc(q.Informers.Jobs.List(), func(j *api.Job) bool {
-		return j.QueueName() == name && !j.Status.State.Phase.Finished() && j.Status.State.Phase != api.Aborted
+		return q.isIn(j, j.QueueName(), name) && !j.Status.State.Phase.Finished() && j.Status.State.Phase != api.Aborted
 	}) || slices.ContainsFunc(q.Informers.PodGroups.List(), func(g *scheduling.PodGroup) bool {
-		return g.QueueName() == name && g.Status.Phase != scheduling.PodGroupCompleted
+		return q.isIn(g, g.QueueName(), name) && g.Status.Phase != scheduling.PodGroupCompleted
 	})
+}
+
+// isIn reports whether an object that names a queue is in the queue name.
+func (q *Queues) isIn(o metav1.Object, named, name string) bool {
+	queue, _ := q.Informers.QueueIn(o.GetNamespace(), named)
+	return queue == name
 }

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
@@ -154,12 +156,13 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	c.takeStatus(r, job)
 	ranges := c.limitRanges(job.Namespace)
 	tag := versions(ranges)
-	if r.generation == job.Generation && r.ranges == tag {
+	queue := c.queueOf(r, job, fresh)
+	if r.generation == job.Generation && r.ranges == tag && r.queue == queue {
 		r.job = job
 		return true
 	}
 	changed := r.generation != job.Generation
-	r.job, r.generation, r.ranges = job, job.Generation, tag
+	r.job, r.generation, r.ranges, r.queue = job, job.Generation, tag, queue
 	r.unsupported, r.holding = unsupported.In(job, jobNotSupported)
 	r.dependent = anyTask(depends)(&job.Spec)
 	c.compile(r, ranges)
@@ -182,9 +185,28 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	return true
 }
 
+// queueOf returns the queue that a job is in: a job with pods stays in the queue that it does not name
+// itself, while a job that waits follows its namespace. It is empty if the namespace is not known yet.
+func (c *Controller) queueOf(r *record, job *api.Job, fresh bool) string {
+	queue, known := c.Informers.QueueIn(job.Namespace, job.QueueName())
+	switch {
+	case job.QueueName() != scheduling.DefaultQueue:
+	case fresh:
+		for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(job.UID)) {
+			return cmp.Or(cluster.QueueOf(p), queue)
+		}
+	case r.queue != "" && r.hasPods():
+		return r.queue
+	}
+	if !known {
+		return ""
+	}
+	return queue
+}
+
 // compile creates the pod templates and plans of the job's tasks.
 func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
-	set, err := pods.New(r.job, pods.Options{Version: r.status.Version, Retries: r.status.RetryCount})
+	set, err := pods.New(r.job, pods.Options{Version: r.status.Version, Retries: r.status.RetryCount, Queue: r.queue})
 	r.invalid, r.ignored = "", strings.Join(set.Ignored(), ", ")
 	if err != nil {
 		r.invalid = err.Error()

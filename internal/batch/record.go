@@ -50,6 +50,7 @@ type record struct {
 	byName     map[string]int
 	set        *pods.Set
 	ranges     string // versions of the LimitRanges from which the plans were made
+	queue      string // that the job is in; empty if it is not known yet
 	// invalid says why no pods can be made. unsupported names the fields that are ignored; holding
 	// names the ignored fields that prevent the job from starting. All three are empty for most
 	// jobs.
@@ -93,6 +94,17 @@ type record struct {
 	// recording means that a restart has been decided and its status is not written yet. The pods
 	// of the previous run are deleted once it is.
 	recording bool
+}
+
+// hasPods reports whether the job has pods, or places for pods that are being created.
+func (r *record) hasPods() bool {
+	for _, t := range r.tasks {
+		c := &t.Counts
+		if c.Held()+c[podset.Creating]+c[podset.Unbound] > 0 || t.BindLater && c[podset.Queued] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // place returns the task and index of a pod. ok is false if the job cannot have made the pod.

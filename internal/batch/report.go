@@ -18,6 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
@@ -241,7 +242,7 @@ func (r *record) explain() string {
 	w := r.why
 	switch w.Code {
 	case share.QueueNotFound, share.QueueNotLeaf, share.QueueClosed, share.QueueOverCapability:
-		return "spec.queue: " + w.Message
+		return informer.QueueField(r.key.Namespace, r.job.QueueName(), r.queue, "spec.queue") + ": " + w.Message
 	}
 	short := w.Shortage
 	switch {

@@ -34,8 +34,10 @@ var jobNotSupported = slices.Concat(
 		Path: "metadata.annotations[" + scheduling.JDBMinAvailableAnnotation + "] and [" + scheduling.JDBMaxUnavailableAnnotation +
 			"] (want one of them, a positive number or a percentage from 1% to 99%)",
 		Used: func(j *api.Job) bool { _, ok := scheduling.BudgetOf(j); return !ok },
+	}, {
+		Path: "metadata.annotations[" + scheduling.RevocableZoneAnnotation + "] (want * or names of zones)",
+		Used: func(j *api.Job) bool { _, ok := scheduling.ZonesOf(j.Annotations); return !ok },
 	}},
-	unsupported.Annotations[*api.Job](scheduling.RevocableZoneAnnotation),
 )
 
 // queueNotSupported is notSupported for queues.

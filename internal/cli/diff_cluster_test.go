@@ -112,7 +112,15 @@ spec:
     type: webservice
     properties: {image: x, imag: y, ports: [{port: 80, expos: true}]}
     traits: [{type: own, properties: {inner: {name: a, nam: b}}}, {type: nobody-has-it}]
-  workflow: {steps: [{name: all, type: deploy, properties: {police: [a]}}]}`
+  - {name: misspelt, type: webservce}
+  - {name: late, type: among@v1}
+  policies: [{name: p, type: nobodys}, {name: q, type: topology}]
+  workflow: {steps: [{name: all, type: deploy, properties: {police: [a]}}, {name: group, type: step-group, subSteps: [{name: sub, type: supend}, {name: cli, type: vela-cli}]}]}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: ComponentDefinition
+metadata: {name: among, namespace: misspelt}
+spec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: "output: {apiVersion: \"v1\", kind: \"ConfigMap\"}"}}}`
 	if err := os.WriteFile(file, []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -122,10 +130,18 @@ spec:
 		"warning: application shop: component web: properties.imag has no effect: ComponentDefinition webservice does not know it",
 		"warning: application shop: component web: properties.ports[0].expos (expose?) is not declared by ComponentDefinition webservice",
 		"warning: application shop: component web: traits[0]: properties.inner.nam (name?) is not declared by TraitDefinition own",
+		"warning: application shop: component web: traits[1]: there is no TraitDefinition nobody-has-it\n",
+		"warning: application shop: component misspelt: there is no ComponentDefinition webservce (webservice?)",
+		"warning: application shop: policy p: there is no PolicyDefinition nobodys\n",
+		"warning: application shop: step sub: there is no WorkflowStepDefinition supend (suspend?)",
+		"warning: application shop: step cli: there is no WorkflowStepDefinition vela-cli: ",
 		"warning: application shop: step all: properties.police has no effect: WorkflowStepDefinition deploy does not know it",
 	} {
 		if code != 0 || !strings.Contains(errOut, want) {
 			t.Errorf("exit code %d, %q is not in\n%s\n%s", code, want, out, errOut)
 		}
+	}
+	if n := strings.Count(errOut, "there is no"); n != 5 {
+		t.Errorf("%d types are said to be unknown, want 5:\n%s", n, errOut)
 	}
 }

@@ -69,7 +69,7 @@ data:
   volcano-scheduler.conf: |
     actions: "enqueue, allocate, preempt, shuffle"
     tiers:
-    - plugins: [{name: priority}, {name: tdm}, {name: sla, arguments: {sla-waiting-time: 5m}}]
+    - plugins: [{name: priority}, {name: extender}, {name: sla, arguments: {sla-waiting-time: 5m}}]
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -87,8 +87,8 @@ var becomes = []string{
 	"Queue gold differs spec.guarantee it is lent",
 	"Workflow migrating/wrong missing spec.entrypoint template name 'mian' undefined",
 	"Application migrating/shop missing application shop: component x: there is no ComponentDefinition gpu",
-	"ConfigMap migrating/volcano-scheduler-configmap missing actions shuffle running pods are not moved",
-	"ConfigMap migrating/volcano-scheduler-configmap missing tiers[0].plugins[1] tdm nodes have no revocable zones",
+	"ConfigMap migrating/volcano-scheduler-configmap differs actions shuffle pods leave revocable zones",
+	"ConfigMap migrating/volcano-scheduler-configmap missing tiers[0].plugins[1] extender the scheduler makes no requests to other programs",
 }
 
 // TestMigrateCheck checks manifests, and the same objects in a cluster.

@@ -4,6 +4,7 @@
 //	jobs           get and submit, of jobs and any other kind
 //	workflows      workflows, templates, crons and the archive
 //	applications   applications and definitions
+//	addons         packages of definitions
 //	lint           manifests of workflows and applications
 //	clusters       managed clusters
 //	local          control planes on this machine
@@ -33,6 +34,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/util/exec"
 
+	"lockstep.dev/lockstep/internal/cli/addons"
 	"lockstep.dev/lockstep/internal/cli/applications"
 	"lockstep.dev/lockstep/internal/cli/bench"
 	"lockstep.dev/lockstep/internal/cli/clusters"
@@ -125,7 +127,7 @@ Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran 
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usage(err) })
 	root.AddCommand(
 		jobs.NewSubmit(s),
-		applications.New(s), applications.NewDefinitions(s), clusters.New(s), topology.New(s),
+		applications.New(s), applications.NewDefinitions(s), addons.New(s), clusters.New(s), topology.New(s),
 		local.NewUp(s), local.NewDown(s), local.NewStatus(s), local.NewImage(s), local.NewSupervisor(),
 		install.New(s), install.NewUninstall(s), lint.New(s, ""), migrate.New(s), daemon.NewManager(s), daemon.NewAgent(s, Version),
 		bench.New(s, Version), newVersion(s))

@@ -74,9 +74,10 @@ const (
 )
 
 var commands = map[string]string{
-	"agent": begins, "bench compare": begins, "bench report": begins, "bench run": begins, "manager": begins, "up": begins,
+	"agent": begins, "bench compare": begins, "bench report": begins, "bench record": shows, "bench run": begins, "bench scenarios": shows, "bench sweep": begins, "bench tune": begins, "manager": begins, "up": begins,
 	"app exec": begins, "app port-forward": begins,
 
+	"addon disable": changes, "addon enable": changes, "addon registry add": changes, "addon registry delete": changes, "addon upgrade": changes,
 	"app delete": changes, "app rollback": changes, "app up": changes, "app workflow restart": changes, "app workflow resume": changes,
 	"app workflow rollback": changes, "app workflow suspend": changes, "app workflow terminate": changes,
 	"archive delete": changes, "archive resubmit": changes, "archive retry": changes,
@@ -87,17 +88,19 @@ var commands = map[string]string{
 	"queue close": changes, "queue create": changes, "queue open": changes, "restart": changes, "resubmit": changes, "resume": changes, "retry": changes, "stop": changes, "submit": changes, "suspend": changes,
 	"template create": changes, "template delete": changes, "template update": changes, "terminate": changes, "uninstall": changes, "topology repack": changes,
 
+	"addon list": lists, "addon registry list": lists,
 	"app ls": lists, "app revisions": lists, "archive list": lists, "cluster list": lists, "cluster-template list": lists, "cron list": lists,
 	"get": lists, "list": lists, "template list": lists,
 
-	"app diff": shows, "app dry-run": shows, "app logs": shows, "app status": shows, "archive get": shows, "cluster probe": shows,
+	"addon status": shows,
+	"app diff":     shows, "app dry-run": shows, "app logs": shows, "app status": shows, "archive get": shows, "cluster probe": shows,
 	"cluster-template get": shows, "cluster-template lint": shows, "cron get": shows, "cron lint": shows,
 	"def manifest": shows, "def render": shows, "def show": shows, "def vet": shows, "describe": shows, "events": shows, "lint": shows, "logs": shows, "migrate check": shows, "status": shows,
 	"template get": shows, "template lint": shows, "topology show": shows, "topology simulate": shows, "version": shows, "wait": shows, "watch": shows,
 }
 
 // inNoNamespace lists the commands for objects that have no namespace or that of a named object.
-var inNoNamespace = map[string]bool{"app revisions": true, "cluster list": true, "cluster-template list": true}
+var inNoNamespace = map[string]bool{"addon list": true, "addon registry list": true, "app revisions": true, "cluster list": true, "cluster-template list": true}
 
 func TestCommandsHaveTheFlagsOfTheirKind(t *testing.T) {
 	seen := map[string]bool{}
@@ -163,7 +166,7 @@ func TestUnknownCommandsAreWrongUsage(t *testing.T) {
 		"clstr list":    "did you mean cluster",
 		"nonsense":      `unknown command "nonsense"`,
 		"bench rnu":     "did you mean run",
-		"bench":         "lockstep bench run|compare|report\n",
+		"bench":         "lockstep bench run|compare|sweep|tune|report|record|scenarios\n",
 		"app workflow":  "suspend|resume|terminate",
 		"cron nonsense": `unknown command "nonsense" for "lockstep cron"`,
 	} {

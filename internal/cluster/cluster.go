@@ -72,7 +72,9 @@ type Cluster struct {
 	priorities  priorities
 	machines    machines
 	// network is the tree of domains of the nodes.
-	network    *network.Model
+	network *network.Model
+	// standing returns what is known of a node beside its object and its pods.
+	standing   func(*corev1.Node) place.Standing
 	pins       bool // a machine, or a pod that was assigned CPUs, has been seen
 	changes    Changes
 	listenRoom bool
@@ -87,6 +89,7 @@ type node struct {
 	name        string
 	object      *corev1.Node
 	allocatable place.Vector
+	standing    place.Standing
 	used        place.Vector
 	usedNonZero place.Vector
 	ports       place.PortSet
@@ -174,6 +177,7 @@ func New(cfg Config) *Cluster {
 		priorities: priorities{value: map[string]int32{}, never: map[string]bool{}},
 		machines:   newMachines(),
 		network:    network.New(cfg.NetworkLabels),
+		standing:   func(*corev1.Node) place.Standing { return place.Standing{} },
 		listenRoom: true,
 		listenPods: true,
 		wake:       make(chan struct{}, 1),

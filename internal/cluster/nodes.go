@@ -29,6 +29,7 @@ func (c *Cluster) UpsertNode(object *corev1.Node) {
 	c.count(n, -1)
 	n.object = object
 	n.allocatable = c.dims.Vector(object.Status.Allocatable)
+	n.standing = c.standing(object)
 	c.count(n, 1)
 	c.touch(n)
 	reshaped := c.network.SetNode(n.name, object.Labels)
@@ -58,6 +59,37 @@ func (c *Cluster) DeleteNode(name string) {
 		ch.Pods = true
 		ch.Network = ch.Network || reshaped
 	})
+}
+
+// SetStandings sets what is known of the nodes beside their objects and their pods. of must not block
+// and always return the same for equal objects. It is called for the nodes that exist, and for later
+// ones as they appear and change, until the next SetStandings.
+func (c *Cluster) SetStandings(of func(*corev1.Node) place.Standing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.standing = of
+	var changed []string
+	for name, n := range c.nodes {
+		if n.object == nil {
+			continue
+		}
+		s, before := of(n.object), n.standing
+		if s == before {
+			continue
+		}
+		n.standing = s
+		c.touch(n)
+		if s.Score = before.Score; s != before { // a score helps no gang
+			changed = append(changed, name)
+		}
+	}
+	if len(changed) > 0 {
+		c.changed(func(ch *Changes) {
+			for _, name := range changed {
+				ch.node(name)
+			}
+		})
+	}
 }
 
 // Total returns the allocatable resources of all schedulable nodes.
@@ -110,6 +142,7 @@ func (c *Cluster) refresh(v *View) {
 			Used:          used,
 			UsedNonZero:   nonZero,
 			Ports:         ports,
+			Standing:      n.standing,
 			Object:        n.object,
 			Generation:    n.generation,
 		})

@@ -31,19 +31,42 @@ func (c *Cluster) Occupants(v *View) []Occupant {
 	c.refresh(v)
 	out := make([]Occupant, 0, len(c.pods))
 	for _, p := range c.pods {
-		r := &p.reserved
-		if r.node == "" || r.queue == "" {
-			continue
+		if o, ok := p.occupant(); ok {
+			out = append(out, o)
 		}
-		o := Occupant{Name: p.name, Node: r.node, Queue: r.queue, Request: r.request, NonZero: r.nonZero, Ports: r.ports}
-		if p.object != nil && p.object.Spec.NodeName == r.node {
-			o.Object = p.object
-		} else if p.assume != nil {
-			o.Gang = p.assume.gang
-		}
-		out = append(out, o)
 	}
 	return out
+}
+
+// OccupantsOf returns the pods on one node that belong to a queue, in any order.
+func (c *Cluster) OccupantsOf(node string) (out []Occupant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.nodes[node]
+	if n == nil {
+		return nil
+	}
+	for p := range n.pods {
+		if o, ok := p.occupant(); ok {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// occupant returns the pod as an occupant; ok is false if it has no node or belongs to no queue.
+func (p *pod) occupant() (o Occupant, ok bool) {
+	r := &p.reserved
+	if r.node == "" || r.queue == "" {
+		return o, false
+	}
+	o = Occupant{Name: p.name, Node: r.node, Queue: r.queue, Request: r.request, NonZero: r.nonZero, Ports: r.ports}
+	if p.object != nil && p.object.Spec.NodeName == r.node {
+		o.Object = p.object
+	} else if p.assume != nil {
+		o.Gang = p.assume.gang
+	}
+	return o, true
 }
 
 // LowestPriority returns the lowest priority of the pods that count against a queue and have nodes.

@@ -78,11 +78,12 @@ type Set struct {
 	// ConfigMaps holds the ConfigMaps of workflows (parameters, caches, executor plugins), selected
 	// by label.
 	ConfigMaps *Informer[*corev1.ConfigMap]
-	// Namespaces holds the namespaces whose label limits the number of their workflows.
+	// Namespaces holds what is read of namespaces: see namespaces.go.
 	Namespaces *Informer[*corev1.Namespace]
 	// Repositories holds the ConfigMaps of artifact repositories, selected by name.
 	Repositories *Informer[*corev1.ConfigMap]
 
+	unseen  unseenNamespaces
 	running sync.WaitGroup
 
 	specs specs
@@ -160,7 +161,8 @@ func (s *Set) addWorkflows(core, argo rest.Interface) {
 		Indexes: map[string]func(*argov1alpha1.WorkflowTaskResult) []string{ResultsByWorkflow: workflowOf}})
 	s.ConfigMaps = New(core, "configmaps", Options[*corev1.ConfigMap]{Labels: argov1alpha1.LabelConfigMapType,
 		Indexes: map[string]func(*corev1.ConfigMap) []string{PluginsByNamespace: pluginIn}})
-	s.Namespaces = New(core, "namespaces", Options[*corev1.Namespace]{Labels: argov1alpha1.LabelParallelismLimit})
+	s.Namespaces = New(core, "namespaces", Options[*corev1.Namespace]{Trim: trimNamespace,
+		Indexes: map[string]func(*corev1.Namespace) []string{namespacesLimited: limited}})
 	s.Repositories = New(core, "configmaps", Options[*corev1.ConfigMap]{Fields: "metadata.name=" + argov1alpha1.RepositoriesConfigMap})
 }
 

@@ -28,6 +28,7 @@ var controllers = []string{
 	"deployment-controller",
 	"disruption-controller",
 	"endpointslice-controller",
+	"ephemeral-volume-controller",
 	"garbage-collector-controller",
 	"horizontal-pod-autoscaler-controller",
 	"job-controller",

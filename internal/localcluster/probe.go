@@ -13,7 +13,9 @@ import (
 // prober checks the health of components.
 type prober struct {
 	client *http.Client
-	token  string // an administrator's token
+	// plain has no certificate of a client, so that the token counts.
+	plain *http.Client
+	token string // an administrator's token
 }
 
 func newProber(files layout, token string) (*prober, error) {
@@ -27,13 +29,13 @@ func newProber(files layout, token string) (*prober, error) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	return &prober{token: token, client: &http.Client{
-		Timeout: 5 * time.Second,
-		Transport: &http.Transport{
-			TLSClientConfig:   &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}},
+	with := func(certificates ...tls.Certificate) *http.Client {
+		return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+			TLSClientConfig:   &tls.Config{RootCAs: pool, Certificates: certificates},
 			DisableKeepAlives: true,
-		},
-	}}, nil
+		}}
+	}
+	return &prober{token: token, client: with(cert), plain: with()}, nil
 }
 
 // healthy returns nil if the component on the port is healthy. nodes is the number of nodes that

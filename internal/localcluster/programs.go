@@ -32,6 +32,8 @@ type Program struct {
 	// ReadyLog. Of these, nil and empty count as true.
 	ReadyURL string
 	ReadyLog *regexp.Regexp
+	// MetricsURL has the program's metrics in Prometheus' text format; empty if it has none.
+	MetricsURL string
 }
 
 // Variables returns the names of the variables that a program may use: KUBECONFIG is the path of its

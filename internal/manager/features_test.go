@@ -401,11 +401,11 @@ spec:
 		{podGroupResource, `
 apiVersion: scheduling.volcano.sh/v1beta1
 kind: PodGroup
-metadata: {annotations: {volcano.sh/sla-waiting-time: soon, volcano.sh/revocable-zone: a}}
+metadata: {annotations: {volcano.sh/sla-waiting-time: soon, volcano.sh/revocable-zone: a b}}
 spec:
   minMember: 1
 `, "metadata.annotations[volcano.sh/sla-waiting-time] (it is no positive duration), " +
-			"metadata.annotations[volcano.sh/revocable-zone]"},
+			"metadata.annotations[volcano.sh/revocable-zone] (want * or names of zones)"},
 	} {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(c.yaml), &u.Object); err != nil {

@@ -44,6 +44,8 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/upstream"
+	"lockstep.dev/lockstep/internal/scheduler/usage"
+	"lockstep.dev/lockstep/internal/scheduler/zones"
 	"lockstep.dev/lockstep/internal/workflow/archive"
 	"lockstep.dev/lockstep/internal/workflow/artifactgc"
 	"lockstep.dev/lockstep/internal/workflow/controller"
@@ -74,6 +76,11 @@ type Config struct {
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
 	// that only gangs that say so themselves get capacity.
 	OverdueAfter time.Duration
+	// Zones are the revocable zones; nil means that labels of nodes say nothing of zones.
+	Zones *zones.Config
+	// Usage says what is done with the measured use of nodes, and where it is read; nil means that it is
+	// not read.
+	Usage *usage.Config
 	// JobPodGroups keeps a PodGroup for each Job, for clients that list them.
 	JobPodGroups bool
 	// NetworkLabels are labels of nodes that divide the nodes that no HyperNode contains into domains of
@@ -371,7 +378,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		Evictions: scheduler.Evictions{
 			Mode: m.cfg.Eviction, NoPreemption: m.cfg.NoPreemption, NoReclaim: m.cfg.NoReclaim, Budgets: informers.Budgets.List,
 		},
-		OverdueAfter: m.cfg.OverdueAfter,
+		OverdueAfter: m.cfg.OverdueAfter, Zones: m.cfg.Zones, Usage: m.cfg.Usage,
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
 		Guard:        m.guard, Metrics: m.registry, Log: m.log,
 	})
@@ -441,7 +448,12 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
+	reading, err := m.readUsage(informers, client.Discovery().RESTClient(), sched)
+	if err != nil {
+		return nil, err
+	}
 	run := []func(context.Context){
+		reading,
 		told.Run, topologies.Run, pinned.Run,
 		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run, cronJobs.Run, flows.Run, hyperNodes.Run,
 		func(ctx context.Context) { model.RunExpiry(ctx, informers) },

@@ -200,10 +200,8 @@ spec: {weight: %d}`, name, path, weights, weight))
 	}
 	e.deleteJob("before")
 	e.eventually("the places are divided", func() error {
-		// A place that becomes free while the job in line is being submitted again goes to the next one.
-		p, d, o := len(e.podsOf("p")), len(e.podsOf("d")), len(e.podsOf("o"))
-		if p+d+o != 8 || p+d < 5 || p < d {
-			return fmt.Errorf("%d, %d and %d pods; want about 4, 2 and 2", p, d, o)
+		if p, d, o := len(e.podsOf("p")), len(e.podsOf("d")), len(e.podsOf("o")); p != 4 || d != 2 || o != 2 {
+			return fmt.Errorf("%d, %d and %d pods; want 4, 2 and 2", p, d, o)
 		}
 		return nil
 	})

@@ -146,7 +146,7 @@ func TestVolumesAreProvisionedForTheChosenNode(t *testing.T) {
 	e.apply(withClaim("job", class, 3))
 	c := asked("job")
 	j := e.until("job", says(batch.JobScheduled, "WaitingForVolumes"))
-	if text := asJSON(j.Status); !strings.Contains(text, "waits for the volumes of its claims: "+c.Name) {
+	if text := asJSON(j.Status); !strings.Contains(text, "waits for the volumes or devices of its claims: "+c.Name) {
 		t.Errorf("the status is %s", text)
 	}
 	if n := len(e.podsOf("job")); n != 0 {
@@ -189,4 +189,84 @@ spec:
 		}
 		return nil
 	})
+}
+
+// TestEphemeralVolumes runs a job, a workflow and a pod with generic ephemeral volumes, whose claims
+// kube-controller-manager creates once the pods exist.
+func TestEphemeralVolumes(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	class := e.lateClass("kubernetes.io/no-provisioner")
+	nodes, err := e.core.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) < 3 {
+		t.Fatal(nodes, err)
+	}
+	at := func(i int) string { return nodes.Items[i].Name }
+	scratch := `volumes: [{name: scratch, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: ` + class +
+		`, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]`
+
+	// There is a volume for one pod of the gang: none is bound, and nothing is chosen.
+	e.localVolume(e.ns+"-v0", class, at(1), "")
+	e.apply(`
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: gang}
+spec:
+  minAvailable: 2
+  tasks:
+  - name: w
+    replicas: 2
+    template:
+      spec:
+        restartPolicy: Never
+        containers: [{name: c, image: x, volumeMounts: [{name: scratch, mountPath: /scratch}], resources: {requests: {cpu: 10m}}}]
+        ` + scratch)
+	e.until("gang", says(batch.JobScheduled, "Unschedulable"))
+	e.eventually("both claims exist", func() error {
+		for _, name := range []string{"gang-w-0-scratch", "gang-w-1-scratch"} {
+			if _, err := e.core.CoreV1().PersistentVolumeClaims(e.ns).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	e.onNode("gang", "", 2)
+	if v, err := e.core.CoreV1().PersistentVolumes().Get(t.Context(), e.ns+"-v0", metav1.GetOptions{}); err != nil || v.Spec.ClaimRef != nil {
+		t.Errorf("half of a gang took volume %v: %v", v.Spec.ClaimRef, err)
+	}
+	e.localVolume(e.ns+"-v1", class, at(2), "")
+	e.until("gang", inPhase(batch.Running))
+	on := map[string]bool{}
+	for _, p := range e.podsOf("gang") {
+		on[p.Spec.NodeName] = true
+	}
+	if !on[at(1)] || !on[at(2)] {
+		t.Errorf("the pods are on %v, their volumes on %s and %s", on, at(1), at(2))
+	}
+
+	e.localVolume(e.ns+"-v2", class, at(0), "")
+	e.apply("apiVersion: v1\nkind: Pod\nmetadata: {name: alone}\nspec:\n  schedulerName: lockstep\n  containers: [{name: c, image: x}]\n  " + scratch)
+	e.Cleanup(func() { _ = e.core.CoreV1().Pods(e.ns).Delete(context.Background(), "alone", metav1.DeleteOptions{}) })
+	e.eventually("the pod is bound", func() error {
+		p, err := e.core.CoreV1().Pods(e.ns).Get(t.Context(), "alone", metav1.GetOptions{})
+		if err == nil && p.Spec.NodeName != at(0) {
+			err = fmt.Errorf("it is on %q", p.Spec.NodeName)
+		}
+		return err
+	})
+
+	e.deletesWorkflows()
+	e.localVolume(e.ns+"-v3", class, at(1), "")
+	e.apply(`
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: flow}
+spec:
+  entrypoint: main
+  ` + scratch + `
+  templates:
+  - name: main
+    metadata: {annotations: {lockstep.dev/sim-duration: 50ms}}
+    container: {image: x, command: [x], volumeMounts: [{name: scratch, mountPath: /scratch}]}`)
+	e.says(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "workflows"}, "flow", `"phase":"Succeeded"`)
 }

@@ -198,7 +198,7 @@ func TestCompatibility(t *testing.T) {
 // whole.
 func reachedOnlyByReaders(name string) bool {
 	return slices.Contains([]string{
-		"Cluster", "Reservation", "SubGroupPolicySpec",
+		"Cluster", "Reservation",
 		"JobRunningHistory", "Condition", "flow.JobStatus",
 	}, name)
 }

@@ -99,6 +99,7 @@ type groupState struct {
 	gang    *scheduler.Gang // as last submitted; nil if nothing is requested
 	waiting *waitReason     // last reason given by the scheduler or by the check of the members
 	since   time.Time       // when it began to wait, or zero
+	named   string          // the queue that its object names, which may be none; see queueOf
 	// admitted means that the group has not started, and that its pods may be created.
 	admitted bool
 	promised promised
@@ -168,7 +169,10 @@ func New(cfg Config) (*Controller, error) {
 		c.loop.Wake(key{name: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}})
 	}
 	cfg.Informers.Pods.Handle(informer.Handler[*corev1.Pod]{
-		Added: pod,
+		Added: func(p *corev1.Pod) {
+			c.warn(p)
+			pod(p)
+		},
 		Updated: func(old, p *corev1.Pod) {
 			if old.UID != p.UID {
 				c.forgetPod(old)
@@ -185,6 +189,7 @@ func New(cfg Config) (*Controller, error) {
 		},
 	})
 	cfg.Informers.PodGroups.Follow(group, group)
+	cfg.Informers.FollowQueues(c.wakeAll)
 	return c, nil
 }
 
@@ -238,6 +243,10 @@ func (c *Controller) reconcile(k key) {
 	}
 	u := c.state(k, pg, m)
 	pg = u.latest(pg)
+	if u.named, m.queue = c.queueOf(k, pg, m); m.queue == "" {
+		c.withdraw(k)
+		return // the namespace, once it is seen, wakes the key
+	}
 	if r := c.ownerOf(k); r != nil && pg == nil {
 		c.createGroup(k, u, r, pods)
 	}
@@ -246,14 +255,20 @@ func (c *Controller) reconcile(k key) {
 	var r gangRequest
 	switch {
 	case k.pod:
-		r = ask(1, nil, m, c.templates.of)
+		r = ask(1, nil, nil, m, c.templates.of)
 	case pg == nil:
 		r = gangRequest{missing: fmt.Sprintf("PodGroup %q does not exist", k.name.Name), reason: schedulingv1beta1.ReasonNotEnoughTasks}
 		if fault := c.cfg.Informers.PodGroups.Malformed(k.name.Namespace, k.name.Name); fault != nil {
 			r.missing = fault.Error()
 		}
 	default:
-		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, m, c.templates.of)
+		policies, err := policiesOf(pg)
+		if err != nil {
+			r = gangRequest{missing: err.Error(), reason: reasonInvalidSubGroups}
+			break
+		}
+		m.lacks = policies.lacking(policies.divide(&m), (*subGroup).holds) != nil
+		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, policies, m, c.templates.within(pg))
 	}
 	switch {
 	case u.asks(pg, m):
@@ -358,13 +373,15 @@ func (c *Controller) forgetPod(p *corev1.Pod) {
 // gang returns the gang to request from the scheduler.
 func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r gangRequest) *scheduler.Gang {
 	g := &scheduler.Gang{
-		Key: k.String(), MinMember: r.minMember, Demands: r.demands, Owner: (*owner)(c), Queue: schedulingv1beta1.DefaultQueue,
+		Key: k.String(), MinMember: r.minMember, Demands: r.demands, Parts: r.parts, MinParts: r.minParts, Owner: (*owner)(c),
+		Queue: m.queue,
 	}
 	if len(m.waiting) > 0 {
 		g.Created = m.waiting[0].CreationTimestamp.Time
-		if q := cluster.QueueOf(m.waiting[0]); q != "" {
-			g.Queue = q
-		}
+	}
+	if k.pod && len(m.waiting) > 0 {
+		topology, _ := topologyOf(m.waiting[0])
+		g.Near = scheduler.NearOf(topology)
 	}
 	for _, p := range m.waiting {
 		if p.Spec.Priority != nil {
@@ -379,9 +396,9 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r ga
 		g.Since = m.waiting[len(m.waiting)-1].CreationTimestamp.Time // of the youngest
 		need = max(need, 1)                                          // without a minimum, the first pod is not surplus
 	}
-	g.Surplus = max(0, len(m.waiting)-need)
+	g.Surplus = max(0, r.units()-need)
 	if pg != nil {
-		g.Queue, g.Created = pg.QueueName(), pg.CreationTimestamp.Time
+		g.Created = pg.CreationTimestamp.Time
 		g.WaitAtMost, _ = schedulingv1beta1.WaitingTime(pg)
 		if g.Near = scheduler.NearOf(pg.Spec.NetworkTopology); g.Near != nil {
 			g.Mates = namesOf(m.held)
@@ -411,10 +428,51 @@ func sameGang(a, b *scheduler.Gang) bool {
 	return a.Queue == b.Queue && a.Priority == b.Priority && a.PriorityClass == b.PriorityClass && a.Resume == b.Resume &&
 		a.MinMember == b.MinMember && a.Surplus == b.Surplus && a.Since.Equal(b.Since) && a.WaitAtMost == b.WaitAtMost &&
 		equality.Semantic.DeepEqual(a.Announced, b.Announced) && equality.Semantic.DeepEqual(a.Near, b.Near) &&
-		slices.Equal(a.Mates, b.Mates) &&
+		slices.Equal(a.Mates, b.Mates) && slices.Equal(a.MinParts, b.MinParts) && equality.Semantic.DeepEqual(a.Parts, b.Parts) &&
 		slices.EqualFunc(a.Demands, b.Demands, func(x, y scheduler.Demand) bool {
 			return x.Template == y.Template && x.Min == y.Min && slices.Equal(x.Units, y.Units)
 		})
+}
+
+// queueOf returns the queue that a group or a pod without a group names, and the one it is in. A group
+// that names none, and has pods with nodes, stays in the queue of these pods. queue is empty if the
+// namespace is not known yet.
+func (c *Controller) queueOf(k key, pg *schedulingv1beta1.PodGroup, m members) (named, queue string) {
+	named = schedulingv1beta1.DefaultQueue
+	switch {
+	case pg != nil:
+		named = pg.QueueName()
+	case len(m.waiting) > 0:
+		named = cmp.Or(cluster.QueueOf(m.waiting[0]), named)
+	}
+	queue, known := c.cfg.Informers.QueueIn(k.name.Namespace, named)
+	if named == schedulingv1beta1.DefaultQueue {
+		for _, p := range m.held {
+			if of := cluster.QueueOf(p); of != "" {
+				return named, of
+			}
+		}
+	}
+	if !known {
+		return named, ""
+	}
+	return named, queue
+}
+
+// wakeAll wakes the groups of a namespace, and its pods without a group that have no nodes.
+func (c *Controller) wakeAll(namespace string) {
+	for _, pg := range c.cfg.Informers.PodGroups.List() {
+		if pg.Namespace == namespace {
+			c.loop.Wake(key{name: informer.KeyOf(pg)})
+		}
+	}
+	for _, p := range c.cfg.Informers.Pods.List() {
+		if p.Namespace == namespace && p.Spec.NodeName == "" && c.foreign(p) {
+			if k, known := c.keyOf(p); known {
+				c.loop.Wake(k)
+			}
+		}
+	}
 }
 
 func (c *Controller) withdraw(k key) {
@@ -451,15 +509,7 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 			continue
 		}
 		c.binding[name] = p.UID
-		annotations := a.Annotations
-		if _, named := schedulingv1beta1.GroupOf(p); !named && !k.pod {
-			annotations = maps.Clone(annotations)
-			if annotations == nil {
-				annotations = map[string]string{}
-			}
-			annotations[schedulingv1beta1.GroupNameAnnotation] = k.name.Name
-		}
-		c.bind(k, apiwriter.Binding{Pod: name, UID: p.UID, Node: a.Node, Annotations: annotations}, a.Assumption)
+		c.bind(k, apiwriter.Binding{Pod: name, UID: p.UID, Node: a.Node, Annotations: c.annotations(k, u, p, a)}, a.Assumption)
 	}
 	switch {
 	case g.Announced == nil:
@@ -475,6 +525,25 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 		c.withdraw(k)
 	}
 	c.loop.Wake(k)
+}
+
+// annotations returns the annotations that a pod gets with its node: the CPUs that it was given, its
+// group if its owner has made it, and its queue if its namespace named that.
+func (c *Controller) annotations(k key, u *groupState, p *corev1.Pod, a scheduler.Assignment) map[string]string {
+	out := maps.Clone(a.Annotations)
+	set := func(name, value string) {
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[name] = value
+	}
+	if _, named := schedulingv1beta1.GroupOf(p); !named && !k.pod {
+		set(schedulingv1beta1.GroupNameAnnotation, k.name.Name)
+	}
+	if queue := u.gang.Queue; queue != u.named && queue != cluster.QueueOf(p) {
+		set(schedulingv1beta1.QueueNameAnnotation, queue)
+	}
+	return out
 }
 
 func keyOfGang(g *scheduler.Gang) key { return keyFrom(g.Key) }
@@ -535,6 +604,12 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 	}
 	if fault := c.cfg.Informers.Queues.Malformed("", g.Queue); fault != nil && why.Code == share.QueueNotFound {
 		w.message = fault.Error()
+	}
+	switch why.Code {
+	case share.QueueNotFound, share.QueueClosed, share.QueueNotLeaf:
+		if field := informer.QueueField(k.name.Namespace, u.named, g.Queue, ""); field != "" {
+			w.message = field + ": " + w.message
+		}
 	}
 	switch why.Code {
 	case share.QueueNotFound, share.QueueClosed, share.QueueNotLeaf, share.QueueOverCapability:

@@ -29,7 +29,7 @@ func (c *Controller) GangOf(p *corev1.Pod) (string, bool) {
 	if !c.foreign(p) || p.Labels[argov1alpha1.LabelWorkflow] != "" {
 		return "", false
 	}
-	if o := metav1.GetControllerOfNoCopy(p); o != nil && slices.Contains([]string{"DaemonSet", "Workflow"}, o.Kind) {
+	if o := metav1.GetControllerOfNoCopy(p); o != nil && slices.Contains([]string{"DaemonSet", workflowKind}, o.Kind) {
 		return "", false
 	}
 	k, known := c.keyOf(p)
@@ -52,6 +52,9 @@ func (c *Controller) Describe(gang string) (scheduler.GangTerms, bool) {
 	}
 	t := scheduler.TermsOf(pg)
 	t.MinMember, t.Min = int(pg.Spec.MinMember), map[string]int{}
+	if policies, err := policiesOf(pg); err == nil {
+		t.MinMember = max(t.MinMember, policies.pods())
+	}
 	for task, n := range pg.Spec.MinTaskMember {
 		t.Min[task] = int(n)
 	}
@@ -80,8 +83,7 @@ func (c *Controller) Describe(gang string) (scheduler.GangTerms, bool) {
 // Evict implements scheduler.Evictor. As with other schedulers, pods get the condition
 // DisruptionTarget first: the controllers of Jobs may then not count them as failed.
 func (c *Controller) Evict(x scheduler.Eviction) {
-	claimant := scheduler.GangFor(keyFrom(x.Gang).name.Namespace, x.For)
-	why := fmt.Sprintf("it leaves for %s: %s %s", claimant, x.Gang, x.Why)
+	why := fmt.Sprintf("it leaves%s: %s %s", x.Claimant(keyFrom(x.Gang).name.Namespace), x.Gang, x.Why)
 	condition, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.PodCondition{{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, Message: why,
 		LastTransitionTime: metav1.NewTime(c.cfg.Clock.Now()),

@@ -29,6 +29,9 @@ type members struct {
 	holding map[string]int
 	total   int           // sum of holding
 	held    []*corev1.Pod // those counted in holding
+	queue   string        // that the group is in
+	// lacks means that fewer sub-groups than the gang needs hold their pods.
+	lacks bool
 }
 
 // countMembers counts the pods by state. binding reports whether a bind of the pod is in flight.
@@ -83,47 +86,88 @@ func namesOf(pods []*corev1.Pod) []types.NamespacedName {
 // taskOf returns the name of the task that a pod belongs to, for minTaskMember.
 func taskOf(p *corev1.Pod) string { return p.Annotations[batchv1alpha1.TaskSpecKey] }
 
-// gangRequest is the gangRequest of a group to the scheduler.
+// gangRequest is the request of a group to the scheduler.
 type gangRequest struct {
 	minMember int
 	demands   []scheduler.Demand
+	parts     []scheduler.Part
+	minParts  []int
 	// missing says why the group cannot be requested yet: some of its pods do not exist. reason is
 	// the reason of the condition.
 	missing, reason string
 }
 
+// units returns the number of pods in the demands.
+func (r *gangRequest) units() (n int) {
+	for i := range r.demands {
+		n += len(r.demands[i].Units)
+	}
+	return n
+}
+
 // ask returns what a group with these members must request to reach its minimum. templates returns
 // the shared template of a pod.
-func ask(minMember int, minTask map[string]int32, m members, templates func(*corev1.Pod) *corev1.Pod) gangRequest {
+func ask(minMember int, minTask map[string]int32, policies subGroupPolicies, m members, templates func(*corev1.Pod) *corev1.Pod) gangRequest {
 	var r gangRequest
 	r.minMember = max(0, minMember-m.total)
 	if len(m.waiting) < r.minMember {
 		r.missing, r.reason = "fewer pods exist than minMember", schedulingv1beta1.ReasonNotEnoughTasks
 		return r
 	}
+	// 1. Sub-groups of which too few pods exist wait for the others.
+	groups := policies.divide(&m)
+	if p := policies.lacking(groups, (*subGroup).exist); p != nil {
+		return gangRequest{missing: "fewer sub-groups of " + p.path + " have all their pods than minSubGroups", reason: schedulingv1beta1.ReasonNotEnoughTasks}
+	}
+	within, divided := map[types.UID]int{}, map[string]bool{} // the sub-group of pods, and tasks with such pods
+	for i, g := range groups {
+		for _, p := range g.waiting {
+			within[p.UID], divided[taskOf(p)] = i, true
+		}
+		for _, p := range g.held {
+			divided[taskOf(p)] = true
+		}
+	}
 
-	// 1. Pods with the same task and template form one demand.
+	// 2. Pods with the same task, template and sub-group form one demand.
 	type kind struct {
 		task     string
 		template *corev1.Pod
+		group    int // or -1
 	}
 	index := map[kind]int{}
 	var tasks []string // of each demand
+	of := make([][]int, len(groups))
 	for _, p := range m.waiting {
-		k := kind{taskOf(p), templates(p)}
+		k := kind{taskOf(p), templates(p), -1}
+		if g, in := within[p.UID]; in {
+			if k.group = g; groups[g].exist() < policies[groups[g].key.policy].size {
+				continue
+			}
+		}
 		i, ok := index[k]
 		if !ok {
 			i = len(r.demands)
 			index[k] = i
 			r.demands = append(r.demands, scheduler.Demand{Template: k.template})
 			tasks = append(tasks, k.task)
+			if k.group >= 0 {
+				of[k.group] = append(of[k.group], i)
+			}
 		}
 		r.demands[i].Units = append(r.demands[i].Units, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 	}
+	if units := r.units(); units < r.minMember || units == 0 && len(m.waiting) > 0 {
+		return gangRequest{missing: "fewer pods exist than subGroupSize of spec.subGroupPolicy", reason: schedulingv1beta1.ReasonNotEnoughTasks}
+	}
 
-	// 2. The minimum of each task is taken from its demands in turn.
+	// 3. The minimum of each task is taken from its demands in turn. For pods in sub-groups, the minimum
+	// of these counts instead.
 	sum := 0
 	for _, task := range slices.Sorted(maps.Keys(minTask)) { // in this order, so that missing stays the same
+		if divided[task] {
+			continue
+		}
 		need := int(minTask[task]) - m.holding[task]
 		for i := range r.demands {
 			if tasks[i] == task && need > 0 {
@@ -137,6 +181,13 @@ func ask(minMember int, minTask map[string]int32, m members, templates func(*cor
 		}
 	}
 	r.minMember = max(r.minMember, sum)
+	if len(groups) > 0 {
+		position := make(map[*subGroup]int, len(groups))
+		for i, g := range groups {
+			position[g] = i
+		}
+		r.addParts(policies, groups, func(g *subGroup) []int { return of[position[g]] })
+	}
 	return r
 }
 
@@ -180,20 +231,51 @@ func newTemplates() templates {
 	return templates{byKey: map[string]*corev1.Pod{}, byPod: map[types.UID]*corev1.Pod{}}
 }
 
-// of returns the template of p: the first pod seen with the same placement requirements. These
-// requirements do not change once the pod's scheduling gates are removed.
-func (t templates) of(p *corev1.Pod) *corev1.Pod {
-	if known := t.byPod[p.UID]; known != nil {
-		return known
+// of returns the template of p, which has no group.
+func (t templates) of(p *corev1.Pod) *corev1.Pod { return t.within(nil)(p) }
+
+// within returns a function that returns the template of a pod of a group, which may be nil: the first
+// pod seen with the same placement requirements. These requirements do not change once the pod's
+// scheduling gates are removed, apart from the revocable zones that a pod has from its group.
+func (t templates) within(group *schedulingv1beta1.PodGroup) func(*corev1.Pod) *corev1.Pod {
+	return func(p *corev1.Pod) *corev1.Pod { return t.template(p, zonesOf(p, group)) }
+}
+
+// zonesOf returns the revocable zones that a pod, or else its group, allows.
+func zonesOf(p *corev1.Pod, group *schedulingv1beta1.PodGroup) string {
+	_, preemptable := p.Annotations[schedulingv1beta1.PreemptableAnnotation]
+	_, stated := p.Annotations[schedulingv1beta1.RevocableZoneAnnotation]
+	of := p.Annotations
+	if group != nil && !preemptable && !stated {
+		of = group.Annotations
 	}
-	key := templateKey(p)
+	zones, _ := schedulingv1beta1.ZonesOf(of)
+	return zones
+}
+
+func (t templates) template(p *corev1.Pod, zones string) *corev1.Pod {
+	if known := t.byPod[p.UID]; known != nil {
+		if of, _ := schedulingv1beta1.ZonesOf(known.Annotations); of == zones {
+			return known
+		}
+	}
+	key := templateKey(p) + "\x00" + zones
 	first := t.byKey[key]
 	if first == nil {
 		if len(t.byKey) >= templatesMax {
 			clear(t.byKey)
 		}
 		first = p
-		t.byKey[key] = p
+		if of, _ := schedulingv1beta1.ZonesOf(p.Annotations); of != zones {
+			changed := *p
+			changed.Annotations = maps.Clone(p.Annotations)
+			if changed.Annotations == nil {
+				changed.Annotations = map[string]string{}
+			}
+			changed.Annotations[schedulingv1beta1.RevocableZoneAnnotation] = zones
+			first = &changed
+		}
+		t.byKey[key] = first
 	}
 	t.byPod[p.UID] = first
 	return first

@@ -46,7 +46,7 @@ func TestAskBringsAGroupToItsMinimum(t *testing.T) {
 		minTask := map[string]int32{"a": int32(rapid.IntRange(0, 4).Draw(r, "minA"))}
 		m := countMembers(pods, func(*corev1.Pod) bool { return false })
 		all := newTemplates()
-		req := ask(minMember, minTask, m, all.of)
+		req := ask(minMember, minTask, nil, m, all.of)
 
 		candidates, candidatesA := len(m.waiting), 0
 		for _, p := range m.waiting {
@@ -85,9 +85,9 @@ func TestAskBringsAGroupToItsMinimum(t *testing.T) {
 func TestAskReportsTheSameTask(t *testing.T) {
 	m := countMembers(nil, func(*corev1.Pod) bool { return false })
 	templates := newTemplates()
-	first := ask(0, map[string]int32{"a": 1, "b": 1, "c": 1}, m, templates.of)
+	first := ask(0, map[string]int32{"a": 1, "b": 1, "c": 1}, nil, m, templates.of)
 	for range 100 {
-		if again := ask(0, map[string]int32{"a": 1, "b": 1, "c": 1}, m, templates.of); again.missing != first.missing {
+		if again := ask(0, map[string]int32{"a": 1, "b": 1, "c": 1}, nil, m, templates.of); again.missing != first.missing {
 			t.Fatalf("%q, then %q", first.missing, again.missing)
 		}
 	}

@@ -1,6 +1,7 @@
 package podgroup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -33,7 +34,9 @@ type Owners interface {
 //	pod ──▶ is its owner known? ──no──▶ ask once ──▶ no annotation: it is placed by itself
 //	                  └─yes─────────────────────└──▶ PodGroup podgroup-<UID of the owner>
 //
-// Owners are asked for once; a later change of the annotation counts for later owners.
+// Owners are asked for once; a later change of the annotation counts for later owners. Pods whose own
+// annotations ask for a network topology are a gang of their owner, too, of any kind and with a minimum
+// of 1 by default.
 type owners struct {
 	Owners
 	// loop reads the owners, each until the API server has answered.
@@ -53,7 +56,12 @@ type ownerRecord struct {
 	// minMember is the minimum of the gang; 0 means that the pods are no gang.
 	minMember    int32
 	minResources *corev1.ResourceList
+	// topology is that of the first pod seen.
+	topology *schedulingv1beta1.NetworkTopologySpec
 }
+
+// isGang reports whether the owner's pods are a gang.
+func (r *ownerRecord) isGang() bool { return r.minMember > 0 || r.topology != nil }
 
 // ownerGroupPrefix begins the names of PodGroups of owners; the owner's UID follows.
 const ownerGroupPrefix = "podgroup-"
@@ -75,21 +83,25 @@ func (c *Controller) keyOf(p *corev1.Pod) (key, bool) {
 	}
 	alone := key{pod: true, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}}
 	ref := metav1.GetControllerOfNoCopy(p)
-	if c.owners.Owners == nil || ref == nil || p.Spec.NodeName != "" || !mayHaveGroup(ref) {
+	topology, _ := topologyOf(p)
+	annotated := c.owners.Owners != nil && ref != nil && mayHaveGroup(ref)
+	if ref == nil || p.Spec.NodeName != "" || !annotated && (topology == nil || ref.Kind == workflowKind) {
 		return alone, true
 	}
 	c.owners.mu.Lock()
 	defer c.owners.mu.Unlock()
 	r := c.owners.known[ref.UID]
-	switch {
-	case r == nil:
-		r = &ownerRecord{namespace: p.Namespace, ref: *ref.DeepCopy()}
+	if r == nil {
+		r = &ownerRecord{namespace: p.Namespace, ref: *ref.DeepCopy(), topology: topology, answered: !annotated}
 		c.owners.known[ref.UID] = r
-		c.owners.loop.Wake(ref.UID)
-		return key{}, false
+		if annotated {
+			c.owners.loop.Wake(ref.UID)
+		}
+	}
+	switch {
 	case !r.answered:
 		return key{}, false
-	case r.minMember == 0:
+	case !r.isGang():
 		return alone, true
 	}
 	return r.key(), true
@@ -159,6 +171,41 @@ func (r *ownerRecord) read(annotations map[string]string) (wrong string) {
 	return ""
 }
 
+// topologyOf returns the network topology that a pod's annotations ask for, or nil, and what is wrong
+// with annotations that are ignored.
+func topologyOf(p *corev1.Pod) (spec *schedulingv1beta1.NetworkTopologySpec, wrong string) {
+	const modeKey, tierKey = schedulingv1beta1.NetworkTopologyModeAnnotation, schedulingv1beta1.NetworkTopologyHighestTierAnnotation
+	mode, tier := p.Annotations[modeKey], p.Annotations[tierKey]
+	if mode == "" && tier == "" {
+		return nil, ""
+	}
+	spec = &schedulingv1beta1.NetworkTopologySpec{Mode: cmp.Or(schedulingv1beta1.NetworkTopologyMode(mode), schedulingv1beta1.HardNetworkTopology)}
+	if spec.Mode != schedulingv1beta1.HardNetworkTopology && spec.Mode != schedulingv1beta1.SoftNetworkTopology {
+		return nil, "metadata.annotations[" + modeKey + "] is neither hard nor soft; the pod has no network topology"
+	}
+	if tier != "" {
+		n, err := strconv.Atoi(tier)
+		if err != nil || n < 0 {
+			return nil, "metadata.annotations[" + tierKey + "] is no number of a tier; the pod has no network topology"
+		}
+		spec.HighestTierAllowed = &n
+	}
+	return spec, ""
+}
+
+// warn writes an event about annotations of a new pod that are ignored.
+func (c *Controller) warn(p *corev1.Pod) {
+	if _, named := schedulingv1beta1.GroupOf(p); named || p.Spec.NodeName != "" || !c.foreign(p) {
+		return
+	}
+	if _, wrong := topologyOf(p); wrong != "" {
+		c.cfg.Writer.Event(p, corev1.EventTypeWarning, "AnnotationIgnored", wrong)
+	}
+}
+
+// workflowKind is the kind of the owners of workflows' pods, which are placed one by one.
+const workflowKind = "Workflow"
+
 // podsOfOwner returns the pods of an owner that this package schedules and that name no PodGroup.
 func (c *Controller) podsOfOwner(uid types.UID) (pods []*corev1.Pod) {
 	for _, p := range c.cfg.Informers.Pods.ByIndex(informer.PodsByController, string(uid)) {
@@ -177,7 +224,7 @@ func (c *Controller) ownerOf(k key) *ownerRecord {
 	}
 	c.owners.mu.Lock()
 	defer c.owners.mu.Unlock()
-	if r := c.owners.known[types.UID(uid)]; r != nil && r.minMember > 0 && r.namespace == k.name.Namespace {
+	if r := c.owners.known[types.UID(uid)]; r != nil && r.isGang() && r.namespace == k.name.Namespace {
 		return r
 	}
 	return nil
@@ -209,7 +256,7 @@ func (c *Controller) createGroup(k key, u *groupState, r *ownerRecord, pods []*c
 			}},
 		},
 		Spec: schedulingv1beta1.PodGroupSpec{
-			MinMember: r.minMember, MinResources: r.minResources, PriorityClassName: pods[0].Spec.PriorityClassName,
+			MinMember: max(1, r.minMember), MinResources: r.minResources, NetworkTopology: r.topology, PriorityClassName: pods[0].Spec.PriorityClassName,
 			Queue: pods[0].Annotations[schedulingv1beta1.QueueNameAnnotation],
 		},
 	}

@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
@@ -34,5 +38,31 @@ func TestAnnotationsOfOwners(t *testing.T) {
 		if !r.answered || r.minMember != tc.min || cpu != tc.cpu || (tc.wrong == "") != (wrong == "") || !strings.Contains(wrong, tc.wrong) {
 			t.Errorf("%+v: %d, %s, %q", tc, r.minMember, cpu, wrong)
 		}
+	}
+}
+
+func TestTopologyOfPods(t *testing.T) {
+	tier := 2
+	for sentence, tc := range map[string]struct {
+		mode, tier string
+		want       *schedulingv1beta1.NetworkTopologySpec
+		wrong      string
+	}{
+		"none":                  {},
+		"a mode":                {mode: "soft", want: &schedulingv1beta1.NetworkTopologySpec{Mode: "soft"}},
+		"a tier, which is hard": {tier: "2", want: &schedulingv1beta1.NetworkTopologySpec{Mode: "hard", HighestTierAllowed: &tier}},
+		"both":                  {mode: "hard", tier: "2", want: &schedulingv1beta1.NetworkTopologySpec{Mode: "hard", HighestTierAllowed: &tier}},
+		"an unknown mode":       {mode: "firm", wrong: schedulingv1beta1.NetworkTopologyModeAnnotation},
+		"a name of a tier":      {tier: "rack", wrong: schedulingv1beta1.NetworkTopologyHighestTierAnnotation},
+		"a negative tier":       {tier: "-1", wrong: schedulingv1beta1.NetworkTopologyHighestTierAnnotation},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			got, wrong := topologyOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+				schedulingv1beta1.NetworkTopologyModeAnnotation: tc.mode, schedulingv1beta1.NetworkTopologyHighestTierAnnotation: tc.tier,
+			}}})
+			if diff := cmp.Diff(tc.want, got); diff != "" || (tc.wrong == "") != (wrong == "") || !strings.Contains(wrong, tc.wrong) {
+				t.Error(diff, wrong)
+			}
+		})
 	}
 }

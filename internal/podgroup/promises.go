@@ -82,7 +82,8 @@ func (c *Controller) promise(k key, u *groupState, pg *schedulingv1beta1.PodGrou
 	var now promised
 	if pg != nil && (m.started() || u.admitted) {
 		if amounts := c.outstanding(pg, m); len(amounts) > 0 {
-			now = promised{queue: pg.QueueName(), amounts: amounts}
+			_, queue := c.queueOf(k, pg, m)
+			now = promised{queue: queue, amounts: amounts}
 		}
 	}
 	if u.promised.unknown || u.promised.queue != now.queue || !equality.Semantic.DeepEqual(u.promised.amounts, now.amounts) {

@@ -13,6 +13,9 @@ import (
 	"lockstep.dev/lockstep/internal/unsupported"
 )
 
+// reasonInvalidSubGroups is the reason of a group that waits because its subGroupPolicy is not valid.
+const reasonInvalidSubGroups = "InvalidSubGroupPolicy"
+
 // waitReason says why a group or a pod waits.
 type waitReason struct {
 	reason  string // reason of a PodGroup's condition
@@ -47,7 +50,7 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, admitted
 	switch {
 	case m.pods() == 0 && !m.none():
 		s.Phase = schedulingv1beta1.PodGroupCompleted
-	case seen > 0 && seen >= int(pg.Spec.MinMember):
+	case seen > 0 && seen >= int(pg.Spec.MinMember) && !m.lacks:
 		s.Phase = schedulingv1beta1.PodGroupRunning
 	case m.bound > 0 && m.binding == 0:
 		s.Phase = schedulingv1beta1.PodGroupUnknown
@@ -91,7 +94,7 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, admitted
 }
 
 // notSupported lists the fields of PodGroups that the API has and this package ignores.
-var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
+var notSupported = []unsupported.Field[*schedulingv1beta1.PodGroup]{
 	{
 		Path: "metadata.annotations[" + schedulingv1beta1.SLAWaitingTimeAnnotation + "] (it is no positive duration)",
 		Used: func(pg *schedulingv1beta1.PodGroup) bool { _, ok := schedulingv1beta1.WaitingTime(pg); return !ok },
@@ -101,9 +104,20 @@ var notSupported = append([]unsupported.Field[*schedulingv1beta1.PodGroup]{
 			"] (want one of them, a positive number or a percentage from 1% to 99%)",
 		Used: func(pg *schedulingv1beta1.PodGroup) bool { _, ok := schedulingv1beta1.BudgetOf(pg); return !ok },
 	},
-	{Path: "spec.subGroupPolicy", Used: func(pg *schedulingv1beta1.PodGroup) bool { return len(pg.Spec.SubGroupPolicy) > 0 }},
-}, unsupported.Annotations[*schedulingv1beta1.PodGroup](
-	schedulingv1beta1.RevocableZoneAnnotation)...)
+	{
+		Path: "metadata.annotations[" + schedulingv1beta1.RevocableZoneAnnotation + "] (want * or names of zones)",
+		Used: func(pg *schedulingv1beta1.PodGroup) bool {
+			_, ok := schedulingv1beta1.ZonesOf(pg.Annotations)
+			return !ok
+		},
+	},
+	{
+		Path: "spec.minTaskMember (for tasks whose pods are in sub-groups)",
+		Used: func(pg *schedulingv1beta1.PodGroup) bool {
+			return len(pg.Spec.SubGroupPolicy) > 0 && len(pg.Spec.MinTaskMember) > 0
+		},
+	},
+}
 
 // UnsupportedIn returns the fields of a PodGroup that have no effect.
 func UnsupportedIn(pg *schedulingv1beta1.PodGroup) []unsupported.Field[*schedulingv1beta1.PodGroup] {

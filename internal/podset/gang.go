@@ -111,19 +111,18 @@ func (q *Request) Waiting(_ *scheduler.Gang, why scheduler.Reason) {
 	})
 }
 
-// commit accepts a placement: it queues the writes of the placed slots' pods, and releases the
-// reservations of slots that are no longer wanted.
+// commit accepts a placement: it queues the writes of the placed slots' pods. It releases the
+// reservations of slots that are no longer wanted, and all of a request that was withdrawn or
+// replaced while it was being placed: the scheduler may place the slots of its successor, too.
 func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignment) Event {
 	same := s.uid == q.uid
+	current := same && s.requests[q.gang.Key] == q
 	for _, a := range placed {
 		r := q.slots[a.Demand][a.Unit]
 		q.slots[a.Demand][a.Unit] = Ref{}
-		switch {
-		case !same || r.Group == nil || !s.has(r.Group):
-			q.cfg.Model.Forget(g.Demands[a.Demand].Units[a.Unit], a.Assumption)
-		case r.slot().state == Queued:
+		if current && r.Group != nil && s.has(r.Group) && r.slot().state == Queued {
 			s.plan(Placing, write{r, a.Node, a.Annotations, a.Assumption})
-		case !r.slot().state.Holds():
+		} else {
 			q.cfg.Model.Forget(g.Demands[a.Demand].Units[a.Unit], a.Assumption)
 		}
 	}
@@ -131,15 +130,8 @@ func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignmen
 		return Event{}
 	}
 	q.Why = nil
-	switch now := s.requests[q.gang.Key]; {
-	case now == q:
-		if len(s.Queued(q)) == 0 {
-			delete(s.requests, q.gang.Key)
-		}
-	case now != nil:
-		// The request was replaced while it was being placed, and its successor also requests these
-		// slots.
-		now.Stale = true
+	if current && len(s.Queued(q)) == 0 {
+		delete(s.requests, q.gang.Key)
 	}
 	if s.cfg.Window == 0 {
 		s.Pump()

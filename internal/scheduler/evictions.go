@@ -109,6 +109,9 @@ type claim struct {
 	lifted      bool // the capacity is not kept while the claimant is being placed
 	// waits is set if nobody leaves for the claimant: it waits for pods that end by themselves.
 	waits *ending
+	// volumesUntil is set if the claimant waits for its volumes or devices: until then the capacity is
+	// kept.
+	volumesUntil time.Time
 }
 
 // goingPod is a pod whose eviction was requested.
@@ -291,15 +294,50 @@ func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
 	v.claims[c.gang] = c
 	v.restore(c)
 	v.s.pending.setClaimed(e, true)
-	v.evict(e.gang.Key, plan, list, now)
+	v.evict(e.gang.Key, plan.Victims, list, now)
 	v.generation = v.s.cluster.Generation() // the search knows of the claim
 	return c.why
 }
 
-// evict asks the owners of the victims to evict them.
-func (v *evictions) evict(claimant string, plan *evict.Plan, list []Eviction, now time.Time) {
+// depart has pods evicted that leave for no claimant, as decide says. It reports whether there are any.
+func (v *evictions) depart(decide func(*evict.State) []evict.Victim) bool {
+	now := v.s.clock.Now()
+	var departing []evict.Victim
+	if v.s.cfg.Guard.Try("eviction", gangName(""), func() { departing = decide(v.survey(now)) }) != nil || len(departing) == 0 {
+		return false
+	}
+	if !v.cfg.Mode.evicts() {
+		for i := range departing {
+			x := &departing[i]
+			v.s.log.Info("pods would be evicted (--eviction=dry-run)", "gang", x.Gang, "pods", len(x.Pods), "why", x.Rule.String())
+		}
+		return false
+	}
+	victims := map[types.NamespacedName]int{}
+	for i := range departing {
+		for _, name := range departing[i].Pods {
+			victims[name] = i
+		}
+	}
+	list := make([]Eviction, len(departing))
+	for i := range v.occupants {
+		if o := &v.occupants[i]; o.Object != nil {
+			if victim, found := victims[o.Name]; found {
+				ref := PodRef{Name: o.Name, UID: o.Object.UID}
+				list[victim].Pods = append(list[victim].Pods, ref)
+				v.going[ref.UID] = goingPod{ref.Name, now}
+			}
+		}
+	}
+	v.evict("", departing, list, now)
+	v.search = nil // it does not know who is leaving
+	return true
+}
+
+// evict asks the owners of the victims to evict them. claimant is empty if there is none.
+func (v *evictions) evict(claimant string, victims []evict.Victim, list []Eviction, now time.Time) {
 	for i, x := range list {
-		victim := &plan.Victims[i]
+		victim := &victims[i]
 		x.Gang, x.Whole, x.For, x.Why = victim.Gang, victim.Whole, claimant, victim.Rule.String()
 		v.s.log.Info("evicting pods", "gang", x.Gang, "pods", len(x.Pods), "whole", x.Whole, "for", claimant, "why", x.Why)
 		v.s.metrics.evictions.Add(float64(len(x.Pods)))
@@ -312,7 +350,7 @@ func (v *evictions) evict(claimant string, plan *evict.Plan, list []Eviction, no
 			}
 		}
 	}
-	if len(list) > 0 {
+	if len(list) > 0 && claimant != "" {
 		v.made[claimant] = append(recent(v.made[claimant], now), now)
 	}
 }
@@ -379,7 +417,8 @@ func (v *evictions) check() {
 	for _, key := range slices.Sorted(maps.Keys(v.claims)) {
 		c, e := v.claims[key], v.s.pending.gangs[key]
 		closed := v.s.ledger.Blocked(c.queue) != nil
-		if e == nil || !e.claimed || e.gang.Queue != c.queue || closed && !e.gang.Resume || !v.usable(c) {
+		if e == nil || !e.claimed || e.gang.Queue != c.queue || closed && !e.gang.Resume || !v.usable(c) ||
+			!c.volumesUntil.IsZero() && !now.Before(c.volumesUntil) {
 			v.release(key)
 			continue
 		}
@@ -387,6 +426,9 @@ func (v *evictions) check() {
 			p, node := v.s.cluster.Pod(r.Name)
 			return p == nil || p.UID != r.UID || node == "" || !v.isLeaving(p)
 		})
+		if !c.volumesUntil.IsZero() {
+			continue
+		}
 		if c.waits == nil && len(c.leaving) == 0 || len(c.room) > 0 && v.covered(c) {
 			v.s.pending.reopen(e.queue)
 		}

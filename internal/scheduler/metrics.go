@@ -28,6 +28,8 @@ type metrics struct {
 	searchSeconds prometheus.Histogram
 	queues        *queueMetrics
 	waitingIn     *prometheus.GaugeVec
+	// Nodes by their measured use.
+	overused, unmeasured prometheus.Gauge
 }
 
 func newMetrics(c *cluster.Cluster) *metrics {
@@ -61,7 +63,14 @@ func newMetrics(c *cluster.Cluster) *metrics {
 			Namespace: ns, Subsystem: sub, Name: "waiting_shapes", Help: "Different requests among the gangs that wait.",
 		}),
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: ns, Subsystem: sub, Name: "evictions_total", Help: "Pods evicted so that a waiting gang fits.",
+			Namespace: ns, Subsystem: sub, Name: "evictions_total", Help: "Pods evicted so that a waiting gang fits, or because their nodes are wanted back.",
+		}),
+		overused: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: ns, Subsystem: sub, Name: "overused_nodes", Help: "Nodes that take no pods because they are used above the threshold.",
+		}),
+		unmeasured: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: ns, Subsystem: sub, Name: "unmeasured_nodes",
+			Help: "Nodes whose use is to be read and is not known, or was measured too long ago.",
 		}),
 		searchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: ns, Subsystem: sub, Name: "eviction_search_seconds",
@@ -74,7 +83,7 @@ func newMetrics(c *cluster.Cluster) *metrics {
 func (m *metrics) register(r prometheus.Registerer) error {
 	var errs []error
 	for _, c := range []prometheus.Collector{m.cycleSeconds, m.waitSeconds, m.pods, m.attempts, m.waiting, m.lines,
-		m.evictions, m.searchSeconds, m.queues, m.waitingIn} {
+		m.evictions, m.searchSeconds, m.queues, m.waitingIn, m.overused, m.unmeasured} {
 		errs = append(errs, r.Register(c))
 	}
 	return errors.Join(errs...)

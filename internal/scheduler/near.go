@@ -100,7 +100,7 @@ func (e *pendingGang) nearKey() string {
 	write(e.gang.Near, e.mates)
 	for i := range e.parts {
 		part := &e.parts[i]
-		fmt.Fprintf(&b, " part %v %d %d", part.Demands, part.Size, part.Set)
+		fmt.Fprintf(&b, " part %s %v %d %d", part.Kind, part.Demands, part.Size, part.Set)
 		write(part.Near, part.Mates)
 	}
 	if len(e.minParts) > 0 {

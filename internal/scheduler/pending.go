@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
+	"lockstep.dev/lockstep/internal/podset/plan"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -246,8 +247,12 @@ func classKey(c *place.Class) string {
 	// Filters outside the fast path also depend on the pod's namespace, labels, affinity, spread
 	// constraints and volumes.
 	t := c.Template
+	name := ""
+	if plan.OwnClaims(t) {
+		name = t.Name
+	}
 	more, err := json.Marshal([]any{t.Namespace, t.Labels, t.Spec.Affinity, t.Spec.TopologySpreadConstraints,
-		t.Spec.Volumes, t.Spec.ResourceClaims})
+		t.Spec.Volumes, t.Spec.ResourceClaims, name})
 	if err != nil {
 		return c.Key() + string(t.UID) + t.Name
 	}
@@ -283,7 +288,7 @@ func (e *pendingGang) asPlaced() place.Gang {
 	g.MinParts = e.minParts
 	for i := range e.parts {
 		part := &e.parts[i]
-		g.Parts = append(g.Parts, place.Part{Demands: part.Demands, Size: part.Size, Set: part.Set, Near: part.Near})
+		g.Parts = append(g.Parts, place.Part{Kind: part.Kind, Demands: part.Demands, Size: part.Size, Set: part.Set, Near: part.Near})
 	}
 	return g
 }

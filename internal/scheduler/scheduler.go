@@ -20,6 +20,8 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
+	"lockstep.dev/lockstep/internal/scheduler/usage"
+	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
 // Config configures a Scheduler. Only Cluster is required.
@@ -53,6 +55,10 @@ type Config struct {
 	OverdueAfter time.Duration
 	// Evictions configures which pods leave for others. Without SetEvictors none do.
 	Evictions Evictions
+	// Zones are the revocable zones; nil means that labels of nodes say nothing of zones.
+	Zones *zones.Config
+	// Usage says what is done with the use of nodes that SetUsage sets; nil means nothing.
+	Usage *usage.Config
 	// Guard recovers from panics caused by one gang. With a nil Guard such panics end the process.
 	Guard *panics.Guard
 	// Clock defaults to the real clock.
@@ -96,8 +102,9 @@ type Scheduler struct {
 	// groupedClasses are the classes with the affinity of their queues.
 	groupedClasses map[groupedClass]*place.Class
 	// overdue makes claims for gangs that evict nobody.
-	overdue  *overdue
-	promises *promises
+	overdue   *overdue
+	promises  *promises
+	standings *standings
 }
 
 // New returns a Scheduler, which does nothing before Run.
@@ -136,6 +143,7 @@ func New(cfg Config) (*Scheduler, error) {
 	s.evictions = newEvictions(s, cfg.Evictions)
 	s.overdue = &overdue{s: s, after: cfg.OverdueAfter}
 	s.promises = &promises{s: s, gangs: map[string]promise{}}
+	s.standings = &standings{s: s, zones: cfg.Zones, usage: cfg.Usage}
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
 		if err := s.metrics.register(cfg.Metrics); err != nil {
@@ -190,7 +198,7 @@ func (g gangName) String() string { return string(g) }
 // recognises it by the *Gang passed to Commit, and calls cluster.Forget for units that it no longer
 // wants placed.
 func (s *Scheduler) Submit(g *Gang) {
-	e := &pendingGang{gang: g, submitted: s.clock.Now()}
+	e := &pendingGang{gang: apart(g), submitted: s.clock.Now()}
 	s.mu.Lock()
 	s.compile(e)
 	s.inbox[g.Key] = e
@@ -237,10 +245,13 @@ func (s *Scheduler) cycle() (more bool) {
 	s.takeInbox()
 
 	// 2. Apply changes of the cluster, and reopen the shape queues that they may help.
+	s.standings.follow()
 	changes := s.cluster.TakeChanges()
 	s.updateQueues()
 	s.regroup()
 	s.evictions.check()
+	s.standings.vacate()
+	s.standings.rebalance()
 	s.reopenHelped(&changes)
 	s.move()
 	if _, waiting := s.ledger.Next(); waiting {
@@ -254,7 +265,13 @@ func (s *Scheduler) cycle() (more bool) {
 		if !ok {
 			break
 		}
-		pods += s.attempt(s.pending.gangs[next.Key])
+		placed, superseded := s.attempt(s.pending.gangs[next.Key])
+		if superseded {
+			// Its successor is next, and not a gang of another queue.
+			more = true
+			break
+		}
+		pods += placed
 	}
 
 	// 4. Report why gangs wait, and listen for changes that may help them.
@@ -262,15 +279,16 @@ func (s *Scheduler) cycle() (more bool) {
 	s.listen()
 
 	s.metrics.cycle(s.clock.Since(start), pods, len(s.pending.gangs), len(s.pending.shapes))
-	return pods >= s.cfg.CyclePods
+	return more || pods >= s.cfg.CyclePods
 }
 
-// attempt places a gang, or blocks its shape queue. It returns the number of pods placed.
-func (s *Scheduler) attempt(e *pendingGang) int {
+// attempt places a gang, or blocks its shape queue. It returns the number of pods placed, and whether
+// the gang was replaced or withdrawn meanwhile.
+func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 	if e.fault != "" {
 		s.evictions.release(e.gang.Key)
 		s.pending.block(e.queue, &blockReason{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
-		return 0
+		return 0, false
 	}
 	s.locate(e)
 	// 1. Cut the gang down to what its queue may use. Capacity that is kept for the gang is free.
@@ -289,29 +307,32 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		}
 		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
 		s.pending.block(e.queue, &blockReason{reason: reason, byQueue: true})
-		return 0
+		return 0, false
 	}
+	gang.Most = s.most(e)
 	if reason := s.promises.refuse(e); reason != nil {
 		s.evictions.release(e.gang.Key)
 		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
 		s.pending.block(e.queue, &blockReason{reason: *reason, byQueue: true, announced: true})
-		return 0
+		return 0, false
 	}
 	// 2. Find nodes. Volumes that pods need must be bound first.
-	if s.awaitVolumes(e, s.waitingVolumes(e)) {
-		return 0
+	if waiting := s.waitingVolumes(e); len(waiting) > 0 {
+		s.awaitVolumes(e, waiting)
+		return 0, false
 	}
 	decision, ok := s.place(e, gang)
 	if !ok {
 		s.evictions.release(e.gang.Key)
-		return 0
+		return 0, false
 	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
+		s.releaseDevices(e)
 		reason, rare := shortageReason(decision.Shortage, e), s.dependsOnPods(e)
 		s.overdue.explain(e, &reason, rare)
 		s.pending.block(e.queue, &blockReason{reason: reason, rare: rare})
-		return 0
+		return 0, false
 	}
 	// 3. Revert the placement if the gang was replaced or withdrawn meanwhile.
 	if s.isSuperseded(e.gang.Key) {
@@ -320,11 +341,13 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		if c := s.evictions.claims[e.gang.Key]; c != nil {
 			s.evictions.restore(c)
 		}
-		return 0
+		return 0, true
 	}
-	if s.awaitVolumes(e, s.chooseVolumes(e, decision)) {
+	if waiting := s.chooseVolumes(e, decision); len(waiting) > 0 {
 		s.placer.Undo(gang, decision)
-		return 0
+		s.keepForVolumes(e, decision)
+		s.awaitVolumes(e, waiting)
+		return 0, false
 	}
 	// 4. Assume the pods in the model, then let the owner write.
 	placed := e.take(decision.Placed, func(i int32) string { return s.view.Node(i).Name })
@@ -347,7 +370,27 @@ func (s *Scheduler) attempt(e *pendingGang) int {
 		s.pending.add(rest)
 	}
 	e.gang.Owner.Commit(e.gang, placed)
-	return len(placed)
+	return len(placed), false
+}
+
+// most bounds how many pods of a gang are placed at once: those of its minimum; if it has been placed,
+// as many as the gang's queue is given before it is another queue's turn, and at least one part.
+func (s *Scheduler) most(e *pendingGang) int {
+	if e.need > 0 {
+		return e.need
+	}
+	left, largest := 0, place.Vector(nil)
+	for d, units := range e.left {
+		if len(units) > 0 {
+			left += len(units)
+			largest = largest.Max(e.classes[d].Request)
+		}
+	}
+	turn := max(e.minMember, s.ledger.Turn(e.gang.Queue, largest, left))
+	for i := range e.parts {
+		turn = max(turn, e.parts[i].Size)
+	}
+	return turn
 }
 
 // grant assigns to the placed pods the CPUs that were taken for them. pins lists the CPUs in the
@@ -379,7 +422,7 @@ func (s *Scheduler) refresh() {
 // due returns when the next cycle is due although nothing has woken the scheduler.
 func (s *Scheduler) due() time.Time {
 	due := s.retry
-	for _, at := range []time.Time{s.evictions.due(), s.overdue.due()} {
+	for _, at := range []time.Time{s.evictions.due(), s.overdue.due(), s.standings.due()} {
 		if !at.IsZero() && at.Before(due) {
 			due = at
 		}

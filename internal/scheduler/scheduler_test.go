@@ -269,6 +269,26 @@ func TestPodsAboveTheMinimumFollowWhenRoomAppears(t *testing.T) {
 	}
 }
 
+// TestPodsAboveTheMinimumAreDividedByShares checks that room which becomes free at once for several
+// elastic gangs does not all go to the first of them.
+func TestPodsAboveTheMinimumAreDividedByShares(t *testing.T) {
+	qa, qb := queue("a", nil), queue("b", nil)
+	qb.Spec.Weight = 3
+	w := newWorld(t, qa, qb)
+	w.node("n1", "2")
+	for _, name := range []string{"a", "b"} {
+		g := w.gang(name, 20, "1")
+		g.Queue, g.MinMember, g.Demands[0].Min, g.Surplus = name, 1, 0, 19
+		w.Submit(g)
+	}
+	w.run()
+	w.node("n2", "10")
+	w.run()
+	if a, b := len(w.on["a"]), len(w.on["b"]); a != 3 || b != 9 {
+		t.Errorf("%d and %d pods; want 3 and 9", a, b)
+	}
+}
+
 func TestWithdrawnAndReplacedGangs(t *testing.T) {
 	w := newWorld(t)
 	w.node("n0", "1")

@@ -60,8 +60,10 @@ type Gang struct {
 	Owner Owner
 }
 
-// Part is a part of a gang, such as a partition of a task.
+// Part is a part of a gang: a partition of a task, or a sub-group of a PodGroup.
 type Part struct {
+	// Kind is what messages call such a part; "partition" by default.
+	Kind string
 	// Demands are indices in Gang.Demands, which have no Min.
 	Demands []int
 	// Size is the number of units that are placed together, and Set an index in Gang.MinParts.
@@ -156,6 +158,9 @@ type GangTerms struct {
 	// not. Pods can have both, too.
 	Protected bool
 	Cooldown  time.Duration
+	// Preemptable means that the manifest says that pods may be evicted. Only such pods leave
+	// revocable zones that close.
+	Preemptable bool
 	// Budget, if there is one, limits how many of the gang's pods are evicted. Pods is how many pods
 	// the gang wants, without those that have ended.
 	Budget *schedulingv1beta1.DisruptionBudget
@@ -168,9 +173,18 @@ type Eviction struct {
 	Pods []PodRef
 	// Whole means that all pods of the gang are evicted; otherwise pods above its minimum are.
 	Whole bool
-	// For is the key of the gang that gets the room (GangFor says how users are told of it), and
-	// Why the rule, as the end of a sentence about the evicted gang.
+	// For is the key of the gang that gets the room, or empty if the room is for no gang. Why is the
+	// rule, as the end of a sentence about the evicted gang.
 	For, Why string
+}
+
+// Claimant says, for the users of a namespace, who gets the room, with a space before it; it is empty
+// if nobody does.
+func (x *Eviction) Claimant(namespace string) string {
+	if x.For == "" {
+		return ""
+	}
+	return " for " + GangFor(namespace, x.For)
 }
 
 // PodRef refers to a pod that exists.

@@ -22,7 +22,10 @@ import (
 )
 
 // look prepares a search on the present state of the model.
-func (v *evictions) look(now time.Time) {
+func (v *evictions) look(now time.Time) { v.search = evict.New(v.survey(now)) }
+
+// survey returns the present state of the model.
+func (v *evictions) survey(now time.Time) *evict.State {
 	s := v.s
 	v.occupants = s.cluster.Occupants(s.view)
 	s.refresh()
@@ -63,6 +66,7 @@ func (v *evictions) look(now time.Time) {
 		}
 		if o.Object != nil {
 			v.fill(&p, o.Object)
+			p.Preemptable = p.Preemptable || t.Preemptable && !p.Protected
 			p.Budgets = budgets(o.Object)
 			if p.Leaving && o.Object.DeletionTimestamp == nil {
 				for _, b := range p.Budgets { // the status of the budget does not count it yet
@@ -78,7 +82,7 @@ func (v *evictions) look(now time.Time) {
 		}
 		state.Gangs = append(state.Gangs, *gangs[key])
 	}
-	v.search = evict.New(state)
+	return state
 }
 
 // limit adds the disruption budget of a gang that wants a number of pods.
@@ -104,6 +108,23 @@ func (v *evictions) gangOf(p *corev1.Pod) string {
 	return ""
 }
 
+// isPreemptable reports whether the manifest of a pod, or else that of its gang, says that it may be
+// evicted. gangs keeps the answers for gangs.
+func (v *evictions) isPreemptable(p *corev1.Pod, gangs map[string]bool) bool {
+	t := TermsOf(p)
+	if t.Preemptable || t.Protected {
+		return t.Preemptable
+	}
+	key := v.gangOf(p)
+	may, known := gangs[key]
+	if !known && key != "" {
+		of, found := v.describe(key)
+		may = found && of.Preemptable
+		gangs[key] = may
+	}
+	return may
+}
+
 func (v *evictions) describe(key string) (GangTerms, bool) {
 	for _, o := range v.owners {
 		if o.Owns(key) {
@@ -123,7 +144,7 @@ func (v *evictions) fill(p *evict.Pod, object *corev1.Pod) {
 		p.Started = t.Time
 	}
 	t := TermsOf(object)
-	p.Protected = p.Protected || t.Protected
+	p.Protected, p.Preemptable = p.Protected || t.Protected, t.Preemptable
 	p.Cooldown = max(p.Cooldown, t.Cooldown)
 }
 
@@ -137,7 +158,8 @@ func TermsOf(o metav1.Object) GangTerms {
 	}
 	if set {
 		may, err := strconv.ParseBool(value)
-		t.Protected = err != nil || !may
+		t.Preemptable = err == nil && may
+		t.Protected = !t.Preemptable
 	}
 	t.Budget, _ = schedulingv1beta1.BudgetOf(o)
 	if value := o.GetAnnotations()[schedulingv1beta1.CooldownTimeAnnotation]; value != "" {

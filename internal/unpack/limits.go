@@ -30,6 +30,8 @@ var (
 	Plan = Limit{What: "the executor's plan", Bytes: 4 << 20}
 	// Chart is a chart's archive.
 	Chart = Limit{What: "the chart", Bytes: 32 << 20}
+	// Addon is an addon's archive, with the headers of its files.
+	Addon = Limit{What: "the addon", Bytes: 20 << 20}
 )
 
 // YAMLBytesMax is the maximum size of a user's YAML text, and the maximum size that its aliases

@@ -519,6 +519,17 @@ func setSteps(app *unstructured.Unstructured, from, to, reason string) {
 	_ = unstructured.SetNestedSlice(app.Object, steps, "status", "workflow", "steps")
 }
 
+// setStep sets the phase of one step.
+func setStep(app *unstructured.Unstructured, name, phase string) {
+	steps, _, _ := unstructured.NestedSlice(app.Object, "status", "workflow", "steps")
+	for _, s := range steps {
+		if step := s.(map[string]any); step["name"] == name {
+			step["phase"] = phase
+		}
+	}
+	_ = unstructured.SetNestedSlice(app.Object, steps, "status", "workflow", "steps")
+}
+
 func setWorkflow(app *unstructured.Unstructured, field string, value any) {
 	_ = unstructured.SetNestedField(app.Object, value, "status", "workflow", field)
 }
@@ -635,6 +646,53 @@ spec:
 	app = v.until("shop", "workflowSuspending", "shop-v1")
 	setWorkflow(app, "suspend", false)
 	setSteps(app, "suspending", "running", "")
+	v.mergeStatus(app)
+	v.until("shop", "running", "shop-v1")
+}
+
+// TestClientsSuspendAStep checks 'workflow suspend --step' and 'workflow resume --step': the client marks
+// one of the steps that run.
+func TestClientsSuspendAStep(t *testing.T) {
+	t.Parallel()
+	v := asVela(t)
+	another := "properties: {name: another, namespace: " + v.ns + "}"
+	v.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop}
+spec:
+  components: []
+  workflow:
+    mode: {steps: DAG}
+    steps:
+    - {name: one, type: depends-on-app, ` + another + `}
+    - {name: two, type: depends-on-app, ` + another + `}
+`)
+	phases := func(want string) {
+		v.Helper()
+		eventually(v, "the steps are "+want, func() error {
+			steps, _, _ := unstructured.NestedSlice(v.get(velaApplications, "shop").Object, "status", "workflow", "steps")
+			got := ""
+			for _, s := range steps {
+				got += fmt.Sprint(s.(map[string]any)["phase"], " ")
+			}
+			if got != want {
+				return fmt.Errorf("they are %s", got)
+			}
+			return nil
+		})
+	}
+	phases("running running ")
+	app := v.get(velaApplications, "shop")
+	setWorkflow(app, "suspend", true)
+	setStep(app, "one", "suspending")
+	v.mergeStatus(app)
+	phases("suspending running ")
+	v.apply("{apiVersion: core.oam.dev/v1beta1, kind: Application, metadata: {name: another}, spec: {components: [{name: m, type: k8s-objects, properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: m}}]}}]}}")
+	phases("suspending succeeded ")
+	app = v.until("shop", "workflowSuspending", "shop-v1")
+	setWorkflow(app, "suspend", false)
+	setStep(app, "one", "running")
 	v.mergeStatus(app)
 	v.until("shop", "running", "shop-v1")
 }

@@ -110,6 +110,9 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 		if strings.HasSuffix(r.URL.Path, ".yaml") {
 			body = []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: first, namespace: theirs}\ndata: {k: v}\n---\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: second}\n")
 		}
+		if strings.HasSuffix(r.URL.Path, "/api/v1/query") { // Prometheus
+			body = fmt.Appendf(nil, `{"status":"success","data":{"resultType":"scalar","result":[1,%q]}}`, r.URL.Query().Get("query"))
+		}
 		if len(body) == 0 {
 			body = []byte(`{"empty": true}`)
 		}

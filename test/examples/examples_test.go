@@ -51,11 +51,11 @@ func TestTheExamplesSucceed(t *testing.T) {
 	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m",
 		"-f", example("hello.yaml"), "-f", example("gang.yaml"), "-f", example("queues.yaml"), "-f", example("mpi.yaml"),
 		"-f", example("priorities.yaml"), "-f", example("waiting.yaml"),
-		"-f", example("nodegroups.yaml"))
+		"-f", example("nodegroups.yaml"), "-f", example("zones.yaml"))
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
-	for _, job := range []string{"hello", "training", "sweep", "report", "stencil", "background", "release", "day", "quarter", "evaluation"} {
+	for _, job := range []string{"hello", "training", "sweep", "report", "stencil", "background", "release", "day", "quarter", "evaluation", "nightly"} {
 		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
 			t.Errorf("%s did not complete:\n%s", job, errOut)
 		}
@@ -67,6 +67,31 @@ func TestTheExamplesSucceed(t *testing.T) {
 	_, out, _ = lockstep(t, "get", "queue", "adhoc", "-o", "yaml")
 	if !strings.Contains(out, "capability:") || !strings.Contains(out, "kind: Queue") {
 		t.Errorf("get queue -o yaml:\n%s", out)
+	}
+}
+
+// TestTheDevicesExampleSucceeds publishes two devices as a driver does.
+func TestTheDevicesExampleSucceeds(t *testing.T) {
+	slices := filepath.Join(t.TempDir(), "slices.yaml")
+	err := os.WriteFile(slices, []byte(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: gpus-of-node-0001}
+spec:
+  driver: gpu.example.com
+  nodeName: node-0001
+  pool: {name: node-0001, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}, {name: gpu-1}]
+`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errOut := lockstep(t, "submit", "-f", slices); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m", "-f", example("devices.yaml"))
+	if code != 0 || !strings.Contains(errOut, "job.batch.volcano.sh/devices: Completed") {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
 }
 
@@ -94,6 +119,19 @@ func TestTheTopologyExampleSucceeds(t *testing.T) {
 	if len(racks) != 1 {
 		t.Errorf("the ring's pods are on %s", out)
 	}
+}
+
+func TestTheSubGroupsStart(t *testing.T) {
+	if code, out, errOut := lockstep(t, "submit", example("subgroups.yaml")); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	localtest.Eventually(t, "both replicas run", func() error {
+		_, out, errOut := lockstep(t, "get", "podgroup", "model", "-o", "yaml")
+		if !strings.Contains(out, "phase: Running") || !strings.Contains(out, "running: 6") {
+			return fmt.Errorf("%s%s", out, errOut)
+		}
+		return nil
+	})
 }
 
 func TestTheJobFlowSucceeds(t *testing.T) {
@@ -263,4 +301,27 @@ func TestTheExamplesRunOnKubernetes133(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestTheAddonsAreEnabled enables an addon with the one that it depends on, as docs/addons.md does.
+func TestTheAddonsAreEnabled(t *testing.T) {
+	code, out, errOut := lockstep(t, "addon", "enable", "greeter", "text=Good morning", "replicas=2", "--registry", "../../examples/addons", "--yes", "--wait", "--timeout", "1m")
+	if code != 0 || !strings.Contains(out, `greeter says "Good morning"`) || !strings.Contains(errOut, "greetings 1.0.0, greeter 1.1.0:") {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	_, out, errOut = lockstep(t, "addon", "list", "--registry", "../../examples/addons")
+	for _, want := range []string{"greeter", "greetings", "1.1.0", "running"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("addon list:\n%s%s", out, errOut)
+		}
+	}
+	_, out, errOut = lockstep(t, "get", "configmap", "greeter-text", "-n", "greeter", "-o", "yaml")
+	if !strings.Contains(out, "greeting: Good morning") {
+		t.Errorf("the text:\n%s%s", out, errOut)
+	}
+	for _, name := range []string{"greeter", "greetings"} {
+		if code, out, errOut := lockstep(t, "addon", "disable", name, "--wait"); code != 0 {
+			t.Errorf("disable %s: exit code %d\n%s%s", name, code, out, errOut)
+		}
+	}
 }

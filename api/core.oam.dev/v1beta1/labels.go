@@ -9,8 +9,8 @@ const (
 	// (RFC 3339) for one run then, or a duration for repeated runs.
 	RestartWorkflowAnnotation = "app.oam.dev/restart-workflow"
 	// WorkflowCommandAnnotation is a command to the workflow, carried out once for each value:
-	// suspend, resume, terminate, restart or resume/STEP, followed by @ and a text that
-	// distinguishes the command from the one before.
+	// suspend, resume, terminate, restart, suspend/STEP or resume/STEP, followed by @ and a text
+	// that distinguishes the command from the one before.
 	WorkflowCommandAnnotation = "lockstep.dev/workflow-command"
 	// AutoUpdateAnnotation with the value "true" deploys changes of definitions without a change of
 	// the application.
@@ -20,6 +20,10 @@ const (
 	// AddonLabel names the addon to which an application belongs. Such applications are applied
 	// once: see the policy apply-once.
 	AddonLabel = "addons.oam.dev/name"
+	// AddonVersionLabel and AddonRegistryLabel say which version of the addon it is and where it is
+	// from.
+	AddonVersionLabel  = "addons.oam.dev/version"
+	AddonRegistryLabel = "addons.oam.dev/registry"
 	// UsernameAnnotation, GroupAnnotation and ServiceAccountAnnotation are the identity with which
 	// an application acts.
 	UsernameAnnotation       = "app.oam.dev/username"

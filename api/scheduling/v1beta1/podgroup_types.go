@@ -102,7 +102,7 @@ type PodGroupSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	MinMember int32 `json:"minMember,omitempty"`
 	// MinTaskMember is the minimum of each task, by the task's name in the pods' annotation
-	// volcano.sh/task-spec.
+	// volcano.sh/task-spec. It has no effect on tasks whose pods are in sub-groups.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1024
 	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k] >= 0)",message="must not be negative"
@@ -124,13 +124,15 @@ type PodGroupSpec struct {
 	// NetworkTopology keeps the gang's pods near each other.
 	// +optional
 	NetworkTopology *NetworkTopologySpec `json:"networkTopology,omitempty"`
-	// SubGroupPolicy divides the gang into sub-groups.
+	// SubGroupPolicy divides the gang into sub-groups, whose minimums hold besides minMember.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	SubGroupPolicy []SubGroupPolicySpec `json:"subGroupPolicy,omitempty"`
 }
 
-// SubGroupPolicySpec divides some of a PodGroup's pods into gangs of their own.
+// SubGroupPolicySpec divides some of a PodGroup's pods into sub-groups, which are gangs of their own.
+// Pods without a value for one of MatchLabelKeys are in none.
+// +kubebuilder:validation:XValidation:rule="!has(self.minSubGroups) || self.minSubGroups <= 1 || (has(self.matchLabelKeys) && size(self.matchLabelKeys) > 0)",message="more than one sub-group needs matchLabelKeys",fieldPath=".minSubGroups"
 type SubGroupPolicySpec struct {
 	// Name is the name of the policy.
 	// +optional
@@ -140,22 +142,27 @@ type SubGroupPolicySpec struct {
 	// +optional
 	NetworkTopology *NetworkTopologySpec `json:"networkTopology,omitempty"`
 	// SubGroupSize is the number of pods of a sub-group that must get nodes together; otherwise
-	// none gets one.
+	// none gets one. Further pods of the sub-group follow as room allows.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	SubGroupSize *int32 `json:"subGroupSize,omitempty"`
-	// MinSubGroups is the minimum number of sub-groups that must get nodes together; otherwise none
-	// gets any.
+	// MinSubGroups is the minimum number of sub-groups that must get nodes together; otherwise no pod
+	// of the PodGroup gets any.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	MinSubGroups *int32 `json:"minSubGroups,omitempty"`
-	// LabelSelector selects the pods to which the policy applies.
+	// LabelSelector selects the pods to which the policy applies: all of the PodGroup by default. If
+	// several policies select a pod, the first one applies.
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
-	// MatchLabelKeys are labels: pods with the same values of these labels form a sub-group.
+	// MatchLabelKeys are labels: pods with the same values of these labels form a sub-group. By
+	// default all pods that the policy applies to form one.
 	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=317
 	MatchLabelKeys []string `json:"matchLabelKeys,omitempty"`
 }
 

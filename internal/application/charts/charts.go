@@ -108,11 +108,9 @@ type Config struct {
 
 // Store caches charts.
 type Store struct {
-	cfg   Config
-	slots chan struct{}
-	// parsing is held while a fetched text is parsed, which takes many times its size in memory,
-	// but not while the text is fetched.
-	parsing sync.Mutex
+	cfg     Config
+	fetcher *Fetcher
+	slots   chan struct{}
 
 	mu      sync.Mutex
 	entries map[Source]*entry
@@ -135,7 +133,7 @@ func New(cfg Config) *Store {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Store{cfg: cfg, slots: make(chan struct{}, downloadsMax), entries: map[Source]*entry{}}
+	return &Store{cfg: cfg, fetcher: &Fetcher{HTTP: cfg.HTTP}, slots: make(chan struct{}, downloadsMax), entries: map[Source]*entry{}}
 }
 
 // Get returns a chart, or ErrPending, or *Failed. After ErrPending, who is woken when there is an

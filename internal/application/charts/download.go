@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/Masterminds/semver/v3"
 
@@ -18,65 +19,98 @@ import (
 	"lockstep.dev/lockstep/internal/egress"
 )
 
-// download fetches a chart from the place that its source names.
-func (s *Store) download(ctx context.Context, from Source) (*chart.Chart, error) {
+// Fetcher fetches packed charts, and archives that are published as charts are. It caches nothing. It
+// is safe for concurrent use.
+type Fetcher struct {
+	// HTTP sends the requests.
+	HTTP Doer
+	// parsing is held while a fetched text is parsed, which takes many times its size in memory,
+	// but not while the text is fetched.
+	parsing sync.Mutex
+}
+
+// Fetch fetches an archive from the place that its source names. version is the version, or the range
+// of versions, that its content must have, or empty.
+func (f *Fetcher) Fetch(ctx context.Context, from Source) (archive []byte, version string, _ error) {
+	if err := from.check(); err != nil {
+		return nil, "", err
+	}
 	if address, ok := strings.CutPrefix(from.Chart, "oci://"); ok {
-		return s.pull(ctx, address, from)
+		archive, err := f.pull(ctx, address, from)
+		return archive, "", err
 	}
 	if address, ok := strings.CutPrefix(from.Repository, "oci://"); ok {
-		return s.pull(ctx, strings.TrimSuffix(address, "/")+"/"+from.Chart, from)
+		archive, err := f.pull(ctx, strings.TrimSuffix(address, "/")+"/"+from.Chart, from)
+		return archive, "", err
 	}
 	if from.Repository == "" {
-		data, err := s.get(ctx, from.Chart, &from, chart.ArchiveMax)
-		if err != nil {
-			return nil, err
-		}
-		return s.open(data, "", from.Version)
+		archive, err := f.get(ctx, from.Chart, &from, chart.ArchiveMax)
+		return archive, from.Version, err
 	}
-	return s.fromRepository(ctx, from)
+	return f.fromRepository(ctx, from)
 }
 
-// published is an index's entry for one version of a chart.
-type published struct {
-	Version string   `json:"version"`
-	URLs    []string `json:"urls"`
-	Digest  string   `json:"digest"`
+// download fetches a chart and reads it.
+func (s *Store) download(ctx context.Context, from Source) (*chart.Chart, error) {
+	data, version, err := s.fetcher.Fetch(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.cfg.Open(data)
+	if err == nil && version != "" {
+		err = Allows(version, c.Version)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
-func (s *Store) fromRepository(ctx context.Context, from Source) (*chart.Chart, error) {
+// Published is an index's entry for one version of a chart.
+type Published struct {
+	Version     string   `json:"version"`
+	Description string   `json:"description"`
+	URLs        []string `json:"urls"`
+	Digest      string   `json:"digest"`
+}
+
+func (f *Fetcher) fromRepository(ctx context.Context, from Source) (archive []byte, version string, _ error) {
 	repository, err := url.Parse(strings.TrimSuffix(from.Repository, "/") + "/")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	versions, err := s.versions(ctx, repository.JoinPath("index.yaml").String(), &from)
+	versions, err := f.versions(ctx, repository.JoinPath("index.yaml").String(), &from)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if len(versions) == 0 {
-		return nil, fmt.Errorf("the repository has no chart %s", from.Chart)
+		return nil, "", fmt.Errorf("%w %s", ErrNotPublished, from.Chart)
 	}
 	at, err := choose(from.Version, len(versions), func(i int) string { return versions[i].Version })
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	v := versions[at]
 	if len(v.URLs) == 0 {
-		return nil, errors.New("the index has no address for the version")
+		return nil, "", errors.New("the index has no address for the version")
 	}
 	address, err := repository.Parse(v.URLs[0])
 	if err != nil || address.Scheme != "http" && address.Scheme != "https" || address.User != nil {
-		return nil, errors.New("the index's address for the version is not one that begins with https:// or http://")
+		return nil, "", errors.New("the index's address for the version is not one that begins with https:// or http://")
 	}
-	data, err := s.get(ctx, address.String(), &from, chart.ArchiveMax)
-	if err != nil {
-		return nil, err
+	data, err := f.get(ctx, address.String(), &from, chart.ArchiveMax)
+	if err == nil {
+		err = checkDigest(data, v.Digest)
 	}
-	return s.open(data, v.Digest, v.Version)
+	return data, v.Version, err
 }
 
+// ErrNotPublished is the error for a name that an index does not have.
+var ErrNotPublished = errors.New("the repository has no chart")
+
 // versions returns the chart's versions in the index at address.
-func (s *Store) versions(ctx context.Context, address string, from *Source) ([]published, error) {
-	resp, err := s.ask(ctx, address, from)
+func (f *Fetcher) versions(ctx context.Context, address string, from *Source) ([]Published, error) {
+	resp, err := f.ask(ctx, address, from)
 	if err != nil {
 		return nil, err
 	}
@@ -84,28 +118,22 @@ func (s *Store) versions(ctx context.Context, address string, from *Source) ([]p
 	if err := good(resp); err != nil {
 		return nil, err
 	}
-	return readIndex(resp.Body, from.Chart, &s.parsing)
+	return readIndex(resp.Body, from.Chart, &f.parsing)
 }
 
-// open reads a downloaded chart after it has checked the digest and the version. An empty digest is
-// not checked.
-func (s *Store) open(data []byte, digest, version string) (*chart.Chart, error) {
-	if digest != "" {
-		sum := sha256.Sum256(data)
-		if got := hex.EncodeToString(sum[:]); got != strings.TrimPrefix(digest, "sha256:") {
-			return nil, fmt.Errorf("the chart's digest is %s, and not the one that was announced", got)
-		}
+// checkDigest returns an error if an archive does not have the digest that was announced, if any.
+func checkDigest(archive []byte, digest string) error {
+	sum := sha256.Sum256(archive)
+	if got := hex.EncodeToString(sum[:]); digest != "" && got != strings.TrimPrefix(digest, "sha256:") {
+		return fmt.Errorf("the chart's digest is %s, and not the one that was announced", got)
 	}
-	c, err := s.cfg.Open(data)
-	if err != nil {
-		return nil, err
-	}
-	if version != "" {
-		if _, err := choose(version, 1, func(int) string { return c.Version }); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
+	return nil
+}
+
+// Allows returns an error unless a version is wanted: a version, a range, or latest.
+func Allows(wanted, version string) error {
+	_, err := choose(wanted, 1, func(int) string { return version })
+	return err
 }
 
 // exact reports whether a version is a single version and not a range.
@@ -144,7 +172,7 @@ func choose(wanted string, n int, version func(int) string) (int, error) {
 
 // ask sends a request to a URL. The password is sent to the source's own host only, and not to
 // other hosts after a redirect.
-func (s *Store) ask(ctx context.Context, address string, from *Source) (*http.Response, error) {
+func (f *Fetcher) ask(ctx context.Context, address string, from *Source) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, errors.New("the chart's address cannot be requested")
@@ -156,12 +184,12 @@ func (s *Store) ask(ctx context.Context, address string, from *Source) (*http.Re
 	if u, err := url.Parse(home); err == nil && from.User != "" && u.Host == req.URL.Host && u.Scheme == req.URL.Scheme {
 		req.SetBasicAuth(from.User, from.Password)
 	}
-	return s.cfg.HTTP.Do(req)
+	return f.HTTP.Do(req)
 }
 
 // get returns the body at a URL.
-func (s *Store) get(ctx context.Context, address string, from *Source, limit int64) ([]byte, error) {
-	resp, err := s.ask(ctx, address, from)
+func (f *Fetcher) get(ctx context.Context, address string, from *Source, limit int64) ([]byte, error) {
+	resp, err := f.ask(ctx, address, from)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +229,7 @@ const (
 
 // registry is one repository of an OCI registry.
 type registry struct {
-	s        *Store
+	fetcher  *Fetcher
 	host     string
 	name     string
 	from     *Source
@@ -209,14 +237,14 @@ type registry struct {
 	insecure bool   // HTTP is used for a registry on this machine
 }
 
-// pull fetches a chart from an OCI registry. address is HOST/NAME, followed by :TAG or @DIGEST
+// pull fetches an archive from an OCI registry. address is HOST/NAME, followed by :TAG or @DIGEST
 // unless version decides.
-func (s *Store) pull(ctx context.Context, address string, from Source) (*chart.Chart, error) {
+func (f *Fetcher) pull(ctx context.Context, address string, from Source) ([]byte, error) {
 	host, name, ok := strings.Cut(address, "/")
 	if !ok || name == "" {
 		return nil, fmt.Errorf("oci://%s names no chart", address)
 	}
-	r := &registry{s: s, host: host, name: name, from: &from, insecure: onThisMachine(host)}
+	r := &registry{fetcher: f, host: host, name: name, from: &from, insecure: onThisMachine(host)}
 	version := from.Version
 	reference := ""
 	if n, digest, ok := strings.Cut(r.name, "@"); ok {
@@ -263,7 +291,7 @@ func (s *Store) pull(ctx context.Context, address string, from Source) (*chart.C
 		if data, err = r.get(ctx, "blobs/"+l.Digest, "*/*", chart.ArchiveMax); err != nil {
 			return nil, err
 		}
-		return s.open(data, l.Digest, "")
+		return data, checkDigest(data, l.Digest)
 	}
 	return nil, fmt.Errorf("oci://%s is not a chart", address)
 }
@@ -317,7 +345,7 @@ func (r *registry) get(ctx context.Context, what, accept string, limit int64) ([
 		if r.token != "" {
 			req.Header.Set("Authorization", r.token)
 		}
-		resp, err := r.s.cfg.HTTP.Do(req)
+		resp, err := r.fetcher.HTTP.Do(req)
 		if err != nil {
 			return nil, err
 		}
@@ -365,7 +393,7 @@ func (r *registry) login(ctx context.Context, challenge string) error {
 	if r.from.User != "" {
 		req.SetBasicAuth(r.from.User, r.from.Password)
 	}
-	resp, err := r.s.cfg.HTTP.Do(req)
+	resp, err := r.fetcher.HTTP.Do(req)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ var errIndex = errors.New("index.yaml is no index of charts that can be read")
 // readIndex returns an index's entries for one chart. A small index is parsed as a whole. Of a
 // large YAML index, only the lines about the chart are parsed, because the parser takes 200 times
 // the size of its input in memory. parsing is held while the parser runs.
-func readIndex(from io.Reader, name string, parsing sync.Locker) ([]published, error) {
+func readIndex(from io.Reader, name string, parsing sync.Locker) ([]Published, error) {
 	r := bufio.NewReaderSize(&io.LimitedReader{R: from, N: indexMax + 1}, unpack.YAMLBytesMax+1)
 	start, err := r.Peek(unpack.YAMLBytesMax + 1)
 	switch {
@@ -45,7 +45,7 @@ func readIndex(from io.Reader, name string, parsing sync.Locker) ([]published, e
 	parsing.Lock()
 	defer parsing.Unlock()
 	var index struct {
-		Entries map[string][]published `json:"entries"`
+		Entries map[string][]Published `json:"entries"`
 	}
 	if err := yamldoc.UnmarshalFetched(start, &index, "index.yaml"); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func readIndex(from io.Reader, name string, parsing sync.Locker) ([]published, e
 	return index.Entries[name], nil
 }
 
-func fromJSON(r io.Reader, name string, parsing sync.Locker) ([]published, error) {
+func fromJSON(r io.Reader, name string, parsing sync.Locker) ([]Published, error) {
 	data, err := io.ReadAll(io.LimitReader(r, indexJSONMax+1))
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func fromJSON(r io.Reader, name string, parsing sync.Locker) ([]published, error
 	if counter.Add(entries) > 100*versionsMax {
 		return nil, errIndex
 	}
-	var out []published
+	var out []Published
 	if entries != nil && json.Unmarshal(entries, &out) != nil {
 		return nil, errIndex
 	}
@@ -86,14 +86,14 @@ func fromJSON(r io.Reader, name string, parsing sync.Locker) ([]published, error
 
 // fromLines reads an index in the form that tools write: "entries:" at the start of a line, the
 // charts below, each with a list.
-func fromLines(r *bufio.Reader, name string) ([]published, error) {
+func fromLines(r *bufio.Reader, name string) ([]Published, error) {
 	const (
 		before = iota // "entries:" has not been read
 		within
 		wanted // in the chart's list
 	)
 	var (
-		out     []published
+		out     []Published
 		item    bytes.Buffer
 		state   = before
 		indent  = -1 // indent of the charts' names
@@ -104,7 +104,7 @@ func fromLines(r *bufio.Reader, name string) ([]published, error) {
 		if item.Len() == 0 {
 			return nil
 		}
-		var one []published
+		var one []Published
 		if err := yamldoc.UnmarshalFetched(item.Bytes(), &one, "index.yaml"); err != nil {
 			return err
 		}

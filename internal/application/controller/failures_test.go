@@ -96,6 +96,13 @@ workflow: {steps: [{name: make, type: apply-object, properties: {value: {apiVers
 workflow: {steps: [{name: make, type: apply-object, properties: {value: {apiVersion: none.example/v1, kind: None, metadata: {name: none}}}}]}
 `, "three"), oam.ConditionReady, "the API server has no kind None", "make=failed/FailedAfterRetries",
 	},
+	"a kind that does not exist, in a component of a step": {
+		`
+components:
+- {name: one, type: k8s-objects, properties: {objects: [{apiVersion: none.example/v1, kind: None, metadata: {name: none}}]}}
+workflow: {steps: [{name: make, type: apply-component, properties: {component: one}}]}
+`, oam.ConditionReady, "the API server has no kind None", "make=failed/FailedAfterRetries",
+	},
 	"an object that is to be read only and does not exist": {
 		`
 components:

@@ -34,11 +34,8 @@ func (e *env) cluster(gvr schema.GroupVersionResource, manifest string) (remove 
 	return remove
 }
 
-// gadgets serves a kind that no role of the manager names.
-func (e *env) gadgets() (group string, gadgets schema.GroupVersionResource) {
-	e.Helper()
-	group = e.ns + ".example"
-	e.cluster(crds, fmt.Sprintf(`
+// gadgetKind is the definition of the kind Gadget of a group.
+const gadgetKind = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: gadgets.%[1]s}
@@ -47,7 +44,13 @@ spec:
   scope: Namespaced
   names: {kind: Gadget, plural: gadgets, singular: gadget, listKind: GadgetList}
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
-`, group))
+`
+
+// gadgets serves a kind that no role of the manager names.
+func (e *env) gadgets() (group string, gadgets schema.GroupVersionResource) {
+	e.Helper()
+	group = e.ns + ".example"
+	e.cluster(crds, fmt.Sprintf(gadgetKind, group))
 	gadgets = schema.GroupVersionResource{Group: group, Version: "v1", Resource: "gadgets"}
 	e.eventually("the kind is served", func() error {
 		_, err := e.dyn.Resource(gadgets).Namespace(e.ns).List(e.Context(), metav1.ListOptions{})
@@ -101,4 +104,36 @@ func TestADeletionEndsOrSaysWhichRightIsMissing(t *testing.T) {
 	e.cluster(clusterRoles, manifestIn(app, oam.ConditionDeleting))
 	e.gone(applications, "b")
 	e.gone(gadgets, "made")
+}
+
+// TestAStepWaitsForTheKindOfItsObjects checks steps whose kind is defined after they have begun: they
+// go on when the API server serves it. The definition may be an object of an earlier component.
+func TestAStepWaitsForTheKindOfItsObjects(t *testing.T) {
+	e := start(t)
+	group := e.ns + ".example"
+	e.cluster(clusterRoles, fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: %s, labels: {%s: "true"}}
+rules: [{apiGroups: [%s], resources: [gadgets], verbs: ["*"]}]
+`, group, oam.AggregateLabel, group))
+	gadget := "- {name: %[2]s, type: k8s-objects, properties: {objects: [{apiVersion: %[1]s/v1, kind: Gadget, metadata: {name: %[2]s}}]}}\n"
+	e.app("alone", fmt.Sprintf("components:\n"+gadget+`
+workflow: {steps: [{name: make, type: apply-component, properties: {component: %[2]s}}]}
+`, group, "alone"))
+	e.app("beside", fmt.Sprintf(withComponents("", "one")+gadget+`
+workflow: {steps: [{name: make, type: deploy}]}
+`, group, "beside"))
+	for _, name := range []string{"alone", "beside"} {
+		e.until(name, both(inPhase(oam.PhaseRunningWorkflow), func(a *oam.Application) error {
+			if s := a.Status.Workflow.Steps; len(s) != 1 || !strings.Contains(s[0].Message, "the API server has no kind Gadget") {
+				return fmt.Errorf("the steps are %+v", s)
+			}
+			return nil
+		}))
+	}
+	e.cluster(crds, fmt.Sprintf(gadgetKind, group))
+	for _, name := range []string{"alone", "beside"} {
+		e.until(name, both(inPhase(oam.PhaseRunning), hasSteps("make=succeeded")))
+	}
 }

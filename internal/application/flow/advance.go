@@ -94,6 +94,9 @@ type Request struct {
 	Resumed map[string]bool
 	// Held is set while a user has suspended the whole workflow: no step runs until it is resumed.
 	Held bool
+	// Paused has the steps that a user has suspended. They run no further, and what depends on them
+	// waits.
+	Paused map[string]bool
 	// Context is the context that conditions and inputs see.
 	Context map[string]any
 	Now     time.Time
@@ -245,6 +248,9 @@ func (a *advance) step(s *Step, group *oam.StepStatus, failed bool) bool {
 		a.wake(end)
 	}
 	switch {
+	case a.Paused[s.Name]:
+		a.set(st, oam.StepSuspending, oam.StepReasonSuspend, "a user has suspended it")
+		return false
 	case s.Type == TypeGroup:
 		return a.group(s, st)
 	case s.Type == TypeSuspend:

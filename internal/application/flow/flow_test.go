@@ -23,6 +23,7 @@ type sim struct {
 	program *flow.Program
 	now     time.Time
 	held    bool
+	paused  map[string]bool
 	status  *oam.WorkflowStatus
 	outputs map[string]json.RawMessage
 	tries   map[string]flow.Try
@@ -56,7 +57,7 @@ func (s *sim) look() string {
 	results := map[string]flow.Result{}
 	for range 100 {
 		d := flow.Advance(&flow.Request{
-			Program: s.program, Status: s.status, Outputs: s.outputs, Results: results, Tries: s.tries, Resumed: s.resumed, Held: s.held,
+			Program: s.program, Status: s.status, Outputs: s.outputs, Results: results, Tries: s.tries, Resumed: s.resumed, Held: s.held, Paused: s.paused,
 			Context: map[string]any{"name": "shop"}, Now: s.now, ID: func(n string) string { return "id-" + n }, Decide: func(condition string, values map[string]any) (bool, error) {
 				return render.Condition(render.InProcess(), condition, values)
 			},
@@ -77,7 +78,7 @@ func (s *sim) look() string {
 		}
 		if settled(results) {
 			d = flow.Advance(&flow.Request{
-				Program: s.program, Status: s.status, Outputs: s.outputs, Results: results, Tries: s.tries, Resumed: s.resumed, Held: s.held,
+				Program: s.program, Status: s.status, Outputs: s.outputs, Results: results, Tries: s.tries, Resumed: s.resumed, Held: s.held, Paused: s.paused,
 				Context: map[string]any{"name": "shop"}, Now: s.now, ID: func(n string) string { return "id-" + n }, Decide: func(condition string, values map[string]any) (bool, error) {
 					return render.Condition(render.InProcess(), condition, values)
 				},
@@ -223,6 +224,25 @@ func TestAHeldWorkflowRunsNothing(t *testing.T) {
 	s.expect("suspending: a=running/Wait")
 	s.held = false
 	s.expect("succeeded: a=succeeded b=succeeded")
+}
+
+// TestAPausedStepRunsNoFurther checks that other steps do, and that a pause of its own still waits for
+// consent afterwards.
+func TestAPausedStepRunsNoFurther(t *testing.T) {
+	s := start(t, "mode: {steps: DAG}\nsteps: [{name: a, type: x}, {name: b, type: x}, {name: c, type: x, dependsOn: [a]}]")
+	s.expect("executing: a=running/Wait b=running/Wait c=pending/Wait")
+	s.paused = map[string]bool{"a": true}
+	s.results["a"], s.results["b"] = flow.Result{Outcome: flow.Succeeded}, flow.Result{Outcome: flow.Succeeded}
+	calls := s.calls["a"]
+	s.expect("suspending: a=suspending/Suspend b=succeeded c=pending/Wait")
+	if s.calls["a"] != calls || !s.status.Suspend {
+		t.Errorf("the step was run %d times more; the workflow is %+v", s.calls["a"]-calls, s.status)
+	}
+	s.paused, s.results["a"] = nil, flow.Result{Outcome: flow.Suspending}
+	s.expect("suspending: a=suspending/Suspend b=succeeded c=pending/Wait")
+	if s.calls["a"] == calls {
+		t.Error("the step was not run again")
+	}
 }
 
 func TestTerminate(t *testing.T) {

@@ -24,6 +24,8 @@ type Flow struct {
 	Resumed map[string]bool `json:"resumed,omitempty"`
 	// Suspended is set while a user has suspended the whole workflow.
 	Suspended bool `json:"held,omitempty"`
+	// Paused has the steps that a user has suspended.
+	Paused map[string]bool `json:"paused,omitempty"`
 	// Command is the last command that was carried out.
 	Command string `json:"command,omitempty"`
 	// Units has, by key, the units that steps of users' definitions deploy.

@@ -102,6 +102,12 @@ func TestBuiltinSteps(t *testing.T) {
 			step: "request", properties: `{"url": "http://api"}`, world: map[string]render.Answer{"req": status(404, `{}`)},
 			asked: `req:do method:GET request:map[] url:http://api`, outcome: render.StepFails, message: "GET http://api answers 404",
 		},
+		"check-metrics": {
+			step: "check-metrics", properties: `{"query": "up", "condition": ">=1", "duration": "1m"}`,
+			world:   map[string]render.Answer{"check": {Returns: map[string]any{"result": false, "failed": false, "message": "soon"}}},
+			asked:   `check:promCheck condition:>=1 duration:1m failDuration:2m metricEndpoint:http://prometheus-server.o11y-system.svc:9090 query:up`,
+			outcome: render.StepWaits, message: "soon",
+		},
 		"depends-on-app waits": {
 			step: "depends-on-app", properties: `{"name": "db"}`, world: map[string]render.Answer{"other": value(map[string]any{"status": map[string]any{"status": "unhealthy"}})},
 			asked:   `other:read cluster: value:map[apiVersion:core.oam.dev/v1beta1 kind:Application metadata:map[name:db namespace:default]]`,

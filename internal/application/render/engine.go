@@ -104,6 +104,10 @@ func (e *Engine) Evaluators() map[string]func(context.Context, []byte) ([]byte, 
 			}
 			return t.parameters()
 		}),
+		evaluatorFiles: evaluator(evaluateFiles),
+		evaluatorFile: evaluator(func(req *Source) (map[string]any, error) {
+			return ParseFile(req.Name, []byte(req.Text), nil)
+		}),
 	}
 }
 

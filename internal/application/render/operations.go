@@ -15,7 +15,7 @@ import (
 // Action.Do.
 var Outside = []string{
 	"apply", "apply-in-parallel", "collectServiceEndpoints", "component-apply", "delete", "deploy", "do",
-	"get-placements-from-topology-policies", "list", "list-clusters", "patch", "read", "send",
+	"get-placements-from-topology-policies", "list", "list-clusters", "patch", "promCheck", "read", "send",
 }
 
 // inside has the operations that stepRun.do carries out, and "steps", which groups operations.

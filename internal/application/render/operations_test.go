@@ -15,7 +15,7 @@ func TestNamesThatPackagesDoNotHaveAreRefused(t *testing.T) {
 		"import \"vela/op\"\nx: op.#Aply & {value: {}}":                                   "line 2: vela/op has no #Aply",
 		"import k \"vela/kube\"\nif parameter.a {x: k.#Applied & {}}\nparameter: a: bool": "line 2: vela/kube has no #Applied",
 		"import \"vela/none\"\nx: none.#Apply":                                            "line 1: package vela/none is not supported: there is no such package",
-		"import \"vela/metrics\"\nx: metrics.#PromCheck & {$params: query: \"a\"}":        "line 1: package vela/metrics is not supported: metrics are not queried",
+		"import \"vela/helm\"\nx: helm.#Release & {$params: query: \"a\"}":                "line 1: package vela/helm is not supported: charts are deployed by components",
 		"import \"vela/helm\"\nx: helm.#Render & {}":                                      "line 1: package vela/helm is not supported: charts are deployed by components",
 		"import \"vela/terraform\"\nx: terraform.#X & {}":                                 "line 1: package vela/terraform is not supported: components are made of",
 		"import \"vela/config\"\nx: config.#MakeConfig & {}":                              "line 2: vela/config has no #MakeConfig",

@@ -13,7 +13,6 @@ import (
 const (
 	noTerraform = "components are made of configurations of Terraform by definitions with schematic.terraform"
 	noEnvs      = "env-bindings are not supported; topology and override policies and the step deploy take their place"
-	noMetrics   = "metrics are not queried; the step request can ask the metrics' server"
 )
 
 // unsupported has the reasons why definitions that KubeVela has are left out, by kind and name, and those
@@ -26,11 +25,9 @@ var unsupported = map[string]string{
 	"PolicyDefinition health":                         "the health of an application is that of its components",
 	"WorkflowStepDefinition deploy2env":               noEnvs,
 	"WorkflowStepDefinition vela-cli":                 "it runs KubeVela's command line with the rights of its controller; apply-object with a Job runs commands with the rights of its service account",
-	"WorkflowStepDefinition check-metrics":            noMetrics,
 	"WorkflowStepDefinition apply-terraform-provider": "the credentials would be in the application; a Secret and a Provider of terraform.core.oam.dev are applied by themselves, or as k8s-objects",
 	"WorkflowStepDefinition deploy-cloud-resource":    noEnvs,
 	"WorkflowStepDefinition share-cloud-resource":     noEnvs,
-	"vela/metrics":                                    noMetrics,
 	"vela/terraform":                                  noTerraform + "; the outputs of components and the step deploy take the place of its operations",
 	"vela/helm":                                       "charts are deployed by components of the type helmchart",
 }

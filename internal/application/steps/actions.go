@@ -53,6 +53,8 @@ func (x *action) act() (render.Answer, bool, error) {
 		return x.delete()
 	case "do":
 		return x.request()
+	case "promCheck":
+		return x.metrics()
 	case "send":
 		mail, err := external.NewMail(x.Params)
 		if err != nil {

@@ -39,7 +39,7 @@ func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Comm
 	decide := func(results map[string]flow.Result) *flow.Decision {
 		d := flow.Advance(&flow.Request{
 			Program: w.program, Status: w.status, Outputs: f.Outputs, Results: results, Tries: w.tries, Resumed: f.Resumed,
-			Held: f.Suspended, Context: w.context(), Now: now, Decide: evaluate,
+			Held: f.Suspended, Paused: f.Paused, Context: w.context(), Now: now, Decide: evaluate,
 			ID: func(step string) string { return plan.Hash([]byte(a.Key.String() + "/" + f.Run + "/" + step))[:10] },
 		})
 		if undecided {

@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"maps"
 	"strings"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -33,13 +34,39 @@ func (c *Runner) obey(a *deploy.State, w *Run, order Command) (changed bool) {
 	case theirs.Terminated && !w.status.Terminated:
 		c.command(f, w, "terminate", "")
 	case theirs.Suspend && !w.status.Suspend:
-		c.command(f, w, "suspend", "")
+		// Clients mark the steps that they suspend: all that run, or one.
+		for _, step := range marked(w.status, theirs, oam.StepRunning, oam.StepSuspending) {
+			c.command(f, w, "suspend", step)
+		}
 	case !theirs.Suspend && w.status.Suspend:
-		c.command(f, w, "resume", "")
+		for _, step := range marked(w.status, theirs, oam.StepSuspending, oam.StepRunning) {
+			c.command(f, w, "resume", step)
+		}
 	default:
 		return false
 	}
 	return true
+}
+
+// marked returns the steps that another client has moved from a phase to another one. It returns "",
+// which stands for the whole workflow, if these are all steps in the phase, or none.
+func marked(ours, theirs *oam.WorkflowStatus, from, to oam.WorkflowStepPhase) []string {
+	var out []string
+	all := true
+	for st := range flow.StepsOf(ours) {
+		if st.Phase != from {
+			continue
+		}
+		if other := stepOf(theirs, st.Name); other != nil && other.Phase == to {
+			out = append(out, st.Name)
+		} else {
+			all = false
+		}
+	}
+	if all || len(out) == 0 {
+		return []string{""}
+	}
+	return out
 }
 
 // CommandOf reads the command annotation: VERB or VERB/STEP, followed by @ and a mark that
@@ -60,19 +87,28 @@ func (c *Runner) command(f *records.Flow, w *Run, verb, step string) {
 	}
 	switch verb {
 	case "suspend":
-		f.Suspended = true
+		if step == "" {
+			f.Suspended = true
+			return
+		}
+		if f.Paused == nil {
+			f.Paused = map[string]bool{}
+		}
+		f.Paused[step] = true
 	case "resume":
 		f.Suspended = false
 		for _, name := range flow.SuspendingSteps(w.status) {
-			if step == "" || step == name {
+			// What a user has suspended is no consent that a step waits for.
+			if (step == "" || step == name) && !f.Paused[name] {
 				if f.Resumed == nil {
 					f.Resumed = map[string]bool{}
 				}
 				f.Resumed[name] = true
 			}
 		}
+		maps.DeleteFunc(f.Paused, func(name string, _ bool) bool { return step == "" || step == name })
 	case "terminate":
-		f.Suspended = false
+		f.Suspended, f.Paused = false, nil
 		w.status = flow.Terminate(w.status, c.Now())
 	}
 }

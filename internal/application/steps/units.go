@@ -14,6 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/definitions"
 	"lockstep.dev/lockstep/internal/application/deploy"
 	"lockstep.dev/lockstep/internal/application/flow"
+	"lockstep.dev/lockstep/internal/application/objects"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/records"
 )
@@ -78,6 +79,9 @@ func temporary(err *plan.Error) bool { return retried(err) }
 
 // retried reports whether a planning error may go away without a change of the Application.
 func retried(err error) bool {
+	if none := objects.ErrNoKind(""); errors.As(err, &none) {
+		return true // the kind may be defined later, also by a step of the same workflow
+	}
 	return errors.Is(err, definitions.ErrNotFound) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, deploy.ErrChart) || errors.Is(err, deploy.ErrAskedAgain)
 }
 

@@ -45,7 +45,9 @@ type Run struct {
 	tries   map[string]flow.Try
 	// answers has, by step and key, the answers to actions that are not repeated in every turn.
 	answers map[string]deploy.Answers
-	wake    time.Time
+	// checks has, by step and key, since when conditions of metrics are met or missed.
+	checks map[string]*measured
+	wake   time.Time
 	// status is the status as last decided, which may not be written yet.
 	status *oam.WorkflowStatus
 	// merged has the plans of parts that are merged into the Application's plan.
@@ -193,7 +195,7 @@ func (c *Runner) Prepare(a *deploy.State, old *Run, status *oam.WorkflowStatus, 
 		}
 	}
 	if old != nil && old.run == run {
-		w.tries, w.answers, w.status = old.tries, old.answers, old.status
+		w.tries, w.answers, w.checks, w.status = old.tries, old.answers, old.checks, old.status
 	} else {
 		w.status = later(status, a.Tracker.Flow.Seen)
 	}

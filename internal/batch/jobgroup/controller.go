@@ -72,6 +72,13 @@ func New(cfg Config) (*Controller, error) {
 		}
 	}
 	cfg.Informers.PodGroups.Follow(group, group)
+	cfg.Informers.FollowQueues(func(namespace string) {
+		for _, j := range cfg.Informers.Jobs.List() {
+			if j.Namespace == namespace {
+				c.loop.Wake(informer.KeyOf(j))
+			}
+		}
+	})
 	return c, nil
 }
 
@@ -105,7 +112,18 @@ func (c *Controller) turn(key types.NamespacedName) {
 		return
 	}
 	pg, exists := c.Informers.PodGroups.Get(job.Namespace, Name(job))
-	want := group(job)
+	queue, known := c.Informers.QueueIn(job.Namespace, job.QueueName())
+	if !known {
+		return // its namespace wakes it
+	}
+	if exists && queue != pg.Spec.Queue && job.QueueName() == v1beta1.DefaultQueue {
+		// A job with pods does not follow its namespace.
+		for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(job.UID)) {
+			queue = cmp.Or(p.Annotations[api.QueueNameKey], queue)
+			break
+		}
+	}
+	want := group(job, queue)
 	m := apiwriter.Meta{Owner: "podgroup/" + want.Namespace + "/" + want.Name, Reason: "podgroup-of-job"}
 	switch aborted := job.Status.State.Phase == api.Aborted; {
 	case !exists && !aborted && r.version == "":

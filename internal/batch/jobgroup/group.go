@@ -15,15 +15,15 @@ import (
 // Name returns the name of a Job's PodGroup.
 func Name(job *api.Job) string { return fmt.Sprintf("%s-%s", job.Name, job.UID) }
 
-// group returns the PodGroup of a Job, without status.
-func group(job *api.Job) *v1beta1.PodGroup {
+// group returns the PodGroup of a Job in a queue, without status.
+func group(job *api.Job, queue string) *v1beta1.PodGroup {
 	pg := &v1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: Name(job), Namespace: job.Namespace,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, api.GroupVersion.WithKind("Job"))},
 		},
 		Spec: v1beta1.PodGroupSpec{
-			MinMember: job.MinAvailable(), MinTaskMember: map[string]int32{}, Queue: job.QueueName(),
+			MinMember: job.MinAvailable(), MinTaskMember: map[string]int32{}, Queue: queue,
 			PriorityClassName: job.Spec.PriorityClassName, NetworkTopology: job.Spec.NetworkTopology.DeepCopy(),
 		},
 	}

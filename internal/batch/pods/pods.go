@@ -53,6 +53,8 @@ type Task struct {
 type Options struct {
 	// Version counts the job's runs, Retries its restarts.
 	Version, Retries int32
+	// Queue is the queue that the job is in.
+	Queue string
 }
 
 // PodsMax is the maximum number of pods of a job. Each pod costs memory before it exists, so a job
@@ -158,16 +160,16 @@ func (t *Task) Pod(index int, node string, placed map[string]string) *corev1.Pod
 }
 
 // Unbound reports whether the task's pods must exist before they can be placed: because they have
-// scheduling gates, or claims whose devices are chosen with the node.
+// scheduling gates, or claims of their own.
 func (t *Task) Unbound() bool {
-	return len(t.base.Spec.SchedulingGates) > 0 || len(t.base.Spec.ResourceClaims) > 0
+	return len(t.base.Spec.SchedulingGates) > 0 || plan.OwnClaims(t.base)
 }
 
 func newTask(job *batch.Job, i int, o Options) Task {
 	spec := &job.Spec.Tasks[i]
 	t := Task{Name: job.TaskName(i), Replicas: spec.Replicas, Min: min(spec.Min(), spec.Replicas)}
 	t.prefix = job.Name + "-" + t.Name + "-"
-	queue := job.QueueName()
+	queue := o.Queue
 
 	labels := put(spec.Template.Labels,
 		batch.TaskSpecKey, t.Name, batch.JobNameKey, job.Name, batch.JobNamespaceKey, job.Namespace, batch.QueueNameKey, queue)

@@ -13,6 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/chart"
 	"lockstep.dev/lockstep/internal/application/charts"
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
 )
 
 // fetchedCharts fetches the charts of a preview and waits for them. It does not read passwords and
@@ -27,10 +28,11 @@ type fetchedCharts struct {
 // chartTimeout bounds one request for a chart.
 const chartTimeout = time.Minute
 
-func newFetchedCharts(ctx context.Context, errOut io.Writer) *fetchedCharts {
+// newFetchedCharts returns charts that run reads.
+func newFetchedCharts(ctx context.Context, errOut io.Writer, run render.Run) *fetchedCharts {
 	f := &fetchedCharts{ctx: ctx, err: errOut, woken: make(chan struct{}, 1)}
 	f.store = charts.New(charts.Config{HTTP: &http.Client{Timeout: chartTimeout},
-		Open: func(archive []byte) (*chart.Chart, error) { return chart.Open(chart.InProcess(), archive) }, Wake: func(types.NamespacedName) { f.woken <- struct{}{} }})
+		Open: func(archive []byte) (*chart.Chart, error) { return chart.Open(run, archive) }, Wake: func(types.NamespacedName) { f.woken <- struct{}{} }})
 	return f
 }
 

@@ -181,7 +181,7 @@ func newDefRender(s command.Streams) *cobra.Command {
 		if err := u.UnmarshalJSON(data); err != nil {
 			return err
 		}
-		return printRendered(s.Out, s.Err, u, set, newFetchedCharts(cmd.Context(), s.Err))
+		return printRendered(s.Out, s.Err, u, set, newFetchedCharts(cmd.Context(), s.Err, inProcess()))
 	}
 	return cmd
 }

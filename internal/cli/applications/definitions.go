@@ -60,21 +60,25 @@ func definitionsIn(ctx context.Context, client *applications.Client, namespace s
 
 // addFrom adds the definitions of a cluster.
 func (d definitionSet) addFrom(ctx context.Context, client *applications.Client, namespace string) error {
-	components, traits, err := client.Definitions(ctx, namespace)
+	defs, err := client.Definitions(ctx, namespace)
 	if err != nil {
 		return err
 	}
-	// The definitions of the namespace come first in the list and take precedence, so add them
-	// last.
-	for i := len(components) - 1; i >= 0; i-- {
-		def := render.OfComponent(&components[i])
-		d[def.String()] = def
-	}
-	for i := len(traits) - 1; i >= 0; i-- {
-		def := render.OfTrait(&traits[i])
-		d[def.String()] = def
-	}
+	addEach(d, defs.Workloads, render.OfWorkload)
+	addEach(d, defs.Components, render.OfComponent)
+	addEach(d, defs.Traits, render.OfTrait)
+	addEach(d, defs.Policies, render.OfPolicy)
+	addEach(d, defs.Steps, render.OfWorkflowStep)
 	return nil
+}
+
+// addEach adds definitions of one kind. Those of the namespace come first in the list and take
+// precedence, so they are added last.
+func addEach[T any](d definitionSet, list []T, definition func(*T) *render.Definition) {
+	for i := len(list) - 1; i >= 0; i-- {
+		def := definition(&list[i])
+		d[def.String()] = def
+	}
 }
 
 // Component implements plan.Definitions.
@@ -101,11 +105,16 @@ func (d definitionSet) Step(name string) (*render.Template, error) {
 var errNoDefinition = errors.New("there is no")
 
 func (d definitionSet) compile(kind render.Kind, name string) (*render.Template, error) {
+	return d.compileBy(inProcess(), kind, name)
+}
+
+// compileBy compiles a definition by run.
+func (d definitionSet) compileBy(run render.Run, kind render.Kind, name string) (*render.Template, error) {
 	def, ok := d[string(kind)+" "+name]
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("%w %s %s", errNoDefinition, kind, name), render.Unsupported(kind, name))
 	}
-	return render.Compile(def, inProcess())
+	return render.Compile(def, run)
 }
 
 var _ plan.Definitions = definitionSet{}

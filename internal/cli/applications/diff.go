@@ -96,7 +96,7 @@ func (v verb) diffFiles(ctx context.Context, client *applications.Client, namesp
 	if err != nil {
 		return err
 	}
-	charts := newFetchedCharts(ctx, v.Err)
+	charts := newFetchedCharts(ctx, v.Err, inProcess())
 	for _, u := range objects {
 		if u.GetKind() != "Application" {
 			continue

@@ -44,7 +44,7 @@ manifests, and print the objects. Nothing is sent.`,
 				return err
 			}
 		}
-		charts := newFetchedCharts(cmd.Context(), s.Err)
+		charts := newFetchedCharts(cmd.Context(), s.Err, inProcess())
 		for _, u := range objects {
 			if u.GetKind() != "Application" {
 				continue

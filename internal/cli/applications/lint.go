@@ -160,38 +160,12 @@ func (l *linter) plan(app *oam.Application, spec *oam.ApplicationSpec) bool {
 // not built in.
 func (l *linter) types(app *oam.Application) map[string]bool {
 	unknown := map[string]bool{}
-	check := func(kind render.Kind, name, field string) {
-		if _, err := l.defs.compile(kind, name); !errors.Is(err, errNoDefinition) {
-			return
-		}
-		unknown[string(kind)+" "+name] = true
-		if why := render.Unsupported(kind, name); why != nil {
-			l.add(app, field, false, "%s %s: %s", kind, name, why)
-		} else if !strings.Contains(name, "@") {
-			l.add(app, field, true, "%s %s is neither built in nor among these manifests", kind, name)
-		}
-	}
-	for i := range app.Spec.Components {
-		c := &app.Spec.Components[i]
-		at := fmt.Sprintf("spec.components[%d]", i)
-		check(render.Component, c.Type, at+".type")
-		for j := range c.Traits {
-			check(render.Trait, c.Traits[j].Type, fmt.Sprintf("%s.traits[%d].type", at, j))
-		}
-	}
-	for i := range app.Spec.Policies {
-		if p := &app.Spec.Policies[i]; !plan.BuiltIn(p.Type) {
-			check(render.Policy, p.Type, fmt.Sprintf("spec.policies[%d].type", i))
-		}
-	}
-	if app.Spec.Workflow == nil {
-		return unknown
-	}
-	for i := range app.Spec.Workflow.Steps {
-		s, at := &app.Spec.Workflow.Steps[i], fmt.Sprintf("spec.workflow.steps[%d]", i)
-		check(render.WorkflowStep, s.Type, at+".type")
-		for j := range s.SubSteps {
-			check(render.WorkflowStep, s.SubSteps[j].Type, fmt.Sprintf("%s.subSteps[%d].type", at, j))
+	for _, u := range unknownTypes(&app.Spec, l.defs) {
+		unknown[string(u.kind)+" "+u.name] = true
+		if why := render.Unsupported(u.kind, u.name); why != nil {
+			l.add(app, "spec."+u.field, false, "%s %s: %s", u.kind, u.name, why)
+		} else if !strings.Contains(u.name, "@") {
+			l.add(app, "spec."+u.field, true, "%s %s is neither built in nor among these manifests", u.kind, u.name)
 		}
 	}
 	return unknown

@@ -3,6 +3,7 @@ package applications
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -64,7 +65,7 @@ did not come to run within --timeout.`,
 		defer cancel()
 		for _, o := range objects {
 			if u, ok := o.Object().(*unstructured.Unstructured); ok && u.GetKind() == "Application" {
-				if err := v.await(ctx, client, u.GetNamespace(), u.GetName(), u.GetGeneration()); err != nil {
+				if err := Await(ctx, s.Err, client, u.GetNamespace(), u.GetName(), u.GetGeneration()); err != nil {
 					return err
 				}
 			}
@@ -73,7 +74,19 @@ did not come to run within --timeout.`,
 	})
 }
 
-// warn prints warnings about properties that definitions do not know. What a user may not read of the
+// definitionsAmong returns the objects in a namespace or in that of the definitions for everyone. Others
+// among them are no definitions that applications of the namespace use.
+func definitionsAmong(objects []*submit.Object, namespace string) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, o := range objects {
+		if u, ok := o.Object().(*unstructured.Unstructured); ok && (u.GetNamespace() == namespace || u.GetNamespace() == oam.SystemNamespace) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// warn prints warnings about types without a definition, and about properties that definitions do not know. What a user may not read of the
 // cluster's definitions is left out: the application's condition Parsed has all warnings.
 func warn(ctx context.Context, s command.Streams, client *applications.Client, objects []*submit.Object) {
 	known := map[string]definitionSet{}
@@ -89,7 +102,13 @@ func warn(ctx context.Context, s command.Streams, client *applications.Client, o
 			if defs, err = definitionsIn(ctx, client, app.Namespace); err != nil {
 				continue
 			}
+			if err := defs.add(definitionsAmong(objects, app.Namespace)); err != nil {
+				continue
+			}
 			known[app.Namespace] = defs
+		}
+		for _, u := range unknownTypes(&app.Spec, defs) {
+			fmt.Fprintf(s.Err, "warning: application %s: %s\n", app.Name, u.text(defs))
 		}
 		for _, w := range slices.Concat(plan.Warnings(app.Namespace, &app.Spec, defs), plan.StepWarnings(&app.Spec, defs.Step)) {
 			fmt.Fprintf(s.Err, "warning: application %s: %s\n", app.Name, w.Text)
@@ -97,8 +116,8 @@ func warn(ctx context.Context, s command.Streams, client *applications.Client, o
 	}
 }
 
-// await waits until an application runs in the given generation, and prints its progress.
-func (v verb) await(ctx context.Context, client *applications.Client, namespace, name string, generation int64) error {
+// Await waits until an application runs in the given generation, and prints its progress.
+func Await(ctx context.Context, errOut io.Writer, client *applications.Client, namespace, name string, generation int64) error {
 	said := ""
 	for {
 		app, err := client.Get(ctx, namespace, name)
@@ -110,7 +129,7 @@ func (v verb) await(ctx context.Context, client *applications.Client, namespace,
 			state += ": " + why
 		}
 		if state != said && state != "" {
-			fmt.Fprintf(v.Err, "%s/%s: %s\n", namespace, name, state)
+			fmt.Fprintf(errOut, "%s/%s: %s\n", namespace, name, state)
 			said = state
 		}
 		if app.Status.ObservedGeneration >= generation && app.Status.Phase == oam.PhaseRunning {

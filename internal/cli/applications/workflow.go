@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/flow"
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
@@ -37,8 +39,8 @@ func newWorkflowVerb(s command.Streams, verb, short string) *cobra.Command {
 	v := newVerb(s, cmd)
 	v.DryRun.AddChecked(cmd)
 	cmd.ValidArgsFunction = command.First(v.names())
-	if verb == "resume" {
-		cmd.Flags().StringVar(&step, "step", "", "resume this step alone")
+	if verb == "resume" || verb == "suspend" {
+		cmd.Flags().StringVar(&step, "step", "", verb+" this step alone")
 	}
 	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		if err := RequestWorkflow(ctx, client, namespace, args[0], verb, step); err != nil {
@@ -56,7 +58,7 @@ func RequestWorkflow(ctx context.Context, client *applications.Client, namespace
 	if err != nil {
 		return err
 	}
-	if err := possible(app, verb); err != nil {
+	if err := possible(app, verb, step); err != nil {
 		return err
 	}
 	value := verb
@@ -73,7 +75,7 @@ func RequestWorkflow(ctx context.Context, client *applications.Client, namespace
 }
 
 // possible returns an error if a command about an application's workflow would have no effect.
-func possible(app *oam.Application, verb string) error {
+func possible(app *oam.Application, verb, step string) error {
 	w := app.Status.Workflow
 	switch {
 	case verb == "restart":
@@ -84,6 +86,22 @@ func possible(app *oam.Application, verb string) error {
 		return fmt.Errorf("%s workflow not allowed because application %s is %s", verb, app.Name, app.Status.Phase)
 	case verb == "resume" && !w.Suspend:
 		return fmt.Errorf("application %s is not suspended; it is %s", app.Name, app.Status.Phase)
+	case step == "":
+		return nil
 	}
-	return nil
+	for st := range flow.StepsOf(w) {
+		switch {
+		case st.Name != step:
+		case verb == "resume" && st.Phase != oam.StepSuspending || flow.Ended(st):
+			return fmt.Errorf("%s of step %s not allowed because it is %s", verb, step, st.Phase)
+		default:
+			return nil
+		}
+	}
+	if verb == "suspend" && app.Spec.Workflow != nil && slices.ContainsFunc(app.Spec.Workflow.Steps, func(s oam.WorkflowStep) bool {
+		return s.Name == step || slices.ContainsFunc(s.SubSteps, func(s oam.WorkflowStepBase) bool { return s.Name == step })
+	}) {
+		return nil // it has not begun
+	}
+	return fmt.Errorf("the workflow of application %s has no step %s", app.Name, step)
 }

@@ -13,6 +13,8 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/cpus"
+	"lockstep.dev/lockstep/internal/lab/replay"
+	"lockstep.dev/lockstep/internal/lab/soak"
 	"lockstep.dev/lockstep/internal/lab/workflows"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -22,12 +24,12 @@ func New(s command.Streams, version string) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "bench",
 		Short: "Measure a system against the floor that the API server sets",
-	}, newRun(s, version), newCompare(s, version), newReport(s), newLoad(s))
+	}, newRun(s, version), newCompare(s, version), newSweep(s, version), newTune(s, version), newReport(s), newRecord(s), newScenarios(s), newLoad(s))
 }
 
 // scenarios lists the scenarios of 'bench run', and outputs lists its output forms.
 var (
-	scenarios = append(append(slices.Clone(batches), workflows.Queued, workflows.Rate, cpus.Scenario),
+	scenarios = append(append(slices.Clone(batches), workflows.Queued, workflows.Rate, cpus.Scenario, soak.Scenario, replay.Scenario),
 		applications.Scenarios...)
 	outputs = []string{"table", "wide", "json"}
 )

@@ -12,7 +12,9 @@ import (
 	"lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/jobs"
+	"lockstep.dev/lockstep/internal/lab/replay"
 	"lockstep.dev/lockstep/internal/lab/series"
+	"lockstep.dev/lockstep/internal/lab/soak"
 	"lockstep.dev/lockstep/internal/lab/workflows"
 )
 
@@ -53,12 +55,18 @@ Exit codes: as of 'bench run'.`,
 			}
 		}
 		switch {
-		case slices.Contains(batches, first):
+		case (first == jobs.ScenarioSweep || first == jobs.ScenarioTune) && len(dirs) > 1:
+			return fmt.Errorf("%s: results of this scenario cannot be combined, because each has runs and settings of its own", first)
+		case slices.Contains(batches, first) || first == jobs.ScenarioSweep || first == jobs.ScenarioTune:
 			return again(s, o, dirs, out, func(r, other *jobs.Report) error { return r.Combine(&other.Report) })
 		case strings.HasPrefix(first, "workflows-"):
 			return again(s, o, dirs, out, func(r, other *workflows.Report) error { return r.Combine(&other.Report) })
 		case slices.Contains(applications.Scenarios, first):
 			return again(s, o, dirs, out, func(r, other *applications.Report) error { return r.Combine(&other.Report) })
+		case first == soak.Scenario:
+			return again(s, o, dirs, out, func(r, other *soak.Report) error { return r.Combine(&other.Report) })
+		case first == replay.Scenario:
+			return again(s, o, dirs, out, func(r, other *replay.Report) error { return r.Combine(&other.Report) })
 		case first == cpus.Scenario:
 			return again(s, o, dirs, out, func(r, other *cpus.Report) error { return r.Combine(&other.Report) })
 		}

@@ -15,7 +15,9 @@ import (
 	"lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/jobs"
+	"lockstep.dev/lockstep/internal/lab/replay"
 	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/soak"
 	"lockstep.dev/lockstep/internal/lab/system"
 	"lockstep.dev/lockstep/internal/lab/workflows"
 )
@@ -102,14 +104,14 @@ of --fail-if was crossed; 130 interrupted.`,
 	o := &flags{Streams: s, cmd: cmd}
 	o.Version = version
 	var gang string
-	wfl, apps, cpu := workflowBench{}, applicationBench{}, cpuBench{}
+	wfl, apps, cpu, churn, again := workflowBench{}, applicationBench{}, cpuBench{}, soakBench{}, replayBench{}
 	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", scenario.Batch, "what to do: "+strings.Join(scenarios, ", "))
 	f.StringSliceVar(&o.shapes, "shapes", []string{"500x20"},
 		"JOBSxPODS of each load; of workflows hello, chain-N, fanout-N or dag-N")
-	f.Float64Var(&o.scale, "scale", 1, "of all batch scenarios but batch: size of the load; 1 is about 10,000 pods")
+	f.Float64Var(&o.scale, "scale", 1, "size of the load of a scenario that has its own; 1 is about 10,000 pods")
 	f.StringSliceVar(&o.ahead, "ahead", nil,
-		"of batch: JOBSxPODS submitted just before each load, or none; of several each is measured")
+		"of batch, mixed: JOBSxPODS submitted just before each load, or none; of several each is measured")
 	f.IntSliceVar(&o.Weights, "queue-weights", nil,
 		"of queues: the weights of the tenants' queues, each of which gets the load")
 	f.StringVar(&gang, "gang", "true",
@@ -144,13 +146,20 @@ of --fail-if was crossed; 130 interrupted.`,
 	f.BoolVar(&o.Durable, "durable", true, "etcd writes to disk before it answers, as in production")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig instead of fresh ones")
 	f.StringVar(&o.Context, "context", "", "context of the kubeconfig")
+	f.StringArrayVar(&o.parameters, "set", nil, "NAME=VALUE: a parameter of the file of a system")
+	f.StringArrayVar(&o.metrics, "metrics", nil, "with --kubeconfig: NAME=URL of a controller's metrics, for example through 'kubectl port-forward'")
 	f.StringVar(&o.AuditLog, "audit-log", "", "with --kubeconfig: path of the API server's audit log")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "bound of each run, from the first job to the last pod")
 	f.StringVar(&o.OutDir, "out", "", "folder for the results (default out/bench-DATE-TIME)")
 	o.output.add(cmd)
+	addFile(cmd)
+	groupHelp(cmd)
 	wfl.add(o)
+	o.paced = &wfl.cfg
 	apps.add(o)
 	cpu.add(o)
+	churn.add(o)
+	again.add(o)
 	for flag, values := range map[string][]string{"scenario": scenarios, "gang": {"true", "false", "both"},
 		"system": system.Names()} {
 		command.CompleteWords(cmd, flag, values...)
@@ -164,8 +173,12 @@ of --fail-if was crossed; 130 interrupted.`,
 			return apps.run(o)
 		case o.scenario == cpus.Scenario:
 			return cpu.run(o)
+		case o.scenario == soak.Scenario:
+			return churn.run(o)
+		case o.scenario == replay.Scenario:
+			return again.run(o, gang)
 		case slices.Contains(batches, o.scenario):
-			return o.runJobs(gang, wfl.cfg)
+			return o.runJobs(gang)
 		}
 		return command.Usagef("--scenario=%s: want one of %s", o.scenario, strings.Join(scenarios, ", "))
 	}
@@ -173,19 +186,32 @@ of --fail-if was crossed; 130 interrupted.`,
 }
 
 // runJobs measures batch jobs.
-func (f *flags) runJobs(gang string, paced workflows.Config) (err error) {
+func (f *flags) runJobs(gang string) error {
+	cfg, err := f.jobs(gang)
+	if err != nil {
+		return err
+	}
+	progress := newProgress(f.Err)
+	cfg.OnStep, cfg.Progress = progress.step, progress.line
+	return runSeries(f, &cfg, func(ctx context.Context) (*jobs.Report, error) {
+		defer progress.end()
+		return jobs.Measure(ctx, cfg)
+	})
+}
+
+// jobs returns the configuration of a measurement of batch jobs.
+func (f *flags) jobs(gang string) (cfg jobs.Config, err error) {
 	if f.scale <= 0 || f.scale > 10 {
-		return command.Usagef("--scale=%v: want more than 0 and at most 10", f.scale)
+		return cfg, command.Usagef("--scale=%v: want more than 0 and at most 10", f.scale)
 	}
 	if f.scale != 1 && (f.scenario == scenario.Batch || f.cmd.Flags().Changed("shapes")) {
-		return command.Usagef("--scale: the shapes are given by --shapes")
+		return cfg, command.Usagef("--scale: the shapes are given by --shapes")
 	}
 	if f.Shapes, err = scenario.ParseShapes(f.shapes); err != nil {
-		return command.Usagef("--shapes: %w", err)
+		return cfg, command.Usagef("--shapes: %w", err)
 	}
-	f.paced = paced
 	if f.scenario != scenario.Queues && f.cmd.Flags().Changed("queue-weights") {
-		return command.Usagef("--queue-weights: is of --scenario=%s", scenario.Queues)
+		return cfg, command.Usagef("--queue-weights: is of --scenario=%s", scenario.Queues)
 	}
 	gang = f.preset(gang)
 	f.Ahead = nil
@@ -193,7 +219,7 @@ func (f *flags) runJobs(gang string, paced workflows.Config) (err error) {
 		var ahead scenario.Shape
 		if text != "none" {
 			if ahead, err = scenario.ParseShape(text); err != nil {
-				return command.Usagef("--ahead: %w", err)
+				return cfg, command.Usagef("--ahead: %w", err)
 			}
 		}
 		f.Ahead = append(f.Ahead, ahead)
@@ -202,7 +228,7 @@ func (f *flags) runJobs(gang string, paced workflows.Config) (err error) {
 	for _, text := range f.limits {
 		limit, err := system.ParseLimit(text)
 		if err != nil {
-			return command.Usagef("--kubernetes-client-limits: %w", err)
+			return cfg, command.Usagef("--kubernetes-client-limits: %w", err)
 		}
 		f.ClientLimits = append(f.ClientLimits, limit)
 	}
@@ -210,7 +236,7 @@ func (f *flags) runJobs(gang string, paced workflows.Config) (err error) {
 	for _, text := range f.admissions {
 		a, err := admission.Parse(text)
 		if err != nil {
-			return command.Usagef("--admission: %w", err)
+			return cfg, command.Usagef("--admission: %w", err)
 		}
 		f.Admissions = append(f.Admissions, a)
 	}
@@ -222,16 +248,15 @@ func (f *flags) runJobs(gang string, paced workflows.Config) (err error) {
 	case "both":
 		f.Gangs = []bool{true, false}
 	default:
-		return command.Usagef("--gang=%s: want true, false or both", gang)
+		return cfg, command.Usagef("--gang=%s: want true, false or both", gang)
 	}
-	cfg := f.Config
-	if cfg.Config, err = f.series(); err != nil {
-		return err
+	if f.Parameters, err = command.KeyValues("set", f.parameters); err != nil {
+		return cfg, err
 	}
-	progress := newProgress(f.Err)
-	cfg.OnStep, cfg.Progress = progress.step, progress.line
-	return runSeries(f, &cfg, func(ctx context.Context) (*jobs.Report, error) {
-		defer progress.end()
-		return jobs.Measure(ctx, cfg)
-	})
+	if f.MetricsURLs, err = command.KeyValues("metrics", f.metrics); err != nil {
+		return cfg, err
+	}
+	cfg = f.Config
+	cfg.Config, err = f.series()
+	return cfg, err
 }

@@ -9,13 +9,14 @@ import (
 
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/workflows"
 )
 
 // TestScenariosOfBatchJobsSetFlags checks what the scenarios set, and that they leave alone what the
 // user has set.
 func TestScenariosOfBatchJobsSetFlags(t *testing.T) {
 	parsed := func(name string, args ...string) (*flags, string) {
-		f := &flags{cmd: &cobra.Command{}, scenario: name, scale: 0.1}
+		f := &flags{cmd: &cobra.Command{}, scenario: name, scale: 0.1, paced: &workflows.Config{}}
 		f.cmd.Flags().StringSliceVar(&f.shapes, "shapes", nil, "")
 		gang := "true"
 		f.cmd.Flags().StringVar(&gang, "gang", "true", "")

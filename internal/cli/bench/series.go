@@ -31,9 +31,11 @@ type flags struct {
 	admissions []string
 	ahead      []string
 	limits     []string
+	parameters []string
+	metrics    []string
 	// paced has the values of the flags about rates and pods that end, which scenarios of workflows
 	// have, too.
-	paced        workflows.Config
+	paced        *workflows.Config
 	shapes       []string
 	withoutFloor bool
 }

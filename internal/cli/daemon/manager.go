@@ -188,6 +188,7 @@ func configureScheduler(flags *pflag.FlagSet, file string, cfg *manager.Config) 
 		return err
 	}
 	cfg.NoPreemption, cfg.NoReclaim = settings.NoPreemption, settings.NoReclaim
+	cfg.Zones, cfg.Usage = settings.Zones, settings.Usage
 	cfg.Scores, cfg.ScoredResources = settings.Place.Weights, settings.Place.Resources
 	if settings.Place.Strategy == place.MostAllocated && !flags.Changed("node-score") {
 		cfg.NodeScore = "most"

@@ -1,8 +1,10 @@
 package applications
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +32,10 @@ var managed = []schema.GroupVersionResource{
 func (p *Phase) count(t *trial, used series.Usage) {
 	p.Writes = analyse.CountWrites(t.Log.Events, func(e *analyse.Event) bool { return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] })
 	n := float64(t.cfg.Applications)
-	t.run.OtherCPUs = max(t.run.OtherCPUs, used.OtherCPUs)
+	t.run.OtherCPUs, t.run.Lost = max(t.run.OtherCPUs, used.OtherCPUs), cmp.Or(t.run.Lost, used.Lost)
+	if !slices.ContainsFunc(t.run.Phases, func(other Phase) bool { return other.Writes.Total > p.Writes.Total }) {
+		t.run.Metrics = used.Metrics // the report has those of the phase with the most writes
+	}
 	p.WritesEach = round3(float64(p.Writes.Total) / n)
 	p.Used = rig.UsedBetween(used.Before, used.After)
 	manager := localcluster.Manager

@@ -315,7 +315,7 @@ func (r *Run) section() page.Section {
 		add("floor: applications in flight", "%d", r.FloorConcurrency)
 	}
 	figures = append(append(figures, series.Samples(r.FloorSamples)...), r.Checks())
-	s.Details = append(s.Details, page.Detail{Title: "All figures", Tables: []page.Table{page.Pairs("Run", figures...)}})
+	s.Details = append(s.Details, page.Detail{Title: "All figures", Tables: append([]page.Table{page.Pairs("Run", figures...)}, r.MetricTables()...), Charts: r.MetricCharts()})
 	for _, p := range r.Phases {
 		if p.Ran != nil && p.Asked != nil {
 			asked, ran := page.Cumulative("asked for", *p.Asked), page.Cumulative("running", *p.Ran)

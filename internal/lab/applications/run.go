@@ -105,6 +105,30 @@ func (c *Config) Complete() error {
 	return c.Config.Complete()
 }
 
+// What runs take, as measured on two cores. They are for estimates only.
+const (
+	runTime         = 30 * time.Second
+	applicationTime = 40 * time.Millisecond
+	workBytes       = 250 << 20
+	eachBytes       = 64 << 10
+)
+
+// estimate returns about what the runs take. Applications of many components take more.
+func (c *Config) estimate() series.Estimate {
+	each := int64(1)
+	if c.Shape == Large {
+		each = 8
+	}
+	rounds := int64(2 + c.Rounds) // with the deployment and the deletion
+	written := int64(c.Applications) * each * rounds
+	took := runTime + 2*c.Hold + time.Duration(written)*applicationTime
+	work := workBytes + written*eachBytes
+	if c.Scenario == ScenarioFleet {
+		work += int64(c.Clusters) * workBytes
+	}
+	return series.Estimate{Runs: c.Repeat, Time: time.Duration(c.Repeat) * took, WorkBytes: work, ResultBytes: int64(c.Repeat) << 20}
+}
+
 // Measure makes all runs and writes the report into OutDir after each phase. A run that could not
 // be completed is included with its error and its finished phases.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
@@ -121,6 +145,9 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	for repeat := range cfg.Repeat {
 		t := &trial{cfg: &cfg, save: save, run: Run{Scenario: cfg.Scenario, Shape: cfg.Shape, Repeat: repeat + 1, Applications: cfg.Applications}}
 		runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure})
+	}
+	if err := cfg.Afford(cfg.estimate()); err != nil {
+		return nil, err
 	}
 	return rep, rep.MakeAll(ctx, &cfg.Config, save, runs...)
 }
@@ -248,7 +275,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 			return fmt.Errorf("deletion: %w", err)
 		}
 	}
-	if left == nil || len(t.run.Violations) > 0 {
+	if left == nil || len(t.run.Violations) > 0 || t.run.Lost != "" {
 		return nil
 	}
 	if err := left.measure(ctx); err != nil {

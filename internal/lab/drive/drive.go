@@ -113,6 +113,16 @@ func (c *Client) CreateJob(ctx context.Context, job, created Object) error {
 	return nil
 }
 
+// DeleteJob deletes a job, and its pods in the background. A job that does not exist is no error.
+func (c *Client) DeleteJob(ctx context.Context, namespace, name string) error {
+	options := &metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	err := deletion(c.pick(c.jobConns), options).Namespace(namespace).Resource(c.jobs.Resource).Name(name).Do(ctx).Error()
+	if err := ignoreNotFound(err); err != nil {
+		return fmt.Errorf("delete job %s/%s: %w", namespace, name, err)
+	}
+	return nil
+}
+
 // UpdateJobStatus replaces the status of job.
 func (c *Client) UpdateJobStatus(ctx context.Context, job Object) error {
 	err := c.pick(c.jobConns).Put().Namespace(job.GetNamespace()).Resource(c.jobs.Resource).Name(job.GetName()).

@@ -81,6 +81,7 @@ func TestMeasureBothSystems(t *testing.T) {
 			t.Errorf("%s: writes of the client: %v", r.System, n)
 		}
 		checkEvents(t, cfg.OutDir, i+1, shape.Pods())
+		checkMetrics(t, r)
 	}
 	lock, kubernetes := rep.Runs[0], rep.Runs[1]
 	if n := lock.Writes["pods/create"]; n != shape.Pods() {
@@ -108,6 +109,33 @@ func TestMeasureBothSystems(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(os.Getenv("XDG_STATE_HOME"), "lockstep", "bench")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// checkMetrics checks what the processes reported about a run on a fresh control plane.
+func checkMetrics(t *testing.T, r *Run) {
+	t.Helper()
+	m := r.Metrics
+	if m == nil || m.Server == nil || m.Etcd == nil || len(m.Missing) > 0 || len(m.Samples) == 0 {
+		t.Fatalf("%s: metrics %+v", r.System, m)
+	}
+	if n := m.Server.Requests["post pods"]; n < r.Pods {
+		t.Errorf("%s: %d pods created by the server's count: %v", r.System, n, m.Server.Requests)
+	}
+	if m.Server.Etcd.Count < r.Pods || m.Etcd.DatabaseMiB <= 0 || len(m.Server.Levels) == 0 || r.Lost != "" {
+		t.Errorf("%s: server %+v, etcd %+v, lost %q", r.System, m.Server, m.Etcd, r.Lost)
+	}
+	queue := map[string][2]string{"lockstep": {"manager", "writes"}, "kubernetes": {"kube-controller-manager", "job"}}[r.System]
+	if c := m.Controllers[queue[0]]; c == nil || c.Queues[queue[1]].Adds == 0 || c.Queues[queue[1]].Work.Count == 0 || c.Goroutines == 0 {
+		t.Errorf("%s: queue %s of %+v", r.System, queue[1], c)
+	}
+	if c := m.Controllers["kube-controller-manager"]; c == nil || c.Throttled == nil {
+		t.Errorf("%s: no throttling of %+v", r.System, c)
+	}
+	for _, process := range []string{"kube-apiserver", "etcd", "client"} {
+		if s := m.Samples[len(m.Samples)-1]; s.CPU[process] < 0 || process != "client" && s.RSSMiB[process] <= 0 {
+			t.Errorf("%s: sample %+v", r.System, s)
+		}
 	}
 }
 

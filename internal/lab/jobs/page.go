@@ -28,12 +28,20 @@ func (r *Report) Page() page.Page {
 		}
 	}
 	p.Verdict, p.Bad = r.verdict(), r.Faults() != nil
+	if r.Sweep != nil {
+		p.Verdict = r.sweepVerdict()
+		p.Sections = append(p.Sections, r.sweepSection())
+	}
+	if r.Tune != nil {
+		p.Verdict = r.tuneVerdict()
+		p.Sections = append(p.Sections, r.tuneSections()...)
+	}
 	groups, shown := r.groups(), r.phenomenon()
 	p.Sections = append(p.Sections, shown.sections...)
 	switch {
 	case shown.alone:
 		p.Verdict = shown.sentence + ", " + r.lost()
-	case shown.sentence != "":
+	case shown.sentence != "" && r.Sweep == nil:
 		p.Verdict = shown.sentence + ". " + p.Verdict
 	}
 	if !shown.alone {
@@ -93,7 +101,7 @@ func (r *Report) groups() (out []*group) {
 
 // complete reports whether the run has a time for all its pods.
 func (r *Run) complete() bool {
-	return r.Error == "" && r.TimedOut == "" && r.Scheduled > 0 && r.Scheduled == r.Pods
+	return r.Error == "" && r.TimedOut == "" && r.Lost == "" && r.Scheduled > 0 && r.Scheduled == r.Pods
 }
 
 // time summarises the times of the variant.
@@ -235,6 +243,9 @@ func (v *variant) row(g *group, longest float64) []page.Cell {
 		}
 	} else if i := slices.IndexFunc(v.runs, func(run *Run) bool { return run.Error == "" }); i >= 0 {
 		time.Text = v.runs[i].pods() + " pods"
+		if v.runs[i].Lost != "" {
+			time.Text = "events lost"
+		}
 	}
 	ratio := mean(ratios, shortFactor)
 	if len(ratios) == 0 && noFloor {
@@ -431,6 +442,7 @@ func (r *Run) detail() page.Detail {
 	if len(r.Settings) > 0 {
 		d.Tables = append(d.Tables, page.Pairs("Settings of the system", page.Settings(r.Settings)...))
 	}
+	d.Tables, d.Charts = append(d.Tables, r.MetricTables()...), r.MetricCharts()
 	return d
 }
 
@@ -448,16 +460,17 @@ var componentTitles = map[string]string{
 	"scheduler": "kube-scheduler", "nodes": "simulated nodes", "client": "benchmark client",
 }
 
+func componentTitle(key string) string { return cmp.Or(componentTitles[key], key) }
+
 // usage is the table of the CPU time and memory of each process, beside the CPU time for the floor.
 func (r *Run) usage() page.Table {
-	title := func(key string) string { return cmp.Or(componentTitles[key], key) }
 	t := page.Table{Columns: []page.Column{{Title: "Process", Key: true}, {Title: "CPU", Right: true, Help: "CPU time from the first job to the last pod"}}}
 	if r.Floor != nil && r.Floor.CPUSeconds != nil {
 		t.Columns = append(t.Columns, page.Column{Title: "CPU for the floor", Right: true})
 	}
 	t.Columns = append(t.Columns, page.Column{Title: "Memory at most", Right: true})
 	for _, key := range slices.Sorted(maps.Keys(r.CPUSeconds)) {
-		row := []page.Cell{page.Text(title(key)), page.Textf("%.1f s", r.CPUSeconds[key])}
+		row := []page.Cell{page.Text(componentTitle(key)), page.Textf("%.1f s", r.CPUSeconds[key])}
 		if r.Floor != nil && r.Floor.CPUSeconds != nil {
 			floor := page.Text("–") // it did not run
 			if seconds := r.Floor.CPUSeconds[key]; seconds > 0 {

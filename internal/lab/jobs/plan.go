@@ -48,6 +48,8 @@ type Config struct {
 	// Foreign are the kinds of the pods' creators, as of system.Options.Foreign; each shape is measured
 	// with each. Empty is the systems' own jobs.
 	Foreign []string
+	// Parameters are values of the parameters of a system that a file describes.
+	Parameters map[string]string
 	// Admissions are what admits the load's pods on fresh control planes; each system is measured
 	// with each. Empty is none.
 	Admissions []admission.Admission
@@ -63,6 +65,8 @@ type Config struct {
 	// Pace, if set, makes runs that search the highest rate of jobs; each shape then has one job, which
 	// is the one that is sent again and again.
 	Pace *Pace
+	// MetricsURLs are the addresses of the metrics of the existing cluster's controllers, by name.
+	MetricsURLs map[string]string
 	// OnStep is called for each step of the experiment. It must not block for long.
 	OnStep func(Step)
 }
@@ -131,6 +135,8 @@ func (c *Config) Complete() error {
 		return errors.New("an existing cluster has one system to measure: give one --system")
 	case c.Kubeconfig != "" && (len(c.Admissions) > 1 || c.Admissions[0].Kind != admission.None):
 		return errors.New("admission: an existing cluster is left as it is")
+	case len(c.MetricsURLs) > 0 && c.Kubeconfig == "":
+		return errors.New("metrics: those of fresh control planes are read without it; it is for an existing cluster")
 	case c.AuditLog != "" && c.Kubeconfig == "":
 		return errors.New("an audit log is of an existing cluster: name its kubeconfig too")
 	}
@@ -151,7 +157,7 @@ func (c *Config) Complete() error {
 	}
 	names := map[string]string{}
 	for _, name := range c.Systems {
-		sys, err := system.New(name, system.Options{})
+		sys, err := system.New(name, system.Options{Parameters: c.Parameters})
 		if err != nil {
 			return err
 		}
@@ -347,7 +353,7 @@ func (c *Config) alternate(e experiment, all bool) (out []experiment, err error)
 // variants returns the named system once for each combination of its settings to measure, for pods of
 // a kind of creators.
 func (c *Config) variants(name, foreign string) ([]system.System, error) {
-	options := []system.Options{{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs, Foreign: foreign}}
+	options := []system.Options{{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs, Foreign: foreign, Parameters: c.Parameters}}
 	switch name {
 	case "lockstep":
 		options = vary(options, c.WriterConcurrency, func(o *system.Options, n int) { o.WriterConcurrency = n })

@@ -3,6 +3,8 @@ package jobs
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
@@ -12,7 +14,13 @@ import (
 
 // Report is the report of one invocation. New fields may be added to its JSON without a new schema
 // version; no field is removed or changes its meaning.
-type Report struct{ series.Report[*Run] }
+type Report struct {
+	series.Report[*Run]
+	// Sweep says what a sweep varied; nil in reports of other scenarios.
+	Sweep *Sweep `json:"sweep,omitempty"`
+	// Tune says what limits the system; nil in reports of other scenarios.
+	Tune *Tune `json:"tune,omitempty"`
+}
 
 // Run is the result of one system under one shape of load.
 type Run struct {
@@ -24,6 +32,8 @@ type Run struct {
 	Repeat int `json:"repeat"`
 	// Settings are the limits and options that the system ran with.
 	Settings map[string]string `json:"settings"`
+	// Parameters are the values of the parameters that a sweep varies.
+	Parameters map[string]string `json:"parameters,omitempty"`
 	// Error is the reason why the run has no result.
 	Error string `json:"error,omitempty"`
 
@@ -91,6 +101,7 @@ type Calibration struct {
 func (r *Report) DropCurves() {
 	for _, run := range r.Runs {
 		run.Curves = nil
+		run.DropSamples()
 		if run.Floor != nil {
 			run.Floor.Curve = nil
 		}
@@ -108,6 +119,9 @@ func (r *Report) faults() (runs, failed, violations int) {
 		if run.Error != "" {
 			runs++
 		}
+		if run.Lost != "" {
+			continue // what was checked with events that are missing says nothing
+		}
 		failed += run.Failed
 		violations += len(run.Invariants.Violations)
 	}
@@ -118,16 +132,16 @@ func (r *Report) faults() (runs, failed, violations int) {
 // unscheduled pods, or violations.
 func (r *Report) Faults() error {
 	runs, failed, violations := r.faults()
-	if runs+failed+violations == 0 {
-		return nil
-	}
 	var late []error
 	for _, run := range r.Runs {
+		if run.Lost != "" {
+			late = append(late, fmt.Errorf("%s: the observer lost events: %s", run.Title(), run.Lost))
+		}
 		if run.TimedOut != "" {
 			late = append(late, fmt.Errorf("%s: %s", run.Title(), run.TimedOut))
 		}
 	}
-	if len(late) > 0 && runs+violations == 0 {
+	if runs+violations == 0 && (len(late) > 0 || failed == 0) {
 		return errors.Join(late...)
 	}
 	return fmt.Errorf("%d runs without a result, %d pods failed or not scheduled, %d violations", runs, failed, violations)
@@ -178,8 +192,16 @@ func (r *Run) variant() string {
 	if admits := r.Settings[admissionSetting]; admits != "" {
 		s += ", " + admits
 	}
+	for _, name := range slices.Sorted(maps.Keys(r.Parameters)) {
+		if !shown[name] {
+			s += ", " + name + "=" + r.Parameters[name]
+		}
+	}
 	return s
 }
+
+// shown are the parameters of sweeps that titles of runs have anyway.
+var shown = map[string]bool{"shapes": true, "gang": true, "system": true, "admission": true, "writer-concurrency": true, "kubernetes-job-syncs": true}
 
 // Repeated implements series.Run.
 func (r *Run) Repeated() *int { return &r.Repeat }

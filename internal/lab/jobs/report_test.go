@@ -219,7 +219,7 @@ func TestVerdicts(t *testing.T) {
 			with(run("lockstep", "1x100", 1, 2), writes("16")), with(run("lockstep", "1x100", 1, 3), writes("256"))},
 		"nothing was measured": nil,
 	} {
-		r := &Report{series.Report[*Run]{Runs: runs}}
+		r := &Report{Report: series.Report[*Run]{Runs: runs}}
 		if got := r.verdict(); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
@@ -237,7 +237,7 @@ func TestEqualRunsAreOneRow(t *testing.T) {
 			runs = append(runs, &Run{System: system, Shape: "1x100", Repeat: i + 1, Result: analyse.Result{Pods: 100, Scheduled: 100, ScheduleSeconds: seconds}})
 		}
 	}
-	p := (&Report{series.Report[*Run]{Runs: runs}}).Page()
+	p := (&Report{Report: series.Report[*Run]{Runs: runs}}).Page()
 	var text [][]string
 	for _, row := range p.Sections[0].Tables[0].Rows {
 		var cells []string

@@ -26,14 +26,19 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep := &Report{inner}
+	rep := &Report{Report: inner}
+	var trials []*trial
 	var runs []series.Planned[*Run]
 	for i, e := range experiments {
 		t := &trial{cfg: &cfg, experiment: e, index: i + 1, total: len(experiments), run: e.result()}
 		t.run.Scenario = cfg.Scenario
+		trials = append(trials, t)
 		runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure, SaveEvents: func(n int) error {
 			return t.SaveEvents(fmt.Sprintf("%02d-%s", n, strings.Trim(notInFileNames.ReplaceAllString(t.run.Title(), "-"), "-")))
 		}})
+	}
+	if err := cfg.afford(trials, 0); err != nil {
+		return nil, err
 	}
 	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.Page()) }, runs...)
 }

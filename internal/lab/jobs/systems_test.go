@@ -108,6 +108,51 @@ func TestAFileDescribesAnInstalledSystem(t *testing.T) {
 	}
 }
 
+// TestARunWhoseEventsWereLostHasNoRatio truncates the audit log of an existing cluster in the middle
+// of a run.
+func TestARunWhoseEventsWereLostHasNoRatio(t *testing.T) {
+	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithNodes(localcluster.Nodes{Count: 10}))
+	path := filepath.Join(t.TempDir(), "stock.yaml")
+	if err := os.WriteFile(path, []byte(docs(t, "systems.md", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	truncated := false
+	rep, err := Measure(t.Context(), Config{
+		Shapes: []scenario.Shape{{Jobs: 3, PodsPerJob: 4}}, Gangs: []bool{true}, Systems: []string{path},
+		Config:     series.Config{Repeat: 1, ClientConcurrency: 4, Timeout: time.Minute, OutDir: t.TempDir()},
+		Kubeconfig: cluster.Kubeconfig(), AuditLog: cluster.AuditLogPath(),
+		OnStep: func(s Step) {
+			if s.Stage == "waiting until all is at rest" && !truncated {
+				truncated = true
+				if err := os.Truncate(cluster.AuditLogPath(), 0); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	})
+	if err != nil || len(rep.Runs) != 1 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	r := rep.Runs[0]
+	if r.Error != "" || r.Lost != "the audit log was truncated" || r.RatioToFloor != nil || r.complete() {
+		t.Errorf("error %q, lost %q, ratio %v", r.Error, r.Lost, r.RatioToFloor)
+	}
+	if r.Metrics == nil || r.Metrics.Server == nil || r.Metrics.Server.Requests["post pods"] < 12 {
+		t.Errorf("metrics of the existing API server: %+v", r.Metrics)
+	}
+	var table bytes.Buffer
+	if err := rep.Table(&table, false); err != nil {
+		t.Fatal(err)
+	}
+	const want = "the observer lost events, so there is no time and no ratio: the audit log was truncated"
+	if !strings.Contains(table.String(), want) {
+		t.Errorf("no %q in\n%s", want, table.String())
+	}
+	if err := rep.Faults(); err == nil {
+		t.Error("a run whose events were lost is no fault")
+	}
+}
+
 // toySystem builds the toy and returns the path of its system file, in which old texts are replaced
 // by new ones.
 func toySystem(t *testing.T, oldnew ...string) string {

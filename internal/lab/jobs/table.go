@@ -118,6 +118,9 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 		}
 		fmt.Fprintf(&b, "  %s: %s: QPS %s, burst %s\n", c.System, c.Name, c.QPS, c.Burst)
 	}
+	if r.Tune != nil {
+		r.writeTune(&b)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,8 +95,12 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	t.Log.Forget()
 	before, began := rig.BusyCPU(), time.Now()
 	scheduled := 0
-	used, err := t.cost(func() (err error) {
-		scheduled, err = t.drive(ctx, namespace, "scheduling", t.parts())
+	var used rig.Used
+	t.run.Metrics, err = t.Metered(ctx, func() (err error) {
+		used, err = t.cost(func() (err error) {
+			scheduled, err = t.drive(ctx, namespace, "scheduling", t.parts())
+			return err
+		})
 		return err
 	})
 	if err != nil {
@@ -125,8 +130,11 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		return err
 	}
 	t.analyse(in)
+	if t.run.Lost = cmp.Or(t.Log.Lost(), t.run.Metrics.Lost()); t.run.Lost != "" {
+		t.run.Invariants.Violations = []string{} // they are of the events that are missing
+	}
 	//   5. Measure the floor on the same control plane.
-	if t.Rig == nil || len(t.cfg.FloorConcurrency) == 0 || t.run.Scheduled < t.run.Pods {
+	if t.Rig == nil || len(t.cfg.FloorConcurrency) == 0 || t.run.Scheduled < t.run.Pods || t.run.Lost != "" {
 		return nil
 	}
 	if err := t.floor(ctx, namespace, in.jobs, in.pods); err != nil {
@@ -178,6 +186,7 @@ func (t *trial) connect(ctx context.Context) (err error) {
 	if t.sys.Installs() {
 		t.cfg.Progress("the processes and manifests of the file are not used: " + t.sys.Name() + " has to run in this cluster")
 	}
+	existing.MetricsURLs = t.cfg.MetricsURLs
 	t.Observed = existing
 	return nil
 }
@@ -313,9 +322,29 @@ func (t *trial) read(ctx context.Context, namespace string, nodes map[string]ana
 	if s.pods, err = t.Client.Pods(ctx, namespace); err != nil {
 		return s, err
 	}
+	if unfinished {
+		if err := t.observed(ctx, namespace, s.pods); err != nil {
+			return s, err
+		}
+	}
 	s.Input = t.input(namespace, nodes, parts, s.jobs, s.pods)
 	s.Unfinished = unfinished
 	return s, nil
+}
+
+// observed collects events until the creations of pods are among them: a system whose time has run
+// out goes on creating pods, and the server shows a pod before it logs its creation.
+func (t *trial) observed(ctx context.Context, namespace string, pods []corev1.Pod) error {
+	seen, created := 0, map[string]bool{}
+	_, err := t.Log.Until(ctx, cleanUpTimeout, func() (bool, error) {
+		for ; seen < len(t.Log.Events); seen++ {
+			if e := &t.Log.Events[seen]; e.Resource == "pods" && e.Verb == "create" && e.Namespace == namespace && e.OK() {
+				created[e.Name] = true
+			}
+		}
+		return !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !created[p.Name] }), nil
+	})
+	return err
 }
 
 // podRequest returns what each pod of a load requests.

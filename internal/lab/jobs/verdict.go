@@ -184,10 +184,19 @@ func (r *Report) floorOf(subject string) string {
 // lost says whether anything was lost.
 func (r *Report) lost() string {
 	runs, failed, violations := r.faults()
-	if runs+failed+violations == 0 {
+	missed := 0
+	for _, run := range r.Runs {
+		if run.Lost != "" {
+			missed++
+		}
+	}
+	if runs+failed+violations+missed == 0 {
 		return "nothing lost"
 	}
 	var parts []string
+	if missed > 0 {
+		parts = append(parts, "the observer lost events in "+page.Plural(missed, "run"))
+	}
 	if failed > 0 {
 		parts = append(parts, page.Plural(failed, "pod")+" failed or without a node")
 	}

@@ -1,12 +1,17 @@
 package observe
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -68,7 +73,7 @@ func TestActors(t *testing.T) {
 		"system:node:n1":                                   Nodes,
 		"somebody":                                         Other,
 	} {
-		if got := actor(user, nil); got != want {
+		if got := actor(user, false); got != want {
 			t.Errorf("actor(%q) = %s, want %s", user, got, want)
 		}
 	}
@@ -115,4 +120,141 @@ func TestFollowing(t *testing.T) {
 	put(podLine[7:] + "\n")
 	expect(1)
 	expect(0)
+}
+
+// following is an audit log that a test writes and an AuditLog follows.
+type following struct {
+	*testing.T
+	path string
+	file *os.File
+	log  *AuditLog
+}
+
+func follow(t *testing.T, open func(string) (*AuditLog, error)) *following {
+	t.Helper()
+	f := &following{T: t, path: filepath.Join(t.TempDir(), "audit.log")}
+	f.begin()
+	var err error
+	if f.log, err = open(f.path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.log.Close() })
+	return f
+}
+
+// begin begins a new file.
+func (f *following) begin() {
+	f.Helper()
+	var err error
+	if f.file, err = os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { f.file.Close() })
+}
+
+func (f *following) put(text string) {
+	f.Helper()
+	if _, err := f.file.WriteString(text); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *following) expect(events int, lost string) {
+	f.Helper()
+	got, err := f.log.Next()
+	if err != nil || len(got) != events || f.log.Lost() != lost {
+		f.Fatalf("%d events, lost %q, error %v; want %d, %q", len(got), f.log.Lost(), err, events, lost)
+	}
+}
+
+// TestALogThatIsRotatedIsFollowed begins a new file as the API server does: it renames the old one.
+func TestALogThatIsRotatedIsFollowed(t *testing.T) {
+	f := follow(t, FollowAudit)
+	f.put(podLine + "\n")
+	f.expect(1, "")
+	f.put(podLine + "\n")
+	if err := os.Rename(f.path, f.path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	f.expect(1, "") // the new file does not exist yet
+	f.begin()
+	f.put(podLine + "\n" + podLine + "\n")
+	f.expect(2, "")
+	f.put(podLine + "\n")
+	f.expect(1, "")
+}
+
+// TestATruncatedLogHasLostEvents truncates a log, as some programs that rotate logs do.
+func TestATruncatedLogHasLostEvents(t *testing.T) {
+	f := follow(t, FollowAudit)
+	f.put(podLine + "\n" + podLine + "\n")
+	f.expect(2, "")
+	if err := os.Truncate(f.path, 0); err != nil {
+		t.Fatal(err)
+	}
+	f.expect(0, "the audit log was truncated")
+	f.put(podLine + "\n")
+	f.expect(1, "the audit log was truncated")
+}
+
+// TestAConsumedLogTakesLittleOfTheDisk writes 40 MB and reads them as it writes.
+func TestAConsumedLogTakesLittleOfTheDisk(t *testing.T) {
+	f := follow(t, ConsumeAudit)
+	lines := strings.Repeat(podLine+"\n", 1000)
+	const times = 40 << 20 / 1000 / len(podLine)
+	for range times {
+		f.put(lines)
+		f.expect(1000, "")
+	}
+	info, err := f.file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := info.Sys().(*syscall.Stat_t).Blocks * 512
+	if blocks > 2*freeEvery || info.Size() < 30<<20 {
+		t.Errorf("a log of %d bytes takes %d bytes of the disk", info.Size(), blocks)
+	}
+}
+
+// TestTextsAreDecoded has the characters that JSON escapes.
+func TestTextsAreDecoded(t *testing.T) {
+	line := strings.NewReplacer(`"system:serviceaccount:lockstep-system:lockstep-manager"`, `"system:node:n\u0031"`, `"code":201`,
+		`"code":500,"message":"a \"quoted\" \u003creason\u003e"`).Replace(podLine)
+	e, ok, err := ParseAudit([]byte(line))
+	if err != nil || !ok || e.Actor != Nodes || e.Cause != `a "quoted" <reason>` || e.Code != 500 {
+		t.Errorf("%+v, %v, %v", e, ok, err)
+	}
+}
+
+// FuzzParseAudit compares the parser with one that decodes whole events.
+func FuzzParseAudit(f *testing.F) {
+	f.Add([]byte(podLine))
+	f.Add([]byte(`{"stage":"ResponseComplete","verb":"create","objectRef":{},"responseStatus":{"code":1e2}}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var a auditv1.Event
+		e, ok, err := ParseAudit(line)
+		if json.Unmarshal(line, &a) != nil || err != nil || !ok {
+			return
+		}
+		if got, want := e.Verb, a.Verb; got != want {
+			t.Errorf("verb %q, want %q", got, want)
+		}
+		if !utf8.Valid(line) {
+			return
+		}
+		if a.ObjectRef != nil && e.Namespace != a.ObjectRef.Namespace {
+			t.Errorf("namespace %q, want %q", e.Namespace, a.ObjectRef.Namespace)
+		}
+	})
+}
+
+// BenchmarkParseAudit reports the speed of the parser: docs/benchmarks.md promises 100 MB/s.
+func BenchmarkParseAudit(b *testing.B) {
+	line := []byte(podLine)
+	b.SetBytes(int64(len(line)))
+	for b.Loop() {
+		if _, ok, err := ParseAudit(line); !ok || err != nil {
+			b.Fatal(err)
+		}
+	}
 }

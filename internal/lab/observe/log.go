@@ -22,6 +22,8 @@ const poll = 50 * time.Millisecond
 type Source interface {
 	// Next returns the events since the last call.
 	Next() ([]analyse.Event, error)
+	// Lost says which events may be missing; empty if none is.
+	Lost() string
 	Close() error
 }
 
@@ -54,6 +56,14 @@ func (l *Log) Collect() error {
 		l.Events = append(l.Events, events[i])
 	}
 	return err
+}
+
+// Lost says which events of the source may be missing; empty if none is.
+func (l *Log) Lost() string {
+	if l.Source == nil {
+		return ""
+	}
+	return l.Source.Lost()
 }
 
 // Forget drops the events so far: they belong to no load.

@@ -13,6 +13,8 @@ import (
 // script is a source that returns one list of events after the other, and then nothing more.
 type script [][]analyse.Event
 
+func (*script) Lost() string { return "" }
+
 func (s *script) Next() ([]analyse.Event, error) {
 	if len(*s) == 0 {
 		return nil, nil
@@ -43,6 +45,8 @@ func TestQuietIsWhenOnlyHeartbeatsAreWritten(t *testing.T) {
 
 // chatter is a source of a cluster in which some client always writes.
 type chatter struct{ event analyse.Event }
+
+func (chatter) Lost() string { return "" }
 
 func (c chatter) Next() ([]analyse.Event, error) { return []analyse.Event{c.event}, nil }
 func (c chatter) Close() error                   { return nil }

@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -24,23 +25,29 @@ type Watch struct {
 	jobs   string
 	lock   sync.Mutex
 	events []analyse.Event
-	cancel context.CancelFunc
-	wait   []func()
+	// synced is true when the watches have begun, and relists counts the lists since then.
+	synced  bool
+	relists int
+	cancel  context.CancelFunc
+	wait    []func()
 }
 
 // StartWatch watches namespace until Close. It returns when the watches have synced.
 func StartWatch(ctx context.Context, cfg *rest.Config, namespace string, jobs schema.GroupVersionResource) (*Watch, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &Watch{jobs: jobs.GroupResource().String(), cancel: cancel}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(through http.RoundTripper) http.RoundTripper { return counter{through, w} })
 	client, err := kubeclient.Clientset(cfg)
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	dyn, err := dynamic.NewForConfig(cfg)
 	if err != nil {
+		cancel()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w := &Watch{jobs: jobs.GroupResource().String(), cancel: cancel}
-
 	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
 	others := dynamicinformer.NewFilteredDynamicSharedInformerFactory(dyn, 0, namespace, nil)
 	w.wait = []func(){pods.Shutdown, others.Shutdown}
@@ -63,7 +70,40 @@ func StartWatch(ctx context.Context, cfg *rest.Config, namespace string, jobs sc
 		w.Close()
 		return nil, fmt.Errorf("watch namespace %s: %w", namespace, context.Cause(ctx))
 	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.synced = true
 	return w, nil
+}
+
+// counter counts the requests of a watch that list everything, from the beginning or as the first
+// events of a watch: between the end of the watch before and the list, changes may have been missed,
+// and the times of others are wrong.
+type counter struct {
+	through http.RoundTripper
+	w       *Watch
+}
+
+func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	query := r.URL.Query()
+	if query.Get("watch") == "" || query.Get("sendInitialEvents") == "true" {
+		c.w.lock.Lock()
+		if c.w.synced {
+			c.w.relists++
+		}
+		c.w.lock.Unlock()
+	}
+	return c.through.RoundTrip(r)
+}
+
+// Lost implements Source.
+func (w *Watch) Lost() string {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	if w.relists == 0 {
+		return ""
+	}
+	return "the watch was interrupted and had to list everything again"
 }
 
 // pod turns one change of a pod into the events that explain it.

@@ -40,9 +40,10 @@ func (p *Page) HTML(w io.Writer) error {
 			}
 			return out
 		},
-		"color": func(i int) string { return fmt.Sprintf("c%d", (i-1)%colors) },
-		"css":   func() template.CSS { return template.CSS(uPlotCSS + pageCSS) },
-		"js":    func() []template.JS { return []template.JS{template.JS(uPlotJS), template.JS(pageJS)} },
+		"percent": func(x float64) float64 { return 100 * x },
+		"color":   func(i int) string { return fmt.Sprintf("c%d", (i-1)%colors) },
+		"css":     func() template.CSS { return template.CSS(uPlotCSS + pageCSS) },
+		"js":      func() []template.JS { return []template.JS{template.JS(uPlotJS), template.JS(pageJS)} },
 		// column returns the column of the i-th cell of a row.
 		"column":  func(t Table, i int) Column { return t.Columns[i] },
 		"licence": func() string { return uPlotLicense },

@@ -37,15 +37,33 @@ type Pair struct{ Name, Value string }
 type Section struct {
 	Title, Note string
 	Tables      []Table
+	Heats       []Heat
 	Charts      []Chart
 	// Details are further tables, which the page folds.
 	Details []Detail
+}
+
+// Heat is a map of a figure over two parameters. Cells has a row for each of Rows, with a cell for
+// each of Columns.
+type Heat struct {
+	Title, Down, Across string
+	Rows, Columns       []string
+	Cells               [][]HeatCell
+}
+
+// HeatCell is a cell of a map. Shade is 0 for the best and 1 for the worst. Equal cells do not
+// differ from the best one beyond the error.
+type HeatCell struct {
+	Text, Help         string
+	Shade              float64
+	Best, Equal, Empty bool
 }
 
 // Detail is a folded group of tables.
 type Detail struct {
 	Title  string
 	Tables []Table
+	Charts []Chart
 }
 
 // Table is a table. Each row has a cell for each column.

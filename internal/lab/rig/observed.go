@@ -19,6 +19,8 @@ type Observed struct {
 	REST   *rest.Config
 	Client *drive.Client
 	Log    observe.Log
+	// MetricsURLs are the addresses of the metrics of further processes, by name.
+	MetricsURLs map[string]string
 }
 
 // Observe starts a control plane like Start; jobs is the resource of the load.
@@ -31,7 +33,7 @@ func Observe(ctx context.Context, cfg localcluster.Config, outDir string, jobs s
 	if o.Client, err = drive.New(o.REST, jobs); err != nil {
 		return nil, errors.Join(err, o.Stop(ctx, true))
 	}
-	audit, err := observe.FollowAudit(r.AuditLogPath())
+	audit, err := observe.ConsumeAudit(r.AuditLogPath())
 	if err != nil {
 		return nil, errors.Join(err, o.Stop(ctx, true))
 	}

@@ -38,7 +38,7 @@ type Rig struct {
 // each component that is started. outDir, the directory of the results, receives the logs of a
 // failed measurement.
 func Start(ctx context.Context, cfg localcluster.Config, outDir string, starting func(localcluster.Component)) (*Rig, error) {
-	state, err := stateDir()
+	state, err := StateDir()
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +135,9 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// stateDir returns the directory for control planes under measurement. It is on a disk, not in a
+// StateDir returns the directory for control planes under measurement. It is on a disk, not in a
 // memory file system, because etcd's fsync is part of the measurement.
-func stateDir() (string, error) {
+func StateDir() (string, error) {
 	dir, err := localcluster.StateDir()
 	if err != nil {
 		return "", err

@@ -81,7 +81,7 @@ func flock(path string, how int) (*os.File, error) {
 
 // RemoveStale removes the directories of this user's killed measurements, and returns their number.
 func RemoveStale() (int, error) {
-	state, err := stateDir()
+	state, err := StateDir()
 	if err != nil {
 		return 0, err
 	}

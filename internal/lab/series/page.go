@@ -35,11 +35,13 @@ func (r *Report[R]) Page(title string) page.Page {
 // Troubles says in a few words what went wrong in the runs, or that nothing did: nothing is the word
 // for that.
 func (r *Report[R]) Troubles(nothing string) string {
-	unmeasured, late, violated := 0, 0, 0
+	unmeasured, late, missed, violated := 0, 0, 0, 0
 	for _, run := range r.Runs {
 		failure, violations := run.Outcome()
 		if *failure != "" {
 			unmeasured++
+		} else if run.Missed() != "" {
+			missed++
 		} else if run.Late() != "" {
 			late++
 		}
@@ -51,6 +53,9 @@ func (r *Report[R]) Troubles(nothing string) string {
 	}
 	if late > 0 {
 		parts = append(parts, "the time ran out in "+page.Plural(late, "run"))
+	}
+	if missed > 0 {
+		parts = append(parts, "events lost by the observer in "+page.Plural(missed, "run"))
 	}
 	if violated > 0 {
 		parts = append(parts, page.Plural(violated, "violation"))

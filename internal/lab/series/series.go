@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"lockstep.dev/lockstep/internal/lab/metrics"
 	"lockstep.dev/lockstep/internal/lab/page"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -43,6 +44,8 @@ type Config struct {
 	// FloorConcurrency are the concurrencies that the calibration of the floor tries; if empty, no
 	// floor is measured.
 	FloorConcurrency []int
+	// Free returns the free bytes of the disk that has a directory; nil asks the operating system.
+	Free func(dir string) (int64, error)
 	// Progress is called with each line of progress.
 	Progress func(string)
 }
@@ -81,6 +84,10 @@ type Circumstances struct {
 	TimedOut string `json:"timedOut,omitempty"`
 	// OtherCPUs is how many CPUs other work on this machine used during the load, on average.
 	OtherCPUs float64 `json:"otherCPUs"`
+	// Lost says which events the observer lost; empty if none. Such a run has no time and no ratio.
+	Lost string `json:"observerLost,omitempty"`
+	// Metrics are what the processes reported about themselves during the load.
+	Metrics *metrics.Figures `json:"metrics,omitempty"`
 }
 
 // busyShare is the share of the machine's CPUs that other work may use before a report says so.
@@ -89,10 +96,16 @@ const busyShare = 0.1
 // Late implements Run.
 func (c *Circumstances) Late() string { return c.TimedOut }
 
+// Missed implements Run.
+func (c *Circumstances) Missed() string { return c.Lost }
+
 // Notes implements Run.
 func (c *Circumstances) Notes(cpus int) (notes []string) {
 	if c.TimedOut != "" {
 		notes = append(notes, c.TimedOut)
+	}
+	if c.Lost != "" {
+		notes = append(notes, "the observer lost events, so there is no time and no ratio: "+c.Lost)
 	}
 	if c.OtherCPUs > busyShare*float64(cpus) {
 		notes = append(notes, fmt.Sprintf("the machine was busy: other work used %.1f of its %d CPUs", c.OtherCPUs, cpus))
@@ -123,6 +136,8 @@ type Run interface {
 	Notes(cpus int) []string
 	// Late says that --timeout ran out, and how far the run was; empty if it did not.
 	Late() string
+	// Missed says which events the observer lost; empty if it lost none.
+	Missed() string
 	// Repeated returns where the run keeps its number among equal runs, from 1.
 	Repeated() *int
 }
@@ -230,6 +245,8 @@ func (r *Report[R]) Faults() error {
 			errs = append(errs, fmt.Errorf("%s: not measured: %s", run.Title(), *failure))
 		case len(*violations) > 0:
 			errs = append(errs, fmt.Errorf("%s: %d violations", run.Title(), len(*violations)))
+		case run.Missed() != "":
+			errs = append(errs, fmt.Errorf("%s: the observer lost events: %s", run.Title(), run.Missed()))
 		case run.Late() != "":
 			errs = append(errs, fmt.Errorf("%s: %s", run.Title(), run.Late()))
 		}

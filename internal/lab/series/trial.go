@@ -1,6 +1,7 @@
 package series
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/metrics"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -64,6 +66,10 @@ type Usage struct {
 	Before, After map[localcluster.Component]localcluster.Usage
 	// OtherCPUs is how many CPUs other work on this machine used, on average.
 	OtherCPUs float64
+	// Metrics are what the processes reported about themselves, and Lost says which events the
+	// observer lost.
+	Metrics *metrics.Figures
+	Lost    string
 }
 
 // Load calls act, which drives a load, and waits until everything is at rest. The log then has the
@@ -75,9 +81,13 @@ func (t *Trial) Load(ctx context.Context, act func() error) (u Usage, err error)
 	}
 	u.Began = time.Now()
 	busy := rig.BusyCPU()
-	if err = act(); err == nil && t.TimedOut == "" {
-		err = t.Quiet(ctx)
-	}
+	u.Metrics, err = t.Metered(ctx, func() error {
+		if err := act(); err != nil || t.TimedOut != "" {
+			return err
+		}
+		return t.Quiet(ctx)
+	})
+	u.Lost = cmp.Or(t.Log.Lost(), u.Metrics.Lost())
 	if err != nil {
 		return u, err
 	}

@@ -48,13 +48,16 @@ func IsFile(name string) bool {
 }
 
 // load reads the file of a system, and the manifests that it names.
-func load(path string) (System, error) {
+func load(path string, parameters map[string]string) (System, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	d := &declared{status: map[string]*jsonpath.JSONPath{}}
 	if d.file, err = systemfile.Parse(path, text); err != nil {
+		return nil, err
+	}
+	if err := d.file.Set(parameters); err != nil {
 		return nil, err
 	}
 	if d.dir, err = filepath.Abs(filepath.Dir(path)); err != nil {
@@ -98,7 +101,7 @@ func (d *declared) Configure(c *localcluster.Config) {
 	c.Install = func(ctx context.Context, cfg *rest.Config) error { return apply(ctx, cfg, d.manifests) }
 	for _, p := range d.file.Processes {
 		program := localcluster.Program{Name: localcluster.Component(p.Name), Command: slices.Clone(p.Command), Dir: d.dir,
-			Ports: p.Ports, ReadyURL: p.Ready.URL}
+			Ports: p.Ports, ReadyURL: p.Ready.URL, MetricsURL: p.Metrics}
 		if strings.ContainsRune(program.Command[0], os.PathSeparator) && !filepath.IsAbs(program.Command[0]) {
 			program.Command[0] = filepath.Join(d.dir, program.Command[0])
 		}
@@ -112,7 +115,21 @@ func (d *declared) Configure(c *localcluster.Config) {
 	}
 }
 
-func (d *declared) Settings() map[string]string { return maps.Clone(d.file.Settings) }
+func (d *declared) Settings() map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, d.file.Parameters)
+	maps.Copy(out, d.file.Settings)
+	return out
+}
+
+// ParametersOf returns the names of the parameters of a system that a file describes.
+func ParametersOf(s System) []string {
+	d, ok := s.(*declared)
+	if !ok {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(d.file.Parameters))
+}
 
 func (d *declared) Clients() []Client { return d.file.Clients }
 
@@ -154,7 +171,7 @@ func (d *declared) NewJob(j Job) (drive.Object, error) { return d.render(j, fals
 // render renders a job. Built-in kinds are returned with their types, to be sent as protobuf.
 func (d *declared) render(j Job, forFloor bool) (drive.Object, error) {
 	job := systemfile.Job{Namespace: j.Namespace, Name: j.Name, Index: j.Index, Pods: j.Pods, Gang: j.Gang,
-		Min: max(1, d.Min(j.Pods, j.Gang)), Floor: forFloor}
+		Min: max(1, d.Min(j.Pods, j.Gang)), Floor: forFloor, Parameters: d.file.Parameters}
 	spec, err := json.Marshal(scenario.PodSpec())
 	if err != nil {
 		return nil, err

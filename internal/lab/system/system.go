@@ -112,6 +112,8 @@ type Options struct {
 	Manager           string
 	ManagerArgs       []string
 	WriterConcurrency int
+	// Parameters are values of the parameters of a file's system.
+	Parameters map[string]string
 	// JobSyncs is how many Jobs stock Kubernetes syncs concurrently, 0 for its default.
 	JobSyncs int
 	// ClientLimit limits the clients of stock Kubernetes; nil is no limit.
@@ -157,7 +159,7 @@ func New(name string, o Options) (System, error) {
 		return own(kubernetes{o}, o, corev1.DefaultSchedulerName), nil
 	}
 	if IsFile(name) {
-		return load(name)
+		return load(name, o.Parameters)
 	}
 	return nil, fmt.Errorf("unknown system %q; there are: %s, and files such as ./system.yaml", name, strings.Join(Names(), ", "))
 }

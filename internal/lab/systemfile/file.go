@@ -26,6 +26,9 @@ type File struct {
 	// are for the report only.
 	Clients  []Client          `yaml:"clients"`
 	Settings map[string]string `yaml:"settings"`
+	// Parameters are values that a measurement may change, by name. ${PARAM_name} stands for the
+	// value in the arguments and environments of processes and components, and in Clients.
+	Parameters map[string]string `yaml:"parameters"`
 
 	job  *template.Template
 	pods *regexp.Regexp
@@ -48,6 +51,8 @@ type Process struct {
 	// Ports are names of further free ports, each available as ${PORT_name}.
 	Ports []string `yaml:"ports"`
 	Ready Ready    `yaml:"ready"`
+	// Metrics is the address of the process's metrics in Prometheus' text format.
+	Metrics string `yaml:"metrics"`
 }
 
 // Ready says how to see that a process is ready: it answers at URL with 200, and a line of its log
@@ -111,4 +116,6 @@ type Job struct {
 	PodSpec string
 	// Floor is true for a job on which no controller should act.
 	Floor bool
+	// Parameters are the values of the file's parameters.
+	Parameters map[string]string
 }

@@ -1,9 +1,11 @@
 package systemfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -174,12 +176,27 @@ func (f *File) check(d *document) (err error) {
 			return d.bad(path("controlPlane", "args", component), "unknown component; there are: %s", strings.Join(Components, ", "))
 		}
 	}
+	for name := range f.Parameters {
+		if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
+			return d.bad(path("parameters", name), "%q: %s", name, errs[0])
+		}
+	}
+	for component, args := range f.ControlPlane.Args {
+		for i, arg := range args {
+			if name := f.unknown(arg); name != "" {
+				return d.bad(path("controlPlane", "args", component, i), "unknown variable ${%s}", name)
+			}
+		}
+	}
 	if err := f.checkProcesses(d); err != nil {
 		return err
 	}
 	for i, c := range f.Clients {
 		if c.Name == "" || c.QPS == "" || c.Burst == "" {
 			return d.bad(path("clients", i), "want name, qps and burst")
+		}
+		if name := cmp.Or(f.unknown(c.QPS), f.unknown(c.Burst)); name != "" {
+			return d.bad(path("clients", i), "unknown variable ${%s}", name)
 		}
 	}
 	if err := f.checkPods(d); err != nil {
@@ -213,6 +230,9 @@ func (f *File) checkProcesses(d *document) error {
 			}
 			known = append(known, "PORT_"+port)
 		}
+		for _, name := range slices.Sorted(maps.Keys(f.Parameters)) {
+			known = append(known, parameter+name)
+		}
 		check := func(text string, parts ...any) error {
 			for _, v := range variable.FindAllStringSubmatch(text, -1) {
 				if !slices.Contains(known, v[1]) {
@@ -234,6 +254,9 @@ func (f *File) checkProcesses(d *document) error {
 		if err := check(p.Ready.URL, "ready", "url"); err != nil {
 			return err
 		}
+		if err := check(p.Metrics, "metrics"); err != nil {
+			return err
+		}
 		if _, err := regexp.Compile(p.Ready.Log); err != nil {
 			return d.bad(at("ready", "log"), "%w", err)
 		}
@@ -242,6 +265,59 @@ func (f *File) checkProcesses(d *document) error {
 		if !slices.Contains(names, name) || name == "etcd" || name == "kube-apiserver" {
 			return d.bad(path("floor", "stop", i), "%s is no process of the system that can be stopped", name)
 		}
+	}
+	return nil
+}
+
+// parameter is the prefix of the variables of parameters.
+const parameter = "PARAM_"
+
+// unknown returns the first variable of a text that is no parameter; empty if there is none.
+func (f *File) unknown(text string) string {
+	for _, v := range variable.FindAllStringSubmatch(text, -1) {
+		name, ok := strings.CutPrefix(v[1], parameter)
+		if _, known := f.Parameters[name]; !ok || !known {
+			return v[1]
+		}
+	}
+	return ""
+}
+
+// Set gives parameters other values than the file's, and replaces the variables of all of them.
+func (f *File) Set(values map[string]string) error {
+	for name := range values {
+		if _, ok := f.Parameters[name]; !ok {
+			return fmt.Errorf("system %s has no parameter %s; there are: %s", f.Name, name,
+				cmp.Or(strings.Join(slices.Sorted(maps.Keys(f.Parameters)), ", "), "none"))
+		}
+		f.Parameters[name] = values[name]
+	}
+	expand := func(text *string) {
+		*text = variable.ReplaceAllStringFunc(*text, func(v string) string {
+			if name, ok := strings.CutPrefix(v[2:len(v)-1], parameter); ok {
+				return f.Parameters[name]
+			}
+			return v
+		})
+	}
+	for _, args := range f.ControlPlane.Args {
+		for i := range args {
+			expand(&args[i])
+		}
+	}
+	for i := range f.Processes {
+		p := &f.Processes[i]
+		for k := range p.Command {
+			expand(&p.Command[k])
+		}
+		for name, value := range p.Env {
+			expand(&value)
+			p.Env[name] = value
+		}
+	}
+	for i := range f.Clients {
+		expand(&f.Clients[i].QPS)
+		expand(&f.Clients[i].Burst)
 	}
 	return nil
 }

@@ -19,9 +19,9 @@ processes:
   env:
     RATE: "20"
   ports: [metrics]
-  ready:
-    url: http://127.0.0.1:${PORT}/healthz
-    log: ^started
+  metrics: http://127.0.0.1:${PORT_metrics}/metrics
+  ready: {url: "http://127.0.0.1:${PORT}/healthz",
+    log: ^started}
 users: ["system:serviceaccount:toy:*"]
 load:
   gangs: true
@@ -97,7 +97,8 @@ func TestErrorsNameTheFieldAndItsLine(t *testing.T) {
 		"an unknown variable in the environment": {`"20"`, "${HOME}", "toy.yaml:11: processes[0].env.RATE: unknown variable ${HOME}"},
 		"no command": {`  command: [./toy, --kubeconfig, "${KUBECONFIG}", "--port=${PORT}", "--metrics=${PORT_metrics}"]`, "",
 			"toy.yaml:8: processes[0].command: is required"},
-		"a bad expression for the log": {"^started", "'('", "toy.yaml:15: processes[0].ready.log: "},
+		"an unknown variable in the metrics": {"${PORT_metrics}/metrics", "${PORT_metric}/metrics", "toy.yaml:13: processes[0].metrics: unknown variable ${PORT_metric}; there are: KUBECONFIG, PORT, PORT_metrics"},
+		"a bad expression for the log":       {"^started", "'('", "toy.yaml:15: processes[0].ready.log: "},
 		"a template that does not parse": {"{{.Name}}", "{{.Name",
 			"toy.yaml:19: load.job: template: load.job:"},
 		"a template of an unknown value": {"{{.Name}}", "{{.Jobs}}", "toy.yaml:19: load.job: template: load.job:4:"},

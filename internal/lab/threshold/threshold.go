@@ -81,6 +81,21 @@ func collect(kind reflect.Type, into map[string]reflect.Type) {
 	}
 }
 
+// Value returns a figure of a run by its name; ok is false if the run does not have it.
+func Value(run any, figure string) (x float64, ok bool, err error) {
+	data, err := json.Marshal(run)
+	if err != nil {
+		return 0, false, err
+	}
+	var object map[string]any
+	if err := json.Unmarshal(data, &object); err != nil {
+		return 0, false, err
+	}
+	value, _ := find(object, figure)
+	x, ok = number(value)
+	return x, ok, nil
+}
+
 // Crossed returns why a run fails, or "". A figure that the run does not have fails it: a bound that
 // cannot be checked does not hold. Of lists and objects the length counts.
 func (t Threshold) Crossed(run any) (why string, err error) {

@@ -36,7 +36,7 @@ type span struct {
 // analyse computes the results of the run.
 func (t *trial) analyse(used series.Usage, list []drive.Object) {
 	r := &t.run
-	r.TimedOut, r.OtherCPUs = t.TimedOut, used.OtherCPUs
+	r.TimedOut, r.OtherCPUs, r.Metrics, r.Lost = t.TimedOut, used.OtherCPUs, used.Metrics, used.Lost
 	timelines := map[string]*timeline{}
 	r.Writes = analyse.CountWrites(t.Log.Events, func(e *analyse.Event) bool {
 		return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] && (e.Namespace == namespace || e.Namespace == "")

@@ -238,7 +238,8 @@ func (r *Run) section() page.Section {
 	}
 	figures = append(figures, series.Samples(r.FloorSamples)...)
 	d := page.Detail{Title: "All figures", Tables: []page.Table{page.Pairs("Times", append(figures, r.Checks())...),
-		series.WritesTable("Writes of the manager", r.Writes), series.UsageTable(r.Used)}}
+		series.WritesTable("Writes of the manager", r.Writes), series.UsageTable(r.Used)}, Charts: r.MetricCharts()}
+	d.Tables = append(d.Tables, r.MetricTables()...)
 	s := page.Section{Title: r.Title(), Details: []page.Detail{d}, Charts: []page.Chart{
 		{Title: "Workflows created and ended", Unit: " s", Lines: []page.Line{created, ended}},
 		{Title: "Workflows ended per second", Unit: " s", Lines: []page.Line{rate}}}}

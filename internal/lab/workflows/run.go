@@ -93,7 +93,38 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			}
 		}
 	}
+	if err := cfg.Afford(cfg.estimate(len(runs))); err != nil {
+		return nil, err
+	}
 	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.Page()) }, runs...)
+}
+
+// What runs take, as measured on two cores. They are for estimates only.
+const (
+	runTime      = 25 * time.Second
+	workflowTime = 30 * time.Millisecond
+	workBytes    = 250 << 20
+	eachBytes    = 48 << 10
+)
+
+// paceMost is a pace that no system on one machine keeps up with, for the estimate of Rate.
+const paceMost = 500
+
+// estimate returns about what the runs take.
+func (c *Config) estimate(runs int) series.Estimate {
+	workflows, took := float64(c.Workflows), time.Duration(c.Workflows)*workflowTime
+	if c.Scenario == Rate {
+		most := paceMost * 1.0
+		if c.Max > 0 {
+			most = c.Max
+		}
+		workflows, took = 0, 0
+		for pace := c.Start; pace <= most; pace *= c.Growth {
+			workflows, took = workflows+pace*c.StepTime.Seconds(), took+c.StepTime
+		}
+	}
+	size := int64(workflows) * eachBytes
+	return series.Estimate{Runs: runs, Time: time.Duration(runs) * (runTime + took), WorkBytes: workBytes + size, ResultBytes: int64(runs) * size / 20}
 }
 
 func (c *Config) effective() map[string]any {
@@ -174,7 +205,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	}
 	t.analyse(used, list)
 	//   5. Measure the floor on the same control plane.
-	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 || t.TimedOut != "" {
+	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 || t.TimedOut != "" || t.run.Lost != "" {
 		return nil
 	}
 	if err := t.floor(ctx, list); err != nil {

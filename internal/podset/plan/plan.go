@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
@@ -48,12 +49,26 @@ func Of(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev
 		}
 	}
 	p.Namespace, p.Labels = base.Namespace, base.Labels
-	p.Annotations = topology.RequestAnnotations(base.Annotations)
+	p.Annotations = scheduling.WithZones(topology.RequestAnnotations(base.Annotations), base.Annotations)
 	if s.Affinity == nil && len(s.TopologySpreadConstraints) == 0 {
 		p.Labels = maps.Clone(base.Labels)
 		delete(p.Labels, ownerLabel)
 	}
 	return p
+}
+
+// OwnClaims reports whether a pod has volumes or devices that no other pod of its template has:
+// ephemeral volumes, and resource claims, which are reserved for each pod.
+func OwnClaims(pod *corev1.Pod) bool {
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return true
+	}
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Ephemeral != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Ranges returns the LimitRanges of a namespace, sorted by name.

@@ -220,14 +220,13 @@ func (w *World) Remove(name string) {
 }
 
 func (w *World) schedule() {
-	i := w.Choose("gang", len(w.gangs)+len(w.late))
-	if i < len(w.late) {
-		g := w.late[i]
-		w.late = slices.Delete(w.late, i, i+1)
+	if len(w.late) > 0 { // the scheduler places one gang after the other
+		g := w.late[0]
+		w.late = w.late[1:]
 		w.place(g)
 		return
 	}
-	key := slices.Sorted(maps.Keys(w.gangs))[i-len(w.late)]
+	key := slices.Sorted(maps.Keys(w.gangs))[w.Choose("gang", len(w.gangs))]
 	g := w.gangs[key]
 	if !w.place(g) {
 		g.Owner.Waiting(g, scheduler.Reason{Code: scheduler.Unschedulable, Message: "no room"})

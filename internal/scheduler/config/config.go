@@ -14,6 +14,8 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/usage"
+	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
 // bytesMax bounds a configuration.
@@ -27,6 +29,10 @@ type Settings struct {
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
 	// that the configuration does not say.
 	OverdueAfter time.Duration
+	// Zones are the revocable zones; nil means that there are none.
+	Zones *zones.Config
+	// Usage says what is done with the measured use of nodes; nil means nothing.
+	Usage *usage.Config
 	// Place has the strategy, the weights and the resources of scores. Unset fields have zero values.
 	Place place.Options
 }
@@ -107,7 +113,7 @@ func Parse(data []byte) (Settings, []Finding, error) {
 		r.configuration(fmt.Sprintf("configurations[%d]", i), c)
 	}
 	if doc.Metrics != nil {
-		r.add("metrics", "metrics", Missing, "the real use of nodes is not read; pods count by their requests")
+		r.metrics(doc.Metrics)
 	}
 	r.finish()
 	for i := range r.findings {
@@ -150,6 +156,17 @@ type reader struct {
 	errs     []error
 	weights  weights
 	binpack  bool
+	// loads is the number of strategies of rescheduling that move pods, and balances is the path of the
+	// plugin.
+	loads    int
+	balances string
+	// strategies means that the plugin lists strategies.
+	strategies bool
+	// shuffles means that the action shuffle is listed.
+	shuffles bool
+	// listed means that actions are listed, and vacates that one of them has pods leave nodes that are
+	// wanted back.
+	listed, vacates bool
 }
 
 func (r *reader) add(path, name string, v Verdict, text string) {
@@ -165,7 +182,7 @@ func (r *reader) actions(list string) {
 	if strings.TrimSpace(list) == "" {
 		return
 	}
-	r.settings.NoPreemption, r.settings.NoReclaim = true, true
+	r.settings.NoPreemption, r.settings.NoReclaim, r.listed = true, true, true
 	for name := range strings.SplitSeq(list, ",") {
 		name = strings.TrimSpace(name)
 		a, known := actions[name]
@@ -177,6 +194,8 @@ func (r *reader) actions(list string) {
 		if a.preempts {
 			r.settings.NoPreemption = false
 		}
+		r.vacates = r.vacates || a.vacates
+		r.shuffles = r.shuffles || name == "shuffle"
 		if a.reclaims {
 			r.settings.NoReclaim = false
 		}
@@ -195,6 +214,15 @@ func (r *reader) plugin(path string, p plugin) {
 		return
 	}
 	r.add(path, p.Name, known.verdict, known.text)
+	if p.Name == "usage" || p.Name == "rescheduling" {
+		r.usage(p.Name)
+		if p.Name == "rescheduling" {
+			r.balances = path
+		}
+	}
+	if p.Name == "tdm" && r.settings.Zones == nil {
+		r.settings.Zones = &zones.Config{Windows: map[string]zones.Window{}, EvictEvery: zones.EvictEveryDefault}
+	}
 	r.binpack = r.binpack || p.Name == "binpack"
 	for _, key := range sortedKeys(p.Switches) {
 		at := path + "." + key
@@ -205,6 +233,9 @@ func (r *reader) plugin(path string, p plugin) {
 			r.fail(at, "a plugin has a name, arguments, and switches that begin with enable")
 		case err != nil:
 			r.fail(at, "%q is neither true nor false", node.Value)
+		case p.Name == "usage" && key == "enablePredicate":
+			r.settings.Usage.ScoresOnly = !on
+			r.add(at, key, Works, "")
 		case !on && known.verdict != Missing:
 			r.add(at, key, Differs, "rules cannot be switched off one by one")
 		}
@@ -237,8 +268,14 @@ func (r *reader) configuration(path string, c configuration) {
 	}
 }
 
-// finish turns the arguments of nodeorder and binpack into options of placement.
+// finish decides what depends on several parts: the scores, and whether pods leave nodes.
 func (r *reader) finish() {
+	if u := r.settings.Usage; u != nil && u.Balance != nil {
+		r.finishBalance(u)
+	}
+	if z := r.settings.Zones; z != nil {
+		z.NoEvictions = r.listed && !r.vacates
+	}
 	w := r.weights
 	o := &r.settings.Place
 	switch {

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/usage"
+	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
 func TestSettings(t *testing.T) {
@@ -134,7 +136,7 @@ data:
 		got = append(got, fmt.Sprintf("%d %s %s %s", f.Line, f.Path, f.Name, f.Verdict))
 	}
 	want := []string{
-		"4 actions enqueue differs", "4 actions allocate works", "4 actions backfill works", "4 actions shuffle missing",
+		"4 actions enqueue differs", "4 actions allocate works", "4 actions backfill works", "4 actions shuffle differs",
 		"7 tiers[0].plugins[0] priority works",
 		"8 tiers[0].plugins[1] gang works", "9 tiers[0].plugins[1].enablePreemptable enablePreemptable differs",
 		"10 tiers[0].plugins[2] conformance works",
@@ -145,12 +147,41 @@ data:
 		"18 tiers[1].plugins[1].arguments[predicate.NodePortsEnable] predicate.NodePortsEnable differs",
 		"20 tiers[1].plugins[1].arguments[predicate.Unheard] predicate.Unheard missing",
 		"21 tiers[1].plugins[2] ours missing",
-		"23 tiers[1].plugins[3] tdm missing",
+		"23 tiers[1].plugins[3] tdm differs",
+		"24 tiers[1].plugins[3].arguments[tdm.revocable-zone.a] tdm.revocable-zone.a works",
 		"27 configurations[0].arguments[predicateErrorCacheEnable] predicateErrorCacheEnable needless",
-		"28 metrics metrics missing",
+		"28 metrics metrics needless",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+// TestZones checks the hours of revocable zones, and which actions have pods leave zones.
+func TestZones(t *testing.T) {
+	const tdm = `
+tiers: [{plugins: [{name: tdm, arguments: {tdm.revocable-zone.a: "10:00-21:00", tdm.revocable-zone.b: "22:00-06:00 UTC", tdm.evict.period: 2m}}]}]`
+	for actions, stay := range map[string]bool{
+		"": false, "actions: allocate": true, "actions: 'allocate, preempt'": false, "actions: 'allocate, shuffle'": false,
+	} {
+		settings, _, err := Parse([]byte(actions + tdm))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &zones.Config{
+			Windows:    map[string]zones.Window{"a": {From: 600, To: 1260}, "b": {From: 1320, To: 360, In: time.UTC}},
+			EvictEvery: 2 * time.Minute, NoEvictions: stay,
+		}
+		if diff := cmp.Diff(want, settings.Zones, cmp.Comparer(func(a, b *time.Location) bool { return a == b })); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", actions, diff)
+		}
+	}
+	settings, _, err := Parse([]byte("tiers: [{plugins: [{name: tdm}]}]"))
+	if err != nil || settings.Zones == nil || settings.Zones.EvictEvery != time.Minute {
+		t.Errorf("without arguments: %+v, %v", settings.Zones, err)
+	}
+	if settings, _, err = Parse([]byte("tiers: [{plugins: [{name: gang}]}]")); err != nil || settings.Zones != nil {
+		t.Errorf("without the plugin: %+v, %v", settings.Zones, err)
 	}
 }
 
@@ -171,6 +202,12 @@ func TestErrors(t *testing.T) {
 		"a weight that is too large": {"tiers: [{plugins: [{name: binpack, arguments: {binpack.cpu: 1001}}]}]", "from 0 to 1000"},
 		"a duration without a unit": {"tiers: [{plugins: [{name: sla, arguments: {sla-waiting-time: 5}}]}]",
 			`"5" is no positive duration`},
+		"hours that are none": {"tiers: [{plugins: [{name: tdm, arguments: {tdm.revocable-zone.a: 10-11}}]}]",
+			`arguments[tdm.revocable-zone.a]: "10" is no time of the day`},
+		"a zone that is no value of a label": {"tiers: [{plugins: [{name: tdm, arguments: {tdm.revocable-zone.a/b: 1:00-2:00}}]}]",
+			`"a/b" is no name of a zone`},
+		"a period that is too short": {"tiers: [{plugins: [{name: tdm, arguments: {tdm.evict.period: 1ms}}]}]",
+			`"1ms" is no duration of a second or more`},
 		"arguments of an action that does not exist": {"configurations: [{name: alocate, arguments: {a: b}}]",
 			`configurations[0].name: there is no action "alocate"`},
 		"a ConfigMap of something else": {"kind: ConfigMap\ndata: {a: b}", "data: want one key that ends in .conf, found 0"},
@@ -194,4 +231,129 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("settings %+v, %d findings", settings, len(findings))
 		}
 	})
+}
+
+func TestUsage(t *testing.T) {
+	settings, findings, err := Parse([]byte(`
+tiers:
+- plugins:
+  - name: usage
+    enablePredicate: false
+    arguments: {usage.weight: 7, cpu.weight: 2, memory.weight: 3, thresholds: {cpu: 60, mem: "70.5"}}
+metrics: {type: prometheus, address: "https://prometheus:9090", interval: 10s, tls: {insecureSkipVerify: "true"}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &usage.Config{
+		Source: usage.Source{Prometheus: "https://prometheus:9090", Insecure: true}, Interval: 10 * time.Second,
+		Weight: 7, CPUWeight: 2, MemoryWeight: 3, CPUMax: 60, MemoryMax: 70.5, ScoresOnly: true,
+	}
+	if diff := cmp.Diff(want, settings.Usage); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, f := range findings {
+		if f.Verdict != Works && f.Name != "usage" {
+			t.Errorf("%+v", f)
+		}
+	}
+	for text, verdict := range map[string]Verdict{
+		"metrics: {type: elasticsearch, address: 'http://x'}": Differs,
+		"metrics: {interval: 10s, type: metrics.k8s.io}":      Works,
+		"metrics: {type: metrics.k8s.io, elasticsearch: {}}":  Missing,
+	} {
+		settings, findings, err := Parse([]byte("tiers: [{plugins: [{name: usage}]}]\n" + text))
+		if err != nil || settings.Usage.Source != (usage.Source{}) {
+			t.Errorf("%s: %v, %+v", text, err, settings.Usage)
+		}
+		worst := Works
+		for _, f := range findings[1:] {
+			if f.Verdict == Missing || worst != Missing && f.Verdict == Differs {
+				worst = f.Verdict
+			}
+		}
+		if worst != verdict {
+			t.Errorf("%s: %+v", text, findings)
+		}
+	}
+	for text, want := range map[string]string{
+		"metrics: {interval: 10s}":                    "line 2: metrics: prometheus needs an address",
+		"metrics: {type: graphite}":                   `metrics.type: "graphite": want prometheus or metrics.k8s.io`,
+		"metrics: {address: 'prometheus:9090'}":       "is no URL with http or https",
+		"metrics: {address: 'http://x', interval: 1}": `metrics.interval: "1" is no duration`,
+		"metrics: {address: 'http://x', tls: 7}":      "metrics.tls: insecureSkipVerify:",
+	} {
+		if _, _, err := Parse([]byte("tiers: [{plugins: [{name: usage}]}]\n" + text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if _, _, err := Parse([]byte("tiers: [{plugins: [{name: usage, arguments: {thresholds: {cpu: 101}}}]}]")); err == nil {
+		t.Error("a threshold of 101%")
+	}
+}
+
+func TestRescheduling(t *testing.T) {
+	const plugin = `
+tiers:
+- plugins:
+  - name: rescheduling
+    arguments:
+      interval: 10m
+      metricsPeriod: 5m
+      queueSelector: [default, test]
+      labelSelector: {business: offline}
+      strategies:
+      - name: offlineOnly
+      - name: lowPriorityFirst
+      - name: lowNodeUtilization
+        params: {thresholds: {cpu: 20, memory: 25}, targetThresholds: {cpu: 50, memory: 60, pods: 70}}
+metrics: {type: metrics.k8s.io}
+`
+	settings, findings, err := Parse([]byte("actions: 'allocate, shuffle'" + plugin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &usage.Config{
+		Interval: 30 * time.Second, Weight: 5, CPUWeight: 1, MemoryWeight: 1, ScoresOnly: true,
+		Balance: &usage.Balance{
+			Every: 10 * time.Minute, OnlyPreemptable: true, Queues: []string{"default", "test"}, Labels: map[string]string{"business": "offline"},
+			Low: usage.Levels{CPU: 20, Memory: 25, Pods: 100}, High: usage.Levels{CPU: 50, Memory: 60, Pods: 70},
+		},
+	}
+	if diff := cmp.Diff(want, settings.Usage); diff != "" {
+		t.Errorf("(-want +got):\n%s\n%+v", diff, findings)
+	}
+	// Without the action, and without a strategy that has levels, nothing is moved.
+	for _, text := range []string{"actions: allocate" + plugin, "tiers: [{plugins: [{name: rescheduling, arguments: {strategies: [{name: offlineOnly}]}}]}]"} {
+		settings, findings, err := Parse([]byte(text))
+		if err != nil || settings.Usage.Balance != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if last := findings[len(findings)-1]; last.Verdict != Needless || !strings.Contains(last.Text, "no pods are moved") {
+			t.Errorf("%s: %+v", text, last)
+		}
+	}
+	// Both plugins in any order, and levels as older configurations have them.
+	for _, order := range []string{"{name: usage}, {name: rescheduling, ARGUMENTS}", "{name: rescheduling, ARGUMENTS}, {name: usage}"} {
+		const arguments = "arguments: {strategies: [{name: lowNodeUtilization, params: {nodeResourceUtilizationThresholds: " +
+			"{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}}}}]}"
+		settings, _, err := Parse([]byte("tiers: [{plugins: [" + strings.Replace(order, "ARGUMENTS", arguments, 1) + "]}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u := settings.Usage; u.ScoresOnly || u.CPUMax != 80 || u.Balance == nil || u.Balance.Low.CPU != 1 || u.Balance.High.CPU != 2 {
+			t.Errorf("%s: %+v", order, u)
+		}
+	}
+	for arguments, want := range map[string]string{
+		"strategies: [{name: everything}]": `there is no strategy "everything"`,
+		"strategies: 7":                    "arguments[strategies]: ",
+		"interval: 5":                      `"5" is no duration`,
+		"strategies: [{name: lowNodeUtilization, params: {thresholds: {cpu: 60}, targetThresholds: {cpu: 50}}}]": "thresholds must not be above targetThresholds",
+		"strategies: [{name: lowNodeUtilization, params: {thresholds: {cpu: -1}}}]":                              `"-1" is no percentage`,
+	} {
+		if _, _, err := Parse([]byte("tiers: [{plugins: [{name: rescheduling, arguments: {" + arguments + "}}]}]")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", arguments, err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,8 +10,10 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/zones"
 )
 
 // weightMax is the largest weight of a score (see place.Options).
@@ -25,7 +28,7 @@ type said struct {
 // action is what Lockstep does of an action.
 type action struct {
 	said
-	preempts, reclaims bool
+	preempts, reclaims, vacates bool
 }
 
 var actions = map[string]action{
@@ -34,7 +37,7 @@ var actions = map[string]action{
 	"backfill": {said: said{Works, "pods without requests are placed together with the others"}},
 	"preempt": {
 		said:     said{Differs, "a gang that is evicted leaves as a whole, apart from pods above its minimum"},
-		preempts: true,
+		preempts: true, vacates: true,
 	},
 	"reclaim": {
 		said:     said{Differs, "a queue that states deserved or guarantee claims it back; weights do not evict"},
@@ -42,7 +45,10 @@ var actions = map[string]action{
 	},
 	"gangpreempt": {said: said{Works, "the cheapest victims are found over all nodes"}, preempts: true},
 	"gangreclaim": {said: said{Works, "the cheapest victims are found over all nodes; weights do not evict"}, reclaims: true},
-	"shuffle":     {said: said{Missing, "running pods are not moved to other nodes"}},
+	"shuffle": {
+		said:    said{Differs, "pods leave revocable zones whose hours are over, and nodes that are used much if another one takes them"},
+		vacates: true,
+	},
 }
 
 // pluginSays is what Lockstep does of a plugin and its arguments.
@@ -70,7 +76,7 @@ var plugins = map[string]pluginSays{
 		arguments: map[string]said{"overcommit-factor": {Missing, "what PodGroups announce in minResources must be free"}}},
 	"predicates": {said: said{Works, ofCluster}, arguments: map[string]said{
 		"predicate.CacheEnable":                     {Needless, "equal pods are always filtered once"},
-		"predicate.DynamicResourceAllocationEnable": {Missing, "resource claims are not supported"},
+		"predicate.DynamicResourceAllocationEnable": {Needless, "resource claims are always allocated, if the API server has them"},
 	}, read: readPredicates},
 	"nodeorder": {said: said{Works, "scores are the kube-scheduler's"}, arguments: map[string]said{
 		"imagelocality.weight":     {Missing, "images on nodes do not count"},
@@ -82,7 +88,9 @@ var plugins = map[string]pluginSays{
 		read: readStrategyFit},
 	"sla": {said: said{Differs, "capacity is kept for the first gang of a queue, and for gangs with the annotation, once they have waited so long"},
 		read: readSLA},
-	"tdm":           {said: said{Missing, "nodes have no revocable zones"}},
+	"tdm": {said: said{Differs,
+		"pods of a job leave a zone together when its hours are over, as far as budgets allow; other pods keep their order and rights"},
+		read: readTDM},
 	"task-topology": {said: said{Missing, "use pod affinity in the tasks' templates"}},
 	"numa-aware": {said: said{Differs,
 		"CPUs are chosen with the node, for pods with the CPU annotations (docs/cpu-topology.md); topologyPolicy of tasks has no effect"},
@@ -90,9 +98,14 @@ var plugins = map[string]pluginSays{
 	"network-topology-aware": {said: said{Works, "by networkTopology of Jobs and PodGroups; also without this plugin"},
 		arguments: map[string]said{"weight": {Needless, "the smallest domain with room comes before all scores of nodes"}},
 		read:      readDomains},
-	"deviceshare":  {said: said{Missing, "whole devices (extended resources) are placed; shares of devices are not"}},
-	"usage":        {said: said{Missing, "the real use of nodes is not read; pods count by their requests"}},
-	"rescheduling": {said: said{Missing, "running pods are not moved to other nodes"}},
+	"deviceshare": {said: said{Differs, "what nodes advertise as extended resources is counted per node; no device is chosen for a share of one"}},
+	"usage": {said: said{Differs, "the use that is counted is the last one that was measured; it moves no pods"}, arguments: map[string]said{
+		"estimator": {Missing, "pods that have just been placed count once their use is measured"},
+	}, read: readUsage},
+	"rescheduling": {said: said{Differs,
+		"pods that their gangs can spare are moved, at most 10 at a time, and only if a node that is used little takes them"},
+		arguments: map[string]said{"metricsPeriod": {Needless, "the use of nodes is an average of the source's own period"}},
+		read:      readRescheduling},
 	"nodegroup": {said: said{Differs, "queues without affinity may use all nodes; preferred groups do not exclude others"},
 		arguments: map[string]said{
 			"strict":               {Differs, "queues without affinity may use all nodes"},
@@ -288,6 +301,35 @@ func readSLA(r *reader, path, key string, value *yaml.Node) bool {
 		return true
 	}
 	r.settings.OverdueAfter = d
+	r.add(path, key, Works, "")
+	return true
+}
+
+// readTDM reads the hours of revocable zones, and how often pods are evicted from those that are closed.
+func readTDM(r *reader, path, key string, value *yaml.Node) bool {
+	zone, found := strings.CutPrefix(key, "tdm.revocable-zone.")
+	if found {
+		window, err := zones.Parse(value.Value)
+		if errs := validation.IsValidLabelValue(zone); err == nil && (zone == "" || len(errs) > 0) {
+			err = fmt.Errorf("%q is no name of a zone, which is the value of a label", zone)
+		}
+		if err != nil {
+			r.fail(path, "%s", err)
+			return true
+		}
+		r.settings.Zones.Windows[zone] = window
+		r.add(path, key, Works, "")
+		return true
+	}
+	if key != "tdm.evict.period" {
+		return false
+	}
+	d, err := time.ParseDuration(value.Value)
+	if err != nil || d < time.Second {
+		r.fail(path, "%q is no duration of a second or more", value.Value)
+		return true
+	}
+	r.settings.Zones.EvictEvery = d
 	r.add(path, key, Works, "")
 	return true
 }

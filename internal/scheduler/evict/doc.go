@@ -35,6 +35,9 @@
 //     With PreemptAcross, circles of three and more are possible; Rules.EvictionsMax ends them.
 //   - The outcome depends on the state alone, not on the order in which it is listed.
 //
+// Pods that leave without a claimant, because their nodes are wanted back, are chosen by Depart;
+// those that another node can have by Spare.
+//
 // The cheapest victims are those with the smallest Cost. Finding them is NP-hard (it contains set
 // cover). Plan.Exact says that a search of all possibilities has confirmed them; otherwise they are
 // the best that the steps above found.

@@ -23,6 +23,9 @@ const (
 	Preempt
 	PreemptAcross
 	Tasks
+	// Revoked and Moved are not about a claim: see Depart and Spare.
+	Revoked
+	Moved
 )
 
 // String returns the reason for an eviction, for users.
@@ -38,6 +41,10 @@ func (r Rule) String() string {
 		return "has lower priority and is in a queue that has more than it deserves"
 	case Tasks:
 		return "is of a task of lower priority of the same job"
+	case Moved:
+		return "is on a node that is used much, and another node is used little"
+	case Revoked:
+		return "is in a revocable zone whose hours are over"
 	}
 	return "may not be evicted"
 }

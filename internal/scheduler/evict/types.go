@@ -83,6 +83,8 @@ type Pod struct {
 	// Protected means that the pod is never evicted, for example because it is annotated with
 	// preemptable: false or runs in kube-system.
 	Protected bool
+	// Preemptable means that the manifest says that the pod may be evicted.
+	Preemptable bool
 	// Leaving means that the pod is being deleted. Its resources are free for the claimant and cost
 	// nothing. Nodes contain the pods for which a caller has reserved these resources.
 	Leaving bool

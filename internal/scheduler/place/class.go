@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
 // NewClass compiles a pod template. It fails if the kube-scheduler would refuse the pod regardless
@@ -37,6 +40,9 @@ func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
 	var err error
 	if c.staticKey, err = staticKey(pod, affinity); err != nil {
 		return nil, err
+	}
+	if c.zones, _ = schedulingv1beta1.ZonesOf(pod.Annotations); c.zones != "" {
+		c.staticKey += "|zones " + c.zones
 	}
 	c.key = c.staticKey + dynamicKey(c)
 	return c, nil
@@ -196,6 +202,14 @@ func dynamicKey(c *Class) string {
 		key = fmt.Appendf(key, "%s-%s-%d,", p.IP, p.Protocol, p.Port)
 	}
 	return string(key)
+}
+
+// allows reports whether pods of the class may be in a revocable zone.
+func (c *Class) allows(zone string) bool {
+	if c.zones == "" || c.zones == schedulingv1beta1.AllZones {
+		return c.zones != ""
+	}
+	return slices.Contains(strings.Split(c.zones, ","), zone)
 }
 
 // tolerates reports whether one of the class's tolerations covers the taint. Comparison operators

@@ -208,6 +208,15 @@ func (v Vector) At(dim int) int64 {
 	return 0
 }
 
+// Max returns the larger of the two amounts in each dimension.
+func (v Vector) Max(w Vector) Vector {
+	most := make(Vector, max(len(v), len(w)))
+	for dim := range most {
+		most[dim] = max(v.At(dim), w.At(dim))
+	}
+	return most
+}
+
 // Plus returns v + times × w.
 func (v Vector) Plus(w Vector, times int64) Vector {
 	sum := make(Vector, max(len(v), len(w)))

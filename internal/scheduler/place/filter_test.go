@@ -78,6 +78,87 @@ func TestDimsNumberResources(t *testing.T) {
 	}
 }
 
+// TestStandings checks which nodes take a pod by their zones and their use.
+func TestStandings(t *testing.T) {
+	for sentence, tc := range map[string]struct {
+		annotations map[string]string
+		standing    Standing
+		refused     string
+	}{
+		"an ordinary node":                     {},
+		"a zone and a pod that says nothing":   {standing: Standing{Zone: "a"}, refused: RefusedZone},
+		"a zone and a pod that allows it":      {zone("a"), Standing{Zone: "a"}, ""},
+		"a zone and a pod that allows all":     {zone("*"), Standing{Zone: "a"}, ""},
+		"a zone and a pod of several":          {zone("b,a"), Standing{Zone: "a"}, ""},
+		"a zone and a pod of another":          {zone("ab"), Standing{Zone: "a"}, RefusedZone},
+		"a closed zone":                        {zone("a"), Standing{Zone: "a", Closed: true}, RefusedClosed},
+		"a node that is used too much":         {nil, Standing{Overused: true}, RefusedOverused},
+		"a pod that allows zones, on any node": {zone("a"), Standing{}, ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			p := pod("cpu", "1")
+			p.Annotations = tc.annotations
+			dims := NewDims()
+			s := NewSnapshot(dims)
+			s.Set(Node{Name: "n", Allocatable: dims.Vector(list("cpu", "4", "pods", "10")), Standing: tc.standing})
+			class, err := NewClass(dims, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := NewPlacer(s, Options{}).Place(Gang{Key: "g", MinMember: 1, Demands: []Demand{{Class: class, Count: 1}}})
+			switch {
+			case tc.refused == "" && d.Shortage != nil:
+				t.Errorf("refused: %v", d.Shortage.Rejected)
+			case tc.refused != "" && (d.Shortage == nil || d.Shortage.Rejected[tc.refused] != 1):
+				t.Errorf("%+v, want %q", d.Shortage, tc.refused)
+			}
+		})
+	}
+}
+
+func zone(value string) map[string]string {
+	return map[string]string{"volcano.sh/revocable-zone": value}
+}
+
+// TestStandingsCount checks that nodes of zones and nodes with points are preferred, and that a change
+// of a standing alone is followed.
+func TestStandingsCount(t *testing.T) {
+	dims := NewDims()
+	s := NewSnapshot(dims)
+	node := func(name string, standing Standing) {
+		s.Set(Node{Name: name, Allocatable: dims.Vector(list("cpu", "4", "memory", "4Gi", "pods", "10")), Standing: standing})
+	}
+	p := pod("cpu", "1")
+	p.Annotations = zone("a")
+	class, err := NewClass(dims, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	placer := NewPlacer(s, Options{})
+	for _, tc := range []struct {
+		a, b Standing
+		want string
+	}{
+		{Standing{Zone: "a"}, Standing{}, "a"},
+		{Standing{}, Standing{Zone: "a"}, "b"},
+		{Standing{Score: 300}, Standing{Score: 200}, "a"},
+		{Standing{Score: 100}, Standing{Score: 200}, "b"},
+		{Standing{Score: 100, Overused: true}, Standing{}, "b"},
+	} {
+		node("a", tc.a)
+		node("b", tc.b)
+		gang := Gang{Key: "g", MinMember: 1, Demands: []Demand{{Class: class, Count: 1}}}
+		d := placer.Place(gang)
+		if d.Shortage != nil {
+			t.Fatal(d.Shortage)
+		}
+		if got := s.Node(d.Placed[0][0]).Name; got != tc.want {
+			t.Errorf("%+v, %+v: the pod is on %s", tc.a, tc.b, got)
+		}
+		placer.Undo(gang, d)
+	}
+}
+
 // TestFilters checks whether one pod goes to one node and, if not, which filter refuses it.
 func TestFilters(t *testing.T) {
 	taint := func(effect corev1.TaintEffect) func(*corev1.Node) {

@@ -1,12 +1,16 @@
 package place
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
 
-// Part is a part of a gang whose pods are placed together or not at all: a partition of a task.
+// Part is a part of a gang whose pods are placed together or not at all: a partition of a task, or a
+// sub-group of a PodGroup.
 type Part struct {
+	// Kind is what messages call such a part; "partition" by default.
+	Kind string
 	// Demands are indices in Gang.Demands. A demand belongs to one part at most, and has no Min then.
 	Demands []int
 	// Size is the number of pods that must be placed at once; if fewer fit, none is placed.
@@ -36,11 +40,16 @@ func (p *Placer) placeParts(g Gang) Decision {
 	// 2. Place the minimum of the gang in a domain, or anywhere.
 	w := &partsWork{Gang: g, homes: make([]int32, len(g.Parts)), placed: make([]bool, len(g.Parts))}
 	try := func(i int32) bool {
-		ok := p.minimumOfParts(w, i)
-		if !ok {
+		for _, w.large = range [...]bool{false, true} {
+			if p.minimumOfParts(w, i) {
+				return true
+			}
 			p.rollback()
+			if !w.elastic() {
+				break // with large parts it is the same
+			}
 		}
-		return ok
+		return false
 	}
 	home, found := everywhere, gathered{}
 	if g.Near != nil {
@@ -59,19 +68,24 @@ func (p *Placer) placeParts(g Gang) Decision {
 	p.sort(byNumber)
 	for i := range p.demands {
 		d := &p.demands[i]
-		at, end := home, limit
-		if k := w.partOf(d.number); k >= 0 {
-			if !w.placed[k] {
-				continue
-			}
-			at = w.homes[k]
-			if near := g.Parts[k].Near; near != nil && near.Hard && p.domains.contains(limit, p.limit(near, at)) {
-				end = p.limit(near, at)
-			}
+		if k := w.partOf(d.number); k < 0 {
+			p.fillUp(d, home, limit, g.Most)
+		} else if w.placed[k] {
+			p.fillUpPart(w, k, d, limit, g.Most)
 		}
-		p.fillUp(d, at, end, g.Most)
 	}
 	return p.decide(g)
+}
+
+// fillUpPart is fillUp for a demand of a part that is placed. The gang may be in the domain limit.
+func (p *Placer) fillUpPart(w *partsWork, k int, d *demand, limit int32, most int) {
+	home, end := w.homes[k], limit
+	if near := w.Parts[k].Near; near != nil && near.Hard {
+		if at := p.limit(near, home); p.domains.contains(limit, at) {
+			end = at
+		}
+	}
+	p.fillUp(d, home, end, most)
 }
 
 // partsWork is a gang with parts while it is placed.
@@ -79,6 +93,7 @@ type partsWork struct {
 	Gang
 	placed []bool
 	homes  []int32 // domains of the parts that are placed
+	large  bool    // parts get as many pods as the gang lacks for its minimum, not just their Size
 	most   []int   // by set: the most parts placed in an attempt that failed
 	pods   int     // the most pods placed in one
 }
@@ -86,6 +101,17 @@ type partsWork struct {
 // partOf returns the part that a demand belongs to, or -1.
 func (w *partsWork) partOf(demand int) int {
 	return slices.IndexFunc(w.Parts, func(part Part) bool { return slices.Contains(part.Demands, demand) })
+}
+
+// elastic reports whether a part has more pods than it needs at once.
+func (w *partsWork) elastic() bool {
+	return slices.ContainsFunc(w.Parts, func(part Part) bool {
+		n := 0
+		for _, d := range part.Demands {
+			n += w.Demands[d].Count
+		}
+		return n > part.Size
+	})
 }
 
 // minimumOfParts places the minimum of a gang in a domain. The caller rolls back if it fails.
@@ -126,6 +152,16 @@ func (p *Placer) minimumOfParts(w *partsWork, outer int32) bool {
 			p.fill(d, p.o.Strategy, min(d.Count-d.placed, w.MinMember-len(p.log)))
 		}
 	}
+	// 4. More pods of the parts that are placed.
+	p.sort(byNumber)
+	for i := range p.demands {
+		if len(p.log) >= w.MinMember {
+			break
+		}
+		if k := w.partOf(p.demands[i].number); k >= 0 && w.placed[k] {
+			p.fillUpPart(w, k, &p.demands[i], outer, w.MinMember)
+		}
+	}
 	if w.pods = max(w.pods, len(p.log)); w.most == nil {
 		w.most = make([]int, len(count))
 	}
@@ -137,15 +173,19 @@ func (p *Placer) minimumOfParts(w *partsWork, outer int32) bool {
 }
 
 // placePart places a part in the smallest domain with room for it, inside another one, and reports
-// whether it fits.
+// whether it fits. A domain with room for all pods of the part comes before one that has room for Size.
 func (p *Placer) placePart(w *partsWork, k int, outer int32) bool {
 	part, mark, pinned := &w.Parts[k], len(p.log), len(p.pins)
+	wanted := part.Size
+	if w.large {
+		wanted = max(wanted, w.MinMember-mark)
+	}
 	p.sort(byNumber)
 	try := func(i int32) bool {
 		p.target = target{active: true, domain: i, packed: true}
 		for _, number := range part.Demands {
 			d := &p.demands[number]
-			p.fill(d, p.o.Strategy, min(d.Count-d.placed, part.Size-(len(p.log)-mark)))
+			p.fill(d, p.o.Strategy, min(d.Count-d.placed, wanted-(len(p.log)-mark)))
 		}
 		if len(p.log)-mark < part.Size {
 			p.rollbackTo(mark, pinned)
@@ -158,8 +198,17 @@ func (p *Placer) placePart(w *partsWork, k int, outer int32) bool {
 		return try(outer)
 	}
 	p.setUsed(part.Near.On)
-	if _, found := p.gather(outer, part.Near, p.fittingOf(part), part.Size, try); found.placed {
-		return true
+	list, all := p.fittingOf(part), 0
+	for i := range list {
+		all += list[i].count
+	}
+	for _, size := range [...]int{all, part.Size} {
+		if _, found := p.gather(outer, part.Near, list, size, try); found.placed {
+			return true
+		}
+		if size == part.Size {
+			break
+		}
 	}
 	return !part.Near.Hard && try(outer)
 }
@@ -175,6 +224,7 @@ func (p *Placer) fittingOf(part *Part) []fitting {
 
 // NoParts says why the parts of a gang have no room.
 type NoParts struct {
+	Kind        string
 	Fit, Wanted int // parts
 	Size        int // pods of one
 	Tier        string
@@ -196,7 +246,7 @@ func (p *Placer) partsShortage(w *partsWork, found gathered) *Shortage {
 		if wanted == 0 || fit >= wanted {
 			continue
 		}
-		s.Parts = &NoParts{Fit: fit, Wanted: wanted, Size: part.Size}
+		s.Parts = &NoParts{Kind: cmp.Or(part.Kind, "partition"), Fit: fit, Wanted: wanted, Size: part.Size}
 		if part.Near == nil || !part.Near.Hard {
 			return s
 		}
@@ -224,15 +274,16 @@ func (n *NoParts) stable() string {
 	if n.Tier != "" {
 		where = ", each in one domain of the network of " + n.Tier + " or below"
 	}
-	return fmt.Sprintf("there is no room for %s of %s%s", partitions(n.Wanted), pods(n.Size), where)
+	return fmt.Sprintf("there is no room for %s of %s%s", n.parts(), pods(n.Size), where)
 }
 
 // detail describes it in figures.
-func (n *NoParts) detail() string { return fmt.Sprintf("%d of %s fit", n.Fit, partitions(n.Wanted)) }
+func (n *NoParts) detail() string { return fmt.Sprintf("%d of %s fit", n.Fit, n.parts()) }
 
-func partitions(n int) string {
-	if n == 1 {
-		return "1 partition"
+// parts names the parts that are wanted: "2 partitions".
+func (n *NoParts) parts() string {
+	if n.Wanted == 1 {
+		return "1 " + n.Kind
 	}
-	return fmt.Sprintf("%d partitions", n)
+	return fmt.Sprintf("%d %ss", n.Wanted, n.Kind)
 }

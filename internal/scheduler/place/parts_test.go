@@ -162,3 +162,120 @@ func TestPartsFitWheneverTheyCan(t *testing.T) {
 		}
 	})
 }
+
+// TestPartsHaveTheirMinimum checks gangs of parts with surplus, of up to two classes, and of pods in no
+// part: what is placed has the minimum in all, as many parts of each set as needed, each with its
+// minimum in a domain that is allowed; and what does not fit leaves the snapshot as it was.
+func TestPartsHaveTheirMinimum(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		c := w.build(w.order())
+		o := drawOptions(t)
+		Place(c.Snapshot, drawRequest(t, 2).gang(c), o)
+		o.Network = drawNetwork(t, c)
+		g := Gang{MinParts: []int{rapid.IntRange(0, 2).Draw(t, "least"), 0}}
+		classes := []*Class{c.class(pod("cpu", "1")), c.class(pod("cpu", "2"))}
+		all := 0
+		demand := func() int {
+			n := rapid.IntRange(1, 4).Draw(t, "pods")
+			g.Demands = append(g.Demands, Demand{Class: rapid.SampledFrom(classes).Draw(t, "class"), Count: n})
+			all += n
+			return n
+		}
+		for range rapid.IntRange(1, 3).Draw(t, "parts") {
+			part := Part{Set: rapid.IntRange(0, 1).Draw(t, "set")}
+			pods := 0
+			for range rapid.IntRange(1, 2).Draw(t, "demands") {
+				part.Demands = append(part.Demands, len(g.Demands))
+				pods += demand()
+			}
+			part.Size = rapid.IntRange(1, pods).Draw(t, "size")
+			if rapid.Bool().Draw(t, "near") {
+				part.Near = &Near{Hard: rapid.Bool().Draw(t, "hard"), HighestTier: rapid.IntRange(0, 5).Draw(t, "highest tier")}
+			}
+			g.Parts = append(g.Parts, part)
+		}
+		for range rapid.IntRange(0, 1).Draw(t, "others") {
+			demand()
+		}
+		g.MinMember = rapid.IntRange(0, all).Draw(t, "minMember")
+		before := state(c.Snapshot)
+		p := NewPlacer(c.Snapshot, o)
+		d := p.Place(g)
+		if err := p.AssertConsistent(); err != nil {
+			t.Fatal(err)
+		}
+		if d.Shortage != nil {
+			if diff := cmp.Diff(before, state(c.Snapshot)); diff != "" || d.Shortage.Stable() == "" {
+				t.Fatal("a gang that does not fit changed the snapshot:", diff)
+			}
+			return
+		}
+		total, whole := 0, make([]int, 2)
+		for _, placed := range d.Placed {
+			total += len(placed)
+		}
+		for _, part := range g.Parts {
+			var of Decision
+			n := 0
+			for _, i := range part.Demands {
+				of.Placed = append(of.Placed, d.Placed[i])
+				n += len(d.Placed[i])
+			}
+			if n == 0 {
+				continue
+			}
+			whole[part.Set]++
+			if n < part.Size {
+				t.Fatalf("a part has %d pods of %d", n, part.Size)
+			}
+			if part.Near != nil && part.Near.Hard && tierOf(c, o.Network, of, part.Near) < 0 {
+				t.Fatal("a part is in no domain that is allowed")
+			}
+		}
+		if total < g.MinMember || whole[0] < g.MinParts[0] {
+			t.Fatalf("%d pods of %d, %d parts of %d", total, g.MinMember, whole[0], g.MinParts[0])
+		}
+		p.Undo(g, d)
+		if diff := cmp.Diff(before, state(c.Snapshot)); diff != "" {
+			t.Fatal("undone, but the snapshot changed:", diff)
+		}
+	})
+}
+
+// TestPartsWithSurplus checks where the pods of parts go that need fewer than they have.
+func TestPartsWithSurplus(t *testing.T) {
+	inRack := &Near{Hard: true, HighestTier: 1}
+	for sentence, tc := range map[string]struct {
+		rows      [][]int
+		minMember int
+		parts     []Part // of a demand of 6 pods each
+		want      string
+	}{
+		"all of a part are in one rack, though a smaller one holds its minimum": {rows: [][]int{{1, 2}}, minMember: 1,
+			parts: []Part{{Size: 3, Near: inRack}}, want: "rack01=6"},
+		"surplus of parts counts for the gang's minimum": {rows: [][]int{{2, 2}}, minMember: 12,
+			parts: []Part{{Size: 2, Near: inRack}, {Size: 2, Near: inRack}}, want: "rack00=6, rack01=6"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			c, tree := racks(tc.rows...)
+			g := Gang{MinMember: tc.minMember, MinParts: []int{0}, Parts: tc.parts}
+			for i := range g.Parts {
+				g.Parts[i].Demands = []int{i}
+				g.Demands = append(g.Demands, Demand{Class: c.class(pod("cpu", "1")), Count: 6})
+			}
+			d := NewPlacer(c.Snapshot, Options{Network: tree}).Place(g)
+			got, sep := "", ""
+			if d.Shortage != nil {
+				got = d.Shortage.Counted()
+			}
+			for _, placed := range d.Placed {
+				got += sep + domainsOf(c, tree, Decision{Placed: [][]int32{placed}})
+				sep = ", "
+			}
+			if got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+		})
+	}
+}

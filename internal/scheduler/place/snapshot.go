@@ -259,7 +259,7 @@ func (s *Snapshot) changeEnd() int64 { return s.changeBase + int64(len(s.changes
 // same answers for a and b. A heartbeat brings a new object with equal contents; comparing the
 // pointers first makes an unchanged object cheap.
 func sameStatic(a, b *Node) bool {
-	return a.Unschedulable == b.Unschedulable && (a.Object == b.Object ||
+	return a.Unschedulable == b.Unschedulable && a.Standing == b.Standing && (a.Object == b.Object ||
 		maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Object.Labels, b.Object.Labels)) &&
 		slices.EqualFunc(a.Taints, b.Taints, func(x, y corev1.Taint) bool { return x.MatchTaint(&y) && x.Value == y.Value })
 }

@@ -9,6 +9,9 @@ const (
 	RefusedName          = "node(s) didn't match the requested node name"
 	RefusedTaint         = "node(s) had untolerated taint(s)"
 	RefusedAffinity      = "node(s) didn't match Pod's node affinity/selector"
+	RefusedZone          = "node(s) were in a revocable zone that the pod does not allow"
+	RefusedClosed        = "node(s) were in a revocable zone outside of its hours"
+	RefusedOverused      = "node(s) were used above the threshold"
 	RefusedPorts         = "node(s) didn't have free ports for the requested pod ports"
 	RefusedPods          = "Too many pods"
 	RefusedInsufficient  = "Insufficient "
@@ -27,6 +30,9 @@ const (
 	otherName
 	untoleratedTaint
 	noAffinity
+	otherZone
+	closed
+	overused
 )
 
 var refusedText = [...]string{
@@ -34,6 +40,9 @@ var refusedText = [...]string{
 	otherName:        RefusedName,
 	untoleratedTaint: RefusedTaint,
 	noAffinity:       RefusedAffinity,
+	otherZone:        RefusedZone,
+	closed:           RefusedClosed,
+	overused:         RefusedOverused,
 }
 
 // static holds the answers of the filters and scores that depend only on the node's object, for all
@@ -138,6 +147,19 @@ func (st *static) filter(n *Node) refusal {
 			return noAffinity
 		}
 	}
+	return st.standing(&n.Standing)
+}
+
+// standing runs the filters that do not depend on the node's object.
+func (st *static) standing(s *Standing) refusal {
+	switch {
+	case s.Zone != "" && !st.class.allows(s.Zone):
+		return otherZone
+	case s.Closed:
+		return closed
+	case s.Overused:
+		return overused
+	}
 	return passes
 }
 
@@ -151,7 +173,15 @@ func (st *static) normalise(i int32) {
 	if st.taintMax > 0 {
 		taints = scoreMax - scoreMax*st.taints[i]/st.taintMax
 	}
-	st.score[i] = st.weights.NodeAffinity*affinity + st.weights.Taints*taints
+	st.score[i] = st.weights.NodeAffinity*affinity + st.weights.Taints*taints + st.s.nodes[i].Standing.points()
+}
+
+// points returns what the node's standing adds to its score.
+func (s *Standing) points() int64 {
+	if s.Zone != "" {
+		return s.Score + scoreMax
+	}
+	return s.Score
 }
 
 func (st *static) largest(scores []int64) int64 {

@@ -33,11 +33,26 @@ type Node struct {
 	// (Class.NonZero). It is used in scores only.
 	UsedNonZero Vector
 	Ports       PortSet
+	// Standing is what is known of the node beside its object and its pods.
+	Standing Standing
 	// Object is the API object, for filters outside the fast path.
 	Object *corev1.Node
 	// Generation changes whenever the cluster model changes this node. Snapshots copy only nodes
 	// whose generation differs.
 	Generation int64
+}
+
+// Standing is what the configuration of the scheduler, and measurements, say of a node. It is empty
+// for most nodes.
+type Standing struct {
+	// Zone is the revocable zone of the node: only pods that allow it are placed on the node, and
+	// prefer it to other nodes. Closed means that the zone takes no pods at present.
+	Zone   string
+	Closed bool
+	// Overused means that the node is used so much that it takes no more pods.
+	Overused bool
+	// Score is added to the score of the node for every pod.
+	Score int64
 }
 
 // HostPort is a port that a pod occupies on its node. An empty IP means all addresses.
@@ -71,6 +86,9 @@ type Class struct {
 	// nil for most classes.
 	Pins Pins
 
+	// zones are the revocable zones whose nodes the pods may use, as schedulingv1beta1.ZonesOf
+	// returns them.
+	zones      string
 	needs      []need
 	selective  bool // has a node selector or required node affinity
 	bestEffort bool // requests neither cpu nor memory

@@ -77,18 +77,25 @@ func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
 // rate computes the queue's share: the largest fraction of its deserved amounts that it holds.
 func (q *queue) rate() {
 	q.share = 0
-	if !q.attached {
-		return
+	if q.attached {
+		q.share = q.shareWith(nil, 0)
 	}
-	for dim, held := range q.sum.held {
+}
+
+// shareWith returns the share that the queue would have with n more pods of this request.
+func (q *queue) shareWith(request place.Vector, n int64) float64 {
+	share := 0.0
+	for dim := range max(len(q.sum.held), len(request)) {
+		held := q.sum.held.At(dim) + n*request.At(dim)
 		switch deserved := q.deserved.At(dim); {
 		case held <= 0:
 		case deserved > 0:
-			q.share = max(q.share, float64(held)/float64(deserved))
+			share = max(share, float64(held)/float64(deserved))
 		default:
-			q.share = max(q.share, 1)
+			share = max(share, 1)
 		}
 	}
+	return share
 }
 
 // compareProducts compares a×b with c×d, none of them negative. Bytes times weights do not fit into

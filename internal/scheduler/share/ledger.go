@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+	"sort"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
@@ -205,6 +206,33 @@ func (l *Ledger) Next() (Gang, bool) {
 		q = best
 	}
 	return q.ready[0].Gang, true
+}
+
+// slack is the part of its deserved amounts by which a turn may lift a queue above the share of the
+// next one. Without it, pods of large queues would be placed one by one.
+const slack = 0.01
+
+// Turn returns how many pods of a request a queue may be given before it is another queue's turn:
+// 1 to most. It is meant for pods above the minimums of gangs; a minimum is placed whole.
+func (l *Ledger) Turn(name string, request place.Vector, most int) int {
+	l.settle()
+	for q := l.queues[name]; q != nil && q.parent != nil && most > 1; q = q.parent {
+		var next *queue
+		for _, c := range q.parent.children {
+			if c != q && c.offers > 0 && (next == nil || c.before(next)) {
+				next = c
+			}
+		}
+		if next == nil {
+			continue
+		}
+		after := *q
+		most = 1 + sort.Search(most-1, func(i int) bool {
+			after.share = q.shareWith(request, int64(i+1)) - slack
+			return !after.before(next)
+		})
+	}
+	return most
 }
 
 // before orders siblings that have a gang to offer.

@@ -157,6 +157,39 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+func TestTurn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		queues []Queue
+		held   map[string]int64
+		others []string // queues with a gang that waits
+		want   int      // of 100 pods of 1 cpu of queue q
+	}{
+		"no other queue waits":           {[]Queue{{Name: "q"}, {Name: "p"}}, map[string]int64{"p": 1}, nil, 100},
+		"until the other's share":        {[]Queue{{Name: "q"}, {Name: "p"}}, map[string]int64{"p": 40}, []string{"p"}, 41},
+		"at least one":                   {[]Queue{{Name: "q"}, {Name: "p"}}, map[string]int64{"q": 50, "p": 1}, []string{"p"}, 1},
+		"shares go by weight":            {[]Queue{{Name: "q", Weight: 3}, {Name: "p"}}, map[string]int64{"p": 20}, []string{"p"}, 61},
+		"the smallest share counts":      {[]Queue{{Name: "q"}, {Name: "p"}, {Name: "o"}}, map[string]int64{"p": 30, "o": 10}, []string{"p", "o"}, 11},
+		"a higher priority, to the full": {[]Queue{{Name: "q", Priority: 1}, {Name: "p"}}, map[string]int64{"p": 5}, []string{"p"}, 51},
+		"the parents' shares count": {
+			[]Queue{{Name: "q", Parent: "x"}, {Name: "x"}, {Name: "y"}, {Name: "p", Parent: "y"}}, map[string]int64{"p": 25}, []string{"p"}, 26,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(place.NewDims(), cpu(100), tc.queues...)
+			for q, n := range tc.held {
+				l.Charge(q, cpu(n))
+			}
+			for _, q := range tc.others {
+				waits(l, q, q, 100, 0)
+			}
+			waits(l, "q", "gang", 100, 0)
+			if n := l.Turn("q", cpu(1), 100); n < tc.want || n > tc.want+1 { // by the slack
+				t.Errorf("%d pods, want %d", n, tc.want)
+			}
+		})
+	}
+}
+
 func TestParking(t *testing.T) {
 	for _, fifo := range []bool{false, true} {
 		l := New(place.NewDims(), cpu(10), Queue{Name: "q", FIFO: fifo}, Queue{Name: "r"})

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/clock"
 
@@ -54,6 +55,12 @@ func (c *choices) get(claim types.UID) (choice, bool) {
 	return found, ok
 }
 
+// has reports whether something was chosen for a claim, and has not expired.
+func (c *choices) has(claim types.UID) bool {
+	_, ok := c.get(claim)
+	return ok
+}
+
 func (c *choices) set(claim types.UID, made choice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +97,7 @@ func (f *Filter) WaitingVolumes(p *corev1.Pod) []string {
 			waiting = append(waiting, describeClaim(claim.Name, refused))
 		}
 	}
-	return waiting
+	return append(waiting, f.waitingDevices(p)...)
 }
 
 // chosen reports whether something has been chosen for a claim, and returns the API server's answer if
@@ -102,14 +109,19 @@ func (f *Filter) chosen(claim *corev1.PersistentVolumeClaim) (refused string, ch
 }
 
 // ChooseVolumes implements scheduler.Volumes.
-func (f *Filter) ChooseVolumes(gang string, p *corev1.Pod, node *corev1.Node) []string {
+func (f *Filter) ChooseVolumes(gang string, pods []*corev1.Pod, nodes []*corev1.Node) []string {
 	var waiting []string
-	for _, claim := range f.lateClaims(p) {
-		problem, chosen := f.chosen(claim) // for another pod of the gang
-		if !chosen {
-			problem = f.chooseVolume(gang, claim, node)
+	for i, p := range pods {
+		for _, claim := range f.lateClaims(p) {
+			problem, chosen := f.chosen(claim) // for another pod of the gang
+			if !chosen {
+				problem = f.chooseVolume(gang, claim, nodes[i])
+			}
+			waiting = append(waiting, describeClaim(claim.Name, problem))
 		}
-		waiting = append(waiting, describeClaim(claim.Name, problem))
+	}
+	if f.devices.served {
+		waiting = append(waiting, f.chooseDevices(gang, pods)...)
 	}
 	return waiting
 }
@@ -126,13 +138,22 @@ func describeClaim(name, problem string) string {
 func (f *Filter) lateClaims(p *corev1.Pod) []*corev1.PersistentVolumeClaim {
 	var out []*corev1.PersistentVolumeClaim
 	for i := range p.Spec.Volumes {
-		source := p.Spec.Volumes[i].PersistentVolumeClaim
-		if source == nil {
+		v := &p.Spec.Volumes[i]
+		var name string
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			name = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			name = ephemeral.VolumeClaimName(p, v)
+		default:
 			continue
 		}
-		claim, err := f.claims.PersistentVolumeClaims(p.Namespace).Get(source.ClaimName)
+		claim, err := f.claims.PersistentVolumeClaims(p.Namespace).Get(name)
 		if err != nil || claim.Spec.VolumeName != "" || slices.Contains(out, claim) {
 			continue // the volume plugins report what is wrong, if anything
+		}
+		if v.Ephemeral != nil && ephemeral.VolumeIsForPod(f.individual(p), claim) != nil {
+			continue // likewise
 		}
 		if late, err := volume.IsDelayBindingMode(claim, f.classes); err == nil && late {
 			out = append(out, claim)

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultbinder"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	plfeature "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
@@ -35,6 +38,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/informer"
+	"lockstep.dev/lockstep/internal/podset/plan"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -67,6 +71,10 @@ type Filter struct {
 	writer  apiwriter.Writer
 	choices choices
 
+	devices *devices
+	// The plugins that hold volumes and devices for placed pods.
+	volumePlugin, devicePlugin fwk.ReservePlugin
+
 	states   map[*place.Class]*state
 	added    []added
 	serial   int
@@ -77,6 +85,7 @@ var _ place.RareFilter = (*Filter)(nil)
 
 // state is the framework's state for one class, updated with every pod placed since.
 type state struct {
+	pod     *corev1.Pod // what the plugins see: podOf
 	cycle   fwk.CycleState
 	only    map[string]bool // the nodes to which PreFilter limits the class, nil for all
 	refused string          // PreFilter's reason to refuse all nodes, or empty
@@ -87,6 +96,9 @@ type added struct {
 	class *place.Class
 	node  string
 	pod   fwk.PodInfo
+	// state is set if the pod has claims of its own, and planned are those whose devices were found.
+	state   *state
+	planned []types.UID
 }
 
 // New returns a Filter that is valid until ctx is done. It reads nothing from the API server before
@@ -107,11 +119,20 @@ func New(ctx context.Context, cfg Config) (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.frame, err = frameworkruntime.NewFramework(f.ctx, registry(), profile(),
+	fts := plfeature.NewSchedulerFeaturesFromGates(feature.DefaultFeatureGate)
+	fts.EnableDynamicResourceAllocation = true
+	// Extended resources that a device class stands for are counted as the nodes advertise them. Devices
+	// that need conditions before their pods are bound are not used.
+	fts.EnableDRAExtendedResource, fts.EnableDRADeviceBindingConditions = false, false
+	if f.devices, err = f.newDevices(cfg.Client, fts); err != nil {
+		return nil, err
+	}
+	f.frame, err = frameworkruntime.NewFramework(f.ctx, f.registry(fts), profile(),
 		frameworkruntime.WithClientSet(cfg.Client),
 		frameworkruntime.WithInformerFactory(shared{factory, cfg.Informers}),
 		frameworkruntime.WithSnapshotSharedLister(f.nodes),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
+		frameworkruntime.WithSharedDRAManager(f.devices),
 		frameworkruntime.WithLogger(klog.Logger{}),
 	)
 	if err != nil {
@@ -132,7 +153,7 @@ func (f *Filter) WaitForSync(ctx context.Context) error {
 			return fmt.Errorf("the kube-scheduler's plugins: reading %v: %w", kind, context.Cause(ctx))
 		}
 	}
-	return nil
+	return f.devices.start(ctx)
 }
 
 // plugins lists the plugins whose answers are used, with the kube-scheduler's weights for their
@@ -144,20 +165,30 @@ var plugins = []config.Plugin{
 	{Name: nodevolumelimits.CSIName},
 	{Name: volumezone.Name},
 	{Name: volumebinding.Name, Weight: 1},
+	{Name: dynamicresources.Name},
 }
 
-func registry() frameworkruntime.Registry {
-	fts := plfeature.NewSchedulerFeaturesFromGates(feature.DefaultFeatureGate)
+func (f *Filter) registry(fts plfeature.Features) frameworkruntime.Registry {
 	return frameworkruntime.Registry{
 		interpodaffinity.Name:    frameworkruntime.FactoryAdapter(fts, interpodaffinity.New),
 		podtopologyspread.Name:   frameworkruntime.FactoryAdapter(fts, podtopologyspread.New),
-		volumebinding.Name:       frameworkruntime.FactoryAdapter(fts, volumebinding.New),
+		volumebinding.Name:       keep(&f.volumePlugin, frameworkruntime.FactoryAdapter(fts, volumebinding.New)),
+		dynamicresources.Name:    keep(&f.devicePlugin, frameworkruntime.FactoryAdapter(fts, dynamicresources.New)),
 		volumerestrictions.Name:  frameworkruntime.FactoryAdapter(fts, volumerestrictions.New),
 		volumezone.Name:          frameworkruntime.FactoryAdapter(fts, volumezone.New),
 		nodevolumelimits.CSIName: frameworkruntime.FactoryAdapter(fts, nodevolumelimits.NewCSI),
 		// The framework requires a queue sort plugin and a bind plugin.
 		queuesort.Name:     queuesort.New,
 		defaultbinder.Name: defaultbinder.New,
+	}
+}
+
+// keep returns a factory that also stores the plugin that it makes.
+func keep(into *fwk.ReservePlugin, factory frameworkruntime.PluginFactory) frameworkruntime.PluginFactory {
+	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		p, err := factory(ctx, args, handle)
+		*into, _ = p.(fwk.ReservePlugin)
+		return p, err
 	}
 }
 
@@ -174,7 +205,7 @@ func profile() *config.KubeSchedulerProfile {
 		return s
 	}
 	all := set(interpodaffinity.Name, podtopologyspread.Name, volumerestrictions.Name, nodevolumelimits.CSIName,
-		volumezone.Name, volumebinding.Name)
+		volumezone.Name, volumebinding.Name, dynamicresources.Name)
 	score := set(interpodaffinity.Name, podtopologyspread.Name)
 	return &config.KubeSchedulerProfile{
 		SchedulerName: "lockstep",
@@ -186,6 +217,7 @@ func profile() *config.KubeSchedulerProfile {
 		PluginConfig: []config.PluginConfig{
 			{Name: interpodaffinity.Name, Args: &config.InterPodAffinityArgs{HardPodAffinityWeight: 1}},
 			{Name: podtopologyspread.Name, Args: &config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting}},
+			{Name: dynamicresources.Name, Args: &config.DynamicResourcesArgs{FilterTimeout: &metav1.Duration{Duration: devicesOfNode}}},
 			{Name: volumebinding.Name, Args: &config.VolumeBindingArgs{BindTimeoutSeconds: 600}},
 		},
 	}
@@ -195,7 +227,12 @@ func profile() *config.KubeSchedulerProfile {
 // scheduler's Config.
 func (f *Filter) Refresh(s *place.Snapshot, rare bool) {
 	f.active = rare || f.cluster.AntiAffinityPods() > 0
+	for i := range f.added {
+		f.free(&f.added[len(f.added)-1-i])
+	}
 	f.added = f.added[:0]
+	f.devices.claims.dropUnless(f.choices.has)
+	f.devices.spent = 0
 	clear(f.states)
 	clear(f.concerns)
 	if f.active {
@@ -237,15 +274,13 @@ func nothing(s labels.Selector) bool {
 
 // Filter implements place.RareFilter.
 func (f *Filter) Filter(class *place.Class, candidates []*place.Node, refused []string) {
-	if why := f.unsupported(class.Template); why != "" {
-		for i := range refused {
-			refused[i] = why
-		}
-		return
-	}
 	st := f.state(class)
+	search := f.devices.search(st.pod)
+	defer search.end()
 	for i, n := range candidates {
 		switch info := f.nodes.byName[n.Name]; {
+		case search.over():
+			refused[i] = search.why
 		case st.refused != "":
 			refused[i] = st.refused
 		case info == nil:
@@ -253,11 +288,22 @@ func (f *Filter) Filter(class *place.Class, candidates []*place.Node, refused []
 		case st.only != nil && !st.only[n.Name]:
 			refused[i] = "node(s) couldn't use the pod's volumes"
 		default:
-			if s := f.frame.RunFilterPlugins(f.ctx, st.cycle, class.Template, info); !s.IsSuccess() {
+			if s := f.frame.RunFilterPlugins(f.ctx, st.cycle, st.pod, info); !s.IsSuccess() {
 				refused[i] = reason(s)
+			} else {
+				search.found++
 			}
 		}
 	}
+}
+
+// podOf returns the pod that stands for a class. That is the class's template, or the pod itself if
+// it has claims of its own: its name and UID say which they are.
+func (f *Filter) podOf(class *place.Class) *corev1.Pod {
+	if plan.OwnClaims(class.Template) {
+		return f.individual(class.Template)
+	}
+	return class.Template
 }
 
 // state returns the state of a class, computing it if necessary.
@@ -266,7 +312,12 @@ func (f *Filter) state(class *place.Class) *state {
 		return st
 	}
 	st := &state{cycle: framework.NewCycleState()}
-	result, status, _ := f.frame.RunPreFilterPlugins(f.ctx, st.cycle, class.Template)
+	st.pod = f.podOf(class)
+	f.states[class] = st
+	if st.refused = f.withClaims(st.pod); st.refused != "" {
+		return st
+	}
+	result, status, _ := f.frame.RunPreFilterPlugins(f.ctx, st.cycle, st.pod)
 	switch {
 	case !status.IsSuccess():
 		st.refused = reason(status)
@@ -276,7 +327,6 @@ func (f *Filter) state(class *place.Class) *state {
 			st.only[name] = true
 		}
 	}
-	f.states[class] = st
 	return st
 }
 
@@ -296,11 +346,11 @@ func (f *Filter) Score(class *place.Class, candidates []*place.Node, scores []in
 	for i, n := range candidates {
 		infos[i] = f.nodes.byName[n.Name]
 	}
-	if s := f.frame.RunPreScorePlugins(f.ctx, st.cycle, class.Template, infos); !s.IsSuccess() {
+	if s := f.frame.RunPreScorePlugins(f.ctx, st.cycle, st.pod, infos); !s.IsSuccess() {
 		f.log.Warn("nodes could not be scored", "error", s.AsError())
 		return
 	}
-	totals, s := f.frame.RunScorePlugins(f.ctx, st.cycle, class.Template, infos)
+	totals, s := f.frame.RunScorePlugins(f.ctx, st.cycle, st.pod, infos)
 	if !s.IsSuccess() {
 		f.log.Warn("nodes could not be scored", "error", s.AsError())
 		return
@@ -320,8 +370,10 @@ func (f *Filter) Add(class *place.Class, node *place.Node) {
 		return
 	}
 	f.serial++
-	p := *class.Template
-	p.Name, p.UID = fmt.Sprintf("placed-%d", f.serial), types.UID(fmt.Sprintf("placed/%d", f.serial))
+	p := *f.podOf(class)
+	if p.UID == "" || !plan.OwnClaims(&p) {
+		p.Name, p.UID = fmt.Sprintf("placed-%d", f.serial), types.UID(fmt.Sprintf("placed/%d", f.serial))
+	}
 	p.Spec.NodeName = node.Name
 	pod, err := framework.NewPodInfo(&p)
 	if err != nil {
@@ -329,15 +381,23 @@ func (f *Filter) Add(class *place.Class, node *place.Node) {
 	}
 	info.AddPodInfo(pod)
 	f.nodes.changed()
-	f.added = append(f.added, added{class, node.Name, pod})
+	a := added{class: class, node: node.Name, pod: pod}
+	if a.state = f.states[class]; a.state != nil && plan.OwnClaims(class.Template) {
+		a.planned = f.hold(a.state, node.Name)
+	} else {
+		a.state = nil
+	}
+	f.added = append(f.added, a)
 	keepsAway := len(pod.GetRequiredAntiAffinityTerms()) > 0
 	if keepsAway {
 		clear(f.concerns)
 	}
 	for c, st := range f.states {
-		if keepsAway && st.cycle.GetSkipFilterPlugins().Has(interpodaffinity.Name) || st.refused != "" {
+		if plan.OwnClaims(c.Template) {
+			delete(f.states, c) // fewer volumes and devices are free
+		} else if keepsAway && st.cycle.GetSkipFilterPlugins().Has(interpodaffinity.Name) || st.refused != "" {
 			delete(f.states, c) // a plugin that was skipped may refuse nodes now
-		} else if s := f.frame.RunPreFilterExtensionAddPod(f.ctx, st.cycle, c.Template, pod, info); !s.IsSuccess() {
+		} else if s := f.frame.RunPreFilterExtensionAddPod(f.ctx, st.cycle, st.pod, pod, info); !s.IsSuccess() {
 			delete(f.states, c)
 		}
 	}
@@ -354,13 +414,16 @@ func (f *Filter) Remove(class *place.Class, node *place.Node) {
 			continue
 		}
 		f.added = append(f.added[:i], f.added[i+1:]...)
+		f.free(&a)
 		info := f.nodes.byName[a.node]
 		if err := info.RemovePod(klog.Logger{}, a.pod.GetPod()); err != nil {
 			f.log.Error("a pod that was placed is not on its node", "node", a.node, "error", err)
 		}
 		f.nodes.changed()
 		for c, st := range f.states {
-			if s := f.frame.RunPreFilterExtensionRemovePod(f.ctx, st.cycle, c.Template, a.pod, info); st.refused != "" ||
+			if plan.OwnClaims(c.Template) {
+				delete(f.states, c)
+			} else if s := f.frame.RunPreFilterExtensionRemovePod(f.ctx, st.cycle, st.pod, a.pod, info); st.refused != "" ||
 				!s.IsSuccess() {
 				delete(f.states, c)
 			}

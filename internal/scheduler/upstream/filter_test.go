@@ -220,11 +220,17 @@ func TestTheKubeSchedulersPlugins(t *testing.T) {
 				t.Fatalf("%v, %+v", nodes, short)
 			}
 		}},
-		{"what is not supported is refused and says so", func(t *testing.T) {
+		{"claims that do not exist are waited for", func(t *testing.T) {
 			_, short := w.place(testPod("a", func(s *corev1.PodSpec) {
 				s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
 			}), 1)
-			if short == nil || short.Rejected["ephemeral volumes are not supported yet"] != 6 {
+			if short == nil || short.Rejected[`waiting for ephemeral volume controller to create the persistentvolumeclaim "a-v"`] != 6 {
+				t.Fatalf("%+v", short)
+			}
+			_, short = w.place(testPod("a", func(s *corev1.PodSpec) {
+				s.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("one")}}
+			}), 1)
+			if short == nil || short.Rejected[`waiting for kube-controller-manager to create claim "gpu" of template "one"`] != 6 {
 				t.Fatalf("%+v", short)
 			}
 			_, short = w.place(testPod("a", func(s *corev1.PodSpec) {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core"
 	corev1informers "k8s.io/client-go/informers/core/v1"
@@ -11,18 +12,14 @@ import (
 	"lockstep.dev/lockstep/internal/informer"
 )
 
-// unsupported describes a need of the pod that is not supported, or returns "".
-func (f *Filter) unsupported(p *corev1.Pod) string {
-	if len(p.Spec.ResourceClaims) > 0 {
-		return "resource claims are not supported yet"
+// individual returns the pod of a template that stands for one pod, as the model has it.
+func (f *Filter) individual(t *corev1.Pod) *corev1.Pod {
+	p := *t
+	p.UID = ""
+	if o, _ := f.cluster.Pod(types.NamespacedName{Namespace: t.Namespace, Name: t.Name}); o != nil {
+		p.UID = o.UID
 	}
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if v.Ephemeral != nil {
-			return "ephemeral volumes are not supported yet"
-		}
-	}
-	return ""
+	return &p
 }
 
 // shared is an informer factory that takes pods and nodes from existing caches.

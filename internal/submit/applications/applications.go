@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -80,28 +81,42 @@ func (c *Client) Tracker(ctx context.Context, namespace, name string) (*oam.Reso
 	return &list.Items[0], nil
 }
 
+// Definitions are the definitions of a cluster.
+type Definitions struct {
+	Components []oam.ComponentDefinition
+	Workloads  []oam.WorkloadDefinition
+	Traits     []oam.TraitDefinition
+	Policies   []oam.PolicyDefinition
+	Steps      []oam.WorkflowStepDefinition
+}
+
 // Definitions returns the definitions that are visible in a namespace: its own, followed by those
 // of the system namespace.
-func (c *Client) Definitions(ctx context.Context,
-	namespace string) ([]oam.ComponentDefinition, []oam.TraitDefinition, error) {
-	var components []oam.ComponentDefinition
-	var traits []oam.TraitDefinition
+func (c *Client) Definitions(ctx context.Context, namespace string) (*Definitions, error) {
+	out := &Definitions{}
 	namespaces := []string{namespace}
 	if namespace != oam.SystemNamespace {
 		namespaces = append(namespaces, oam.SystemNamespace)
 	}
 	for _, ns := range namespaces {
-		var cs oam.ComponentDefinitionList
-		if err := c.rest.Get().Namespace(ns).Resource("componentdefinitions").Do(ctx).Into(&cs); err != nil {
-			return nil, nil, err
+		var components oam.ComponentDefinitionList
+		var workloads oam.WorkloadDefinitionList
+		var traits oam.TraitDefinitionList
+		var policies oam.PolicyDefinitionList
+		var steps oam.WorkflowStepDefinitionList
+		for resource, into := range map[string]runtime.Object{
+			"componentdefinitions": &components, "workloaddefinitions": &workloads, "traitdefinitions": &traits,
+			"policydefinitions": &policies, "workflowstepdefinitions": &steps,
+		} {
+			if err := c.rest.Get().Namespace(ns).Resource(resource).Do(ctx).Into(into); err != nil {
+				return nil, err
+			}
 		}
-		var ts oam.TraitDefinitionList
-		if err := c.rest.Get().Namespace(ns).Resource("traitdefinitions").Do(ctx).Into(&ts); err != nil {
-			return nil, nil, err
-		}
-		components, traits = append(components, cs.Items...), append(traits, ts.Items...)
+		out.Components, out.Workloads = append(out.Components, components.Items...), append(out.Workloads, workloads.Items...)
+		out.Traits, out.Policies = append(out.Traits, traits.Items...), append(out.Policies, policies.Items...)
+		out.Steps = append(out.Steps, steps.Items...)
 	}
-	return components, traits, nil
+	return out, nil
 }
 
 // Patch patches an application.

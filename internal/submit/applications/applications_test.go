@@ -224,14 +224,14 @@ func TestDefinitionsAreOnesOwnAndEveryones(t *testing.T) {
 	}
 	count := func(namespace string) (out map[string]int) {
 		t.Helper()
-		components, traits, err := e.Definitions(t.Context(), namespace)
+		defs, err := e.Definitions(t.Context(), namespace)
 		e.check(err)
 		out = map[string]int{}
-		for i := range components {
-			out["component "+components[i].Name]++
+		for i := range defs.Components {
+			out["component "+defs.Components[i].Name]++
 		}
-		for i := range traits {
-			out["trait "+traits[i].Name]++
+		for i := range defs.Traits {
+			out["trait "+defs.Traits[i].Name]++
 		}
 		return out
 	}

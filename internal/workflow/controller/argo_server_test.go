@@ -288,7 +288,7 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 }
 
 // TestResourceClaims checks what becomes of pods with claims of dynamic resource allocation: another
-// scheduler gets them with their claims; Lockstep's own says that it does not place them.
+// scheduler gets them with their claims; Lockstep's own says that the claim does not exist.
 func TestResourceClaims(t *testing.T) {
 	e := start(t)
 	const claims = `
@@ -315,7 +315,7 @@ templates:
 	}
 	e.submit("own", claims)
 	e.until("own", func(w *wf.Workflow) error {
-		if n := w.Status.Nodes["own"]; n.Phase != wf.PhasePending || !strings.Contains(n.Message, "resource claims are not supported yet") {
+		if n := w.Status.Nodes["own"]; n.Phase != wf.PhasePending || !strings.Contains(n.Message, `"one-gpu" not found`) {
 			return fmt.Errorf("the node is %s: %q", n.Phase, n.Message)
 		}
 		return nil

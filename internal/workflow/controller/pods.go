@@ -130,14 +130,22 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 		c.logSpec(r, pod.Name, &pod.Spec)
 	}
 	p := r.addPod(create.NodeID, create.PodName, create)
-	p.pod, p.queue = pod, scheduling.DefaultQueue
-	if q := pod.Annotations[scheduling.QueueNameAnnotation]; q != "" {
-		p.queue = q
-	}
-	p.BindLater = c.Placer == nil || !c.ours(pod.Spec.SchedulerName) || len(pod.Spec.SchedulingGates) > 0 || len(pod.Spec.ResourceClaims) > 0
+	p.pod, p.queue = pod, c.inQueue(pod)
+	p.BindLater = c.Placer == nil || !c.ours(pod.Spec.SchedulerName) || len(pod.Spec.SchedulingGates) > 0 || plan.OwnClaims(pod)
 	if !p.BindLater {
 		p.Plan = c.plans.Share(plan.Of(pod, plan.Ranges(c.Informers.LimitRanges.List(), r.key.Namespace), wf.LabelWorkflow))
 	}
+}
+
+// inQueue returns the queue of a pod. If the pod does not name it, the pod's namespace does; the pod
+// then keeps it in its annotation.
+func (c *Controller) inQueue(pod *corev1.Pod) string {
+	named := pod.Annotations[scheduling.QueueNameAnnotation]
+	queue, _ := c.Informers.QueueIn(pod.Namespace, named)
+	if queue != scheduling.DefaultQueue && queue != named && c.ours(pod.Spec.SchedulerName) {
+		pod.Annotations[scheduling.QueueNameAnnotation] = queue
+	}
+	return queue
 }
 
 // build builds the pod of a node.

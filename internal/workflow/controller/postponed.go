@@ -32,7 +32,7 @@ func (c *Controller) limitOf(namespace string) (all, own int) {
 
 // limits reports whether the number of workflows of any namespace is limited.
 func (c *Controller) limits() bool {
-	return c.Settings().Limits() || len(c.Informers.Namespaces.List()) > 0
+	return c.Settings().Limits() || len(c.Informers.LimitedNamespaces()) > 0
 }
 
 // followLimits registers handlers for the labels of namespaces.

@@ -6,6 +6,7 @@
   const dashes = {dashed: [6, 4], dotted: [2, 3]};
 
   function draw(el, lines) {
+    if (!el.clientWidth) return; // it is folded: drawn when it is opened
     el.textContent = "";
     lines = lines.filter(l => l.x && l.x.length);
     if (!lines.length) { el.textContent = "No data."; return; }
@@ -51,6 +52,9 @@
 
   const all = () => document.querySelectorAll(".chart").forEach(el => draw(el, charts[+el.dataset.chart]));
   all();
+  document.querySelectorAll("details").forEach(d => d.addEventListener("toggle", () => {
+    if (d.open) d.querySelectorAll(".chart").forEach(el => draw(el, charts[+el.dataset.chart]));
+  }));
   let timer;
   addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(all, 150); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);

@@ -1,9 +1,11 @@
 // Toy is a deliberately slow controller with a known rate: it creates the pods of the Toys that it
 // sees at exactly RATE pods per second, each on a node from the start. With STATUS_AFTER it writes
-// the status of a Toy that long after its last pod. The laboratory's tests build and measure it.
+// the status of a Toy that long after its last pod. With LEAK it keeps so many bytes, and a goroutine,
+// for each pod. The laboratory's tests build and measure it.
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log"
@@ -12,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +46,13 @@ func run(ctx context.Context, kubeconfig, address string) error {
 			return err
 		}
 	}
+	leak := 0
+	if text := os.Getenv("LEAK"); text != "" {
+		if leak, err = strconv.Atoi(text); err != nil {
+			return err
+		}
+	}
+	var leaked [][]byte
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -66,8 +76,9 @@ func run(ctx context.Context, kubeconfig, address string) error {
 	}
 	failed := make(chan error, 1)
 	go func() {
-		failed <- http.ListenAndServe(address, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		failed <- http.ListenAndServe(address, promhttp.Handler())
 	}()
+	defer func() { log.Printf("leaked %d times", len(leaked)) }()
 	log.Print("started")
 	var due time.Time
 	written := 0
@@ -102,6 +113,10 @@ func run(ctx context.Context, kubeconfig, address string) error {
 				}, Spec: spec.Template}
 				pod.Spec.NodeName = nodes.Items[written%len(nodes.Items)].Name
 				written++
+				if leak > 0 {
+					leaked = append(leaked, bytes.Repeat([]byte{1}, leak))
+					go func() { <-ctx.Done() }()
+				}
 				if _, err := client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 					return err
 				}

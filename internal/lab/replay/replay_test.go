@@ -1,0 +1,90 @@
+package replay
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep.dev/lockstep/internal/lab/series"
+	"lockstep.dev/lockstep/internal/lab/trace"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// toy builds the laboratory's toy controller and returns its system file.
+func toy(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "jobs", "testdata", "toy"))); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "toy"), "lockstep.dev/lockstep/internal/lab/jobs/testdata/toy")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "system.yaml")
+}
+
+// TestReplay replays four jobs, of which three end.
+func TestReplay(t *testing.T) {
+	kube, err := localcluster.FindKube()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	load, err := trace.Parse(strings.NewReader("arrival,pods,duration\n0,3,2\n1,2,1\n2,4,0\n8,1,1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{
+		Config: series.Config{Repeat: 1, Timeout: 2 * time.Minute, OutDir: t.TempDir(), Kube: kube, Version: "test", Nodes: localcluster.Nodes{Count: 5},
+			ClientConcurrency: 4, Progress: func(line string) { t.Log(line) }},
+		Systems: []string{toy(t)}, Trace: load, TraceName: "four", Speed: 2,
+	}
+	rep, err := Measure(t.Context(), cfg)
+	if err != nil || len(rep.Runs) != 1 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	r := rep.Runs[0]
+	if r.Error != "" || r.Started != 4 || r.Jobs != 4 || r.Pods != 10 || len(r.Violations) > 0 || r.TimedOut != "" {
+		t.Fatalf("error %q, %d of %d jobs with %d pods, violations %q, %s", r.Error, r.Started, r.Jobs, r.Pods, r.Violations, r.TimedOut)
+	}
+	if r.ByKind["pods/create"] != 10 || r.WaitMs.P99 <= 0 || r.Metrics == nil {
+		t.Errorf("writes %v, wait %v, metrics %v", r.ByKind, r.WaitMs, r.Metrics)
+	}
+	if last := len(r.Waiting.Pods) - 1; r.Waiting.Pods[last] != 0 || r.Running.Pods[last] != 4 {
+		t.Errorf("at the end %d pods wait, and %d run: those without an end", r.Waiting.Pods[last], r.Running.Pods[last])
+	}
+	var text bytes.Buffer
+	if err := rep.Table(&text, false); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(text.String())
+	again := &Report{}
+	if err := series.Read(cfg.OutDir, again); err != nil || len(again.Runs) != 1 {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+func TestReplaysThatAreRefused(t *testing.T) {
+	good := Config{Config: series.Config{Repeat: 1, Timeout: time.Minute, Nodes: localcluster.Nodes{Count: 10}, ClientConcurrency: 1}, Systems: []string{"lockstep"},
+		Trace: &trace.Trace{Jobs: []trace.Job{{Pods: 5}}}, Speed: 1}
+	if err := good.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Config){
+		"no system":           func(c *Config) { c.Systems = nil },
+		"no trace":            func(c *Config) { c.Trace = &trace.Trace{} },
+		"speed: 0":            func(c *Config) { c.Speed = 0 },
+		"the largest job has": func(c *Config) { c.Trace = &trace.Trace{Jobs: []trace.Job{{Pods: 5000}}} },
+	} {
+		c := good
+		change(&c)
+		if err := c.Complete(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
