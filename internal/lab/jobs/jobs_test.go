@@ -245,7 +245,7 @@ func TestPlanAlternatesSystems(t *testing.T) {
 		Systems: []string{"lockstep", "kubernetes"}, JobSyncs: []int{0, 50},
 		Config: series.Config{Repeat: 2, WriterConcurrency: []int{0, 16}},
 	}
-	cfg.Admissions, cfg.Ahead, cfg.Foreign = []admission.Admission{{Kind: admission.None}}, []scenario.Shape{{}}, []string{""}
+	cfg.Admissions = []admission.Admission{{Kind: admission.None}}
 	plan, err := cfg.plan()
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestPlanAlternatesSystems(t *testing.T) {
 
 func TestASystemIsComparedWithItself(t *testing.T) {
 	cfg := Config{Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 2}}, Gangs: []bool{true}, Systems: []string{"lockstep", "lockstep"},
-		Admissions: []admission.Admission{{Kind: admission.None}}, Ahead: []scenario.Shape{{}}, Foreign: []string{""}, Config: series.Config{Repeat: 2}}
+		Admissions: []admission.Admission{{Kind: admission.None}}, Config: series.Config{Repeat: 2}}
 	plan, err := cfg.plan()
 	if err != nil {
 		t.Fatal(err)

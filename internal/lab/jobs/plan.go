@@ -88,9 +88,6 @@ func (c *Config) Complete() error {
 	if len(c.Admissions) == 0 {
 		c.Admissions = []admission.Admission{{Kind: admission.None}}
 	}
-	if len(c.Foreign) == 0 {
-		c.Foreign = []string{""}
-	}
 	for _, kind := range c.Foreign {
 		if kind == "" {
 			continue
@@ -101,9 +98,6 @@ func (c *Config) Complete() error {
 		if len(c.FloorConcurrency) > 0 || c.Pace != nil || len(c.Weights) > 0 || len(c.Ahead) > 0 || slices.ContainsFunc(c.Systems, system.IsFile) {
 			return errors.New("foreign pods: have no floor, rate, queues or jobs ahead, and no systems of files")
 		}
-	}
-	if len(c.Ahead) == 0 {
-		c.Ahead = []scenario.Shape{{}}
 	}
 	c.FloorTries = cmp.Or(c.FloorTries, defaultFloorTries)
 	switch {
@@ -310,11 +304,19 @@ func (c *Config) plan() ([]experiment, error) {
 	return out, nil
 }
 
+// orNone returns values, or the zero value if there are none.
+func orNone[V any](values []V) []V {
+	if len(values) == 0 {
+		return make([]V, 1)
+	}
+	return values
+}
+
 // loads returns the loads, of which each is measured with all systems.
 func (c *Config) loads() (out []experiment) {
 	for _, shape := range c.Shapes {
-		for _, ahead := range c.Ahead {
-			for _, kind := range c.Foreign {
+		for _, ahead := range orNone(c.Ahead) {
+			for _, kind := range orNone(c.Foreign) {
 				e := experiment{shape: shape, ahead: ahead, weights: c.Weights, foreign: kind}
 				if kind == system.Pods { // a plain pod is a job of its own
 					e.shape = scenario.Shape{Jobs: shape.Pods(), PodsPerJob: 1}

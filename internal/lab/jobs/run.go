@@ -63,7 +63,7 @@ func (c *Config) effective() map[string]any {
 	if c.PodTime > 0 {
 		out["podTime"] = c.PodTime.String()
 	}
-	if len(c.Ahead) > 1 || c.Ahead[0].Jobs > 0 {
+	if len(c.Ahead) > 0 {
 		ahead := []string{}
 		for _, s := range c.Ahead {
 			if name := s.String(); s.Jobs > 0 {
@@ -87,7 +87,7 @@ func (c *Config) effective() map[string]any {
 		}
 		out["kubernetesClientLimits"] = limits
 	}
-	if c.Foreign[0] != "" {
+	if len(c.Foreign) > 0 {
 		out["foreign"] = c.Foreign
 	}
 	if len(c.JobSyncs) > 0 {
