@@ -89,9 +89,6 @@ func (c *Config) Complete() error {
 		c.Admissions = []admission.Admission{{Kind: admission.None}}
 	}
 	for _, kind := range c.Foreign {
-		if kind == "" {
-			continue
-		}
 		if err := system.CheckForeign(kind); err != nil {
 			return err
 		}
