@@ -51,7 +51,7 @@ var pure = []string{
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/cron/schedule",
 	"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/lint", "internal/workflow/execapi", "internal/workflow/pods", "internal/workflow/settings",
 	"internal/application/chart", "internal/application/addon", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/application/dependency", "internal/application/fieldpath", "internal/batch/lifecycle", "internal/batch/pods", "internal/podset/plan",
-	"internal/lab/analyse", "internal/lab/scenario", "internal/lab/systemfile", "internal/lab/stats", "internal/lab/threshold", "internal/lab/metrics", "internal/lab/bottleneck", "internal/lab/trace", "internal/lab/page", "internal/clip", "internal/spelling", "internal/unsupported", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
+	"internal/lab/analyse", "internal/lab/scenario", "internal/lab/systemfile", "internal/lab/stats", "internal/lab/capacity", "internal/lab/threshold", "internal/lab/metrics", "internal/lab/bottleneck", "internal/lab/trace", "internal/lab/page", "internal/clip", "internal/spelling", "internal/unsupported", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
 }
 
 // pureMayImport are the libraries that pure packages may use besides the standard library: API

@@ -1,9 +1,10 @@
 // Package lab is the laboratory, which measures systems against the floor that their API server
 // sets. It has no code of its own. Each measurement is a package: jobs, workflows, applications,
-// cpus, soak and replay. Package series is the engine that they share; rig, drive, observe and floor are its
-// parts. Package analyse computes the results of batch jobs, metrics those of the processes' own
-// metrics, bottleneck names what limits a system, stats summarises repeated runs, threshold compares
-// figures with bounds, and page has the form of all reports: they are pure.
+// cpus, soak and replay. Package series is the engine that they share; rig, drive, observe and floor
+// are its parts. Package analyse computes the results of batch jobs, metrics those of the processes'
+// own metrics, bottleneck names what limits a system, capacity searches the highest rate that a system
+// keeps up with, stats summarises repeated runs, threshold compares figures with bounds, and page has
+// the form of all reports: they are pure.
 //
 // A run of package jobs proceeds as follows:
 //

@@ -21,7 +21,7 @@ var about = map[string]string{
 	"contention":        "pods that are created and then bound against pods that are created bound",
 	"mixed":             "small jobs behind a large one: how long do they wait?",
 	"queues":            "tenants with queues of different weights: does each get its share?",
-	"enqueue":           "jobs that are admitted before their pods exist",
+	"enqueue":           "more jobs than the nodes hold: where do their pods wait?",
 	"client-limits":     "the same load with different QPS and burst of the clients",
 	"foreign-pods":      "pods of Deployments and plain pods, which other controllers create",
 	"rate":              "jobs at a rising rate until the system falls behind",

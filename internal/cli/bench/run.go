@@ -80,7 +80,8 @@ a watch gives the times, and there is no floor and no count of writes.
 The scenario batch-shapes has the same pods in ten shapes, from many small jobs to one large one, with gangs and without;
 batch-workers has one shape under ten fixed numbers of writes in flight and the adaptive one: the V-curve; admission has one
 job whose pods are admitted by nothing, by CEL rules, or by a validating and a mutating webhook over TLS which compute for 0 or
-20 ms each.
+20 ms each. contention, mixed, queues, rate, queued, enqueue, client-limits and foreign-pods each show the phenomenon that they
+are named for, or say that it did not occur (docs/benchmarks.md).
 
 The scenario cpu-topology is another measurement: programs that feel their CPUs, beside neighbours, on a real node of this
 machine (as root), unpinned, pinned, as a kubelet would pin them, and static-burst. On a machine that cannot show a difference
@@ -108,7 +109,11 @@ of --fail-if was crossed; 130 interrupted.`,
 	f.StringVar(&o.scenario, "scenario", scenario.Batch, "what to do: "+strings.Join(scenarios, ", "))
 	f.StringSliceVar(&o.shapes, "shapes", []string{"500x20"},
 		"JOBSxPODS of each load; of workflows hello, chain-N, fanout-N or dag-N")
-	f.Float64Var(&o.scale, "scale", 1, "of batch-shapes, batch-workers and admission: size of the load; 1 is 10,000 pods")
+	f.Float64Var(&o.scale, "scale", 1, "size of the load of a scenario that has its own; 1 is about 10,000 pods")
+	f.StringSliceVar(&o.ahead, "ahead", nil,
+		"of batch, mixed: JOBSxPODS submitted just before each load, or none; of several each is measured")
+	f.IntSliceVar(&o.Weights, "queue-weights", nil,
+		"of queues: the weights of the tenants' queues, each of which gets the load")
 	f.StringVar(&gang, "gang", "true",
 		"true: all pods of a job get nodes together or none does; false; or both, one after the other")
 	f.StringSliceVar(&o.Systems, "system", []string{"lockstep"},
@@ -123,6 +128,10 @@ of --fail-if was crossed; 130 interrupted.`,
 	f.IntSliceVar(&o.JobSyncs, "kubernetes-job-syncs", nil,
 		fmt.Sprintf("how many Jobs stock Kubernetes syncs at once (default %d, its own); of several each is measured",
 			system.DefaultJobSyncs))
+	f.StringSliceVar(&o.limits, "kubernetes-client-limits", nil,
+		"QPS/BURST of kube-controller-manager and kube-scheduler, or unlimited; of several each is measured")
+	f.StringSliceVar(&o.Foreign, "foreign", nil,
+		"of foreign-pods: who creates the pods: "+strings.Join(scenario.Foreign, ", "))
 	f.StringSliceVar(&o.admissions, "admission", nil,
 		"of batch: what admits each pod: none, cel, or webhook:WORK:TIMEOUT such as webhook:20ms:10s; of several each is measured")
 	f.IntVar(&o.Repeat, "repeat", 1, "how often to run everything")
@@ -146,6 +155,7 @@ of --fail-if was crossed; 130 interrupted.`,
 	addFile(cmd)
 	groupHelp(cmd)
 	wfl.add(o)
+	o.paced = &wfl.cfg
 	apps.add(o)
 	cpu.add(o)
 	churn.add(o)
@@ -175,48 +185,6 @@ of --fail-if was crossed; 130 interrupted.`,
 	return cmd, o
 }
 
-// batches are the scenarios of batch jobs.
-var batches = []string{scenario.Batch, scenario.BatchShapes, scenario.BatchWorkers, scenario.Admission}
-
-// preset sets the flags that a scenario of batch jobs fixes and the user has not set. Where settings
-// of one system are compared under one load, there is no floor unless flags about it are set. preset
-// returns the value of --gang.
-func (f *flags) preset(gang string) string {
-	if f.Scenario = f.scenario; f.scenario == scenario.Batch {
-		return gang
-	}
-	set := f.cmd.Flags().Changed
-	if !set("shapes") {
-		f.Shapes = []scenario.Shape{scenario.Shape{Jobs: 500, PodsPerJob: 20}.Scaled(f.scale)}
-		switch f.scenario {
-		case scenario.BatchShapes:
-			f.Shapes = scenario.Shapes(f.scale)
-		case scenario.Admission:
-			f.Shapes = []scenario.Shape{scenario.Shape{Jobs: 1, PodsPerJob: 10_000}.Scaled(f.scale)}
-		}
-	}
-	switch f.scenario {
-	case scenario.BatchShapes:
-		if !set("gang") {
-			gang = "both"
-		}
-		if !set("floor-tries") {
-			f.FloorTries = 1
-		}
-	case scenario.BatchWorkers:
-		if !set("writer-concurrency") {
-			f.WriterConcurrency = scenario.Workers
-		}
-		f.withoutFloor = f.withoutFloor || !set("floor-concurrency") && !set("floor-tries")
-	case scenario.Admission:
-		if !set("admission") {
-			f.admissions = scenario.Admissions
-		}
-		f.withoutFloor = f.withoutFloor || !set("floor-concurrency") && !set("floor-tries")
-	}
-	return gang
-}
-
 // runJobs measures batch jobs.
 func (f *flags) runJobs(gang string) error {
 	cfg, err := f.jobs(gang)
@@ -242,7 +210,28 @@ func (f *flags) jobs(gang string) (cfg jobs.Config, err error) {
 	if f.Shapes, err = scenario.ParseShapes(f.shapes); err != nil {
 		return cfg, command.Usagef("--shapes: %w", err)
 	}
+	if f.scenario != scenario.Queues && f.cmd.Flags().Changed("queue-weights") {
+		return cfg, command.Usagef("--queue-weights: is of --scenario=%s", scenario.Queues)
+	}
 	gang = f.preset(gang)
+	f.Ahead = nil
+	for _, text := range f.ahead {
+		var ahead scenario.Shape
+		if text != "none" {
+			if ahead, err = scenario.ParseShape(text); err != nil {
+				return cfg, command.Usagef("--ahead: %w", err)
+			}
+		}
+		f.Ahead = append(f.Ahead, ahead)
+	}
+	f.ClientLimits = nil
+	for _, text := range f.limits {
+		limit, err := system.ParseLimit(text)
+		if err != nil {
+			return cfg, command.Usagef("--kubernetes-client-limits: %w", err)
+		}
+		f.ClientLimits = append(f.ClientLimits, limit)
+	}
 	f.Admissions = nil
 	for _, text := range f.admissions {
 		a, err := admission.Parse(text)

@@ -15,22 +15,27 @@ import (
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/lab/jobs"
 	"lockstep.dev/lockstep/internal/lab/page"
-	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/threshold"
+	"lockstep.dev/lockstep/internal/lab/workflows"
 )
 
 // flags holds the flags of 'bench run' that scenarios share.
 type flags struct {
 	command.Streams
 	jobs.Config
-	cmd          *cobra.Command
-	output       output
-	scenario     string
-	scale        float64
-	admissions   []string
-	parameters   []string
-	metrics      []string
+	cmd        *cobra.Command
+	output     output
+	scenario   string
+	scale      float64
+	admissions []string
+	ahead      []string
+	limits     []string
+	parameters []string
+	metrics    []string
+	// paced has the values of the flags about rates and pods that end, which scenarios of workflows
+	// have, too.
+	paced        *workflows.Config
 	shapes       []string
 	withoutFloor bool
 }
@@ -38,7 +43,7 @@ type flags struct {
 // series returns the configuration that all scenarios share. It refuses --kubeconfig for those that
 // start their own control planes.
 func (f *flags) series() (series.Config, error) {
-	if f.Kubeconfig != "" && f.scenario != scenario.Batch && f.scenario != scenario.BatchShapes {
+	if f.Kubeconfig != "" && !slices.Contains(inExistingClusters, f.scenario) {
 		return series.Config{}, command.Usagef("--kubeconfig: this scenario brings its own control plane")
 	}
 	if err := f.complete(); err != nil {

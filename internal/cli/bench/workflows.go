@@ -14,12 +14,12 @@ type workflowBench struct{ cfg workflows.Config }
 func (b *workflowBench) add(flags *flags) {
 	f := flags.cmd.Flags()
 	f.IntVar(&b.cfg.Workflows, "workflows", 1000, "of workflows-queued: how many at once")
-	f.Float64Var(&b.cfg.Start, "rate-start", 5, "of workflows-rate: workflows per second of the first step")
-	f.Float64Var(&b.cfg.Growth, "rate-growth", 1.5, "of workflows-rate: each step's pace over that before")
+	f.Float64Var(&b.cfg.Start, "rate-start", 5, "of rate, workflows-rate: arrivals per second of the first step (20 for jobs)")
+	f.Float64Var(&b.cfg.Growth, "rate-growth", 1.5, "of rate, workflows-rate: each step's pace over that before, until the system falls behind")
 	f.Float64Var(&b.cfg.Max, "rate-max", 0,
-		"of workflows-rate: no step above this pace; 0 goes on until the system falls behind")
-	f.DurationVar(&b.cfg.StepTime, "rate-step", 10*time.Second, "of workflows-rate: how long a step is")
-	f.DurationVar(&b.cfg.PodTime, "pod-time", time.Second, "of workflows: how long a pod runs")
+		"of rate, workflows-rate: no step above this pace; 0 goes on until the system falls behind")
+	f.DurationVar(&b.cfg.StepTime, "rate-step", 10*time.Second, "of rate, workflows-rate: how long a step is (20s for jobs, at scale 1)")
+	f.DurationVar(&b.cfg.PodTime, "pod-time", time.Second, "of workflows, queues, enqueue: how long a pod runs (5s for jobs)")
 	f.StringVar(&b.cfg.PodGC, "pod-gc", "OnPodCompletion", "of workflows: when pods are collected; empty keeps them")
 	f.IntVar(&b.cfg.WarmUp, "warm-up-workflows", 20,
 		"of workflows: how many go through the system before it is measured")

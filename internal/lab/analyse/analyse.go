@@ -27,6 +27,7 @@ func Analyse(in Input) Result {
 	}
 	var created, scheduled []time.Time
 	var latencies []float64
+	bound := 0
 	for _, l := range lifetimes {
 		if l.created.IsZero() {
 			continue
@@ -36,6 +37,9 @@ func Analyse(in Input) Result {
 			continue
 		}
 		scheduled = append(scheduled, l.scheduled)
+		if l.scheduled.After(l.created) {
+			bound++
+		}
 		if at, ok := jobCreated[l.job]; ok {
 			latencies = append(latencies, max(0, l.scheduled.Sub(at).Seconds()*1e3))
 		}
@@ -57,10 +61,14 @@ func Analyse(in Input) Result {
 	}
 	res.LatencyMs = PercentilesOf(latencies, 1)
 	res.Stalls = stalls(start, scheduled)
+	res.Contention = contention(created, scheduled, bound)
 	res.Curves = &Curves{
 		Created: curve(start, created), Scheduled: curve(start, scheduled),
 		CreatedPerSecond: perSecond(start, created), ScheduledPerSecond: perSecond(start, scheduled),
 	}
+	res.Curves.Waiting, res.WaitingMax = over(start, waiting(lifetimes, &in, jobCreated))
+	res.Curves.Pending, res.PendingMax = over(start, pending(lifetimes))
+	res.Parts, res.Curves.Held, res.Shares = partsOf(lifetimes, &in, jobCreated, start)
 	countWrites(&res, events, &in, start, lastScheduled)
 	res.Invariants = check(lifetimes, &in)
 	return res

@@ -45,7 +45,7 @@ func identify(pod string) (string, int) {
 func goodRun() Input {
 	in := Input{
 		Namespace: "bench", JobResource: "jobs.batch.volcano.sh", Identify: identify,
-		Jobs:       []Job{{"a", 2, 2}, {"b", 2, 2}},
+		Jobs:       []Job{{Name: "a", Pods: 2, Min: 2}, {Name: "b", Pods: 2, Min: 2}},
 		Nodes:      map[string]Resources{"n0": {1000, 1 << 30, 2}, "n1": {1000, 1 << 30, 2}},
 		Request:    Resources{500, 1 << 28, 1},
 		System:     map[string]bool{"manager": true},
@@ -200,7 +200,7 @@ func TestRoomIsReusedWithoutViolation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := goodRun()
 			free(&in)
-			in.Jobs = append(in.Jobs, Job{"c", 1, 1})
+			in.Jobs = append(in.Jobs, Job{Name: "c", Pods: 1, Min: 1})
 			e := write(120, "manager", "create", "pods", "", "c-w-0")
 			e.Node = "n0"
 			in.Events = append(in.Events, e)

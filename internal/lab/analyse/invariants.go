@@ -14,6 +14,9 @@ const maxViolations = 50
 // audit log does not have it.
 const finish = "finish"
 
+// nodesActor is the actor of a pod's status.
+const nodesActor = "nodes"
+
 // podLifetime is one incarnation of a pod, from its creation to its removal.
 type podLifetime struct {
 	name, job string
@@ -27,6 +30,8 @@ type podLifetime struct {
 	// freed is when the pod released its node's resources because it finished or was removed; zero
 	// if it still has them.
 	freed time.Time
+	// reported is when the node last wrote the pod's status: of a pod that has ended, its end.
+	reported time.Time
 }
 
 // podLifetimes follows every pod of the namespace through the events, in the order in which the
@@ -75,6 +80,8 @@ func podLifetimes(events []Event, in *Input) []*podLifetime {
 			if l.created.After(l.scheduled) {
 				l.created = l.scheduled
 			}
+		case e.Sub == "status" && e.Actor == nodesActor && l != nil:
+			l.reported = e.Time
 		case e.Verb == finish && l != nil:
 			l.freed = e.Time
 		case e.Verb == "delete" && e.Sub == "" && l != nil:

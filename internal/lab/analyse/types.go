@@ -52,6 +52,8 @@ type Job struct {
 	// Pods is the number of pods of the job. Min is its minimum as a gang: at rest either no pod
 	// has a node, or at least Min pods have one.
 	Pods, Min int
+	// Part is the index of the part of the load that the job is of: Input.Parts.
+	Part int
 }
 
 // Pod is a pod at rest.
@@ -87,6 +89,10 @@ type Input struct {
 	// Namespace is the namespace of the measured jobs; JobResource is their Event.Resource.
 	Namespace, JobResource string
 	Jobs                   []Job
+	// Parts are the parts of a load whose jobs are not all alike; nil if they are.
+	Parts []Part
+	// Settling is the time in which queues may come to their shares: see Shares.
+	Settling time.Duration
 	// Pods and States are the state of the namespace at rest.
 	Pods   []Pod
 	States []JobState
@@ -107,6 +113,13 @@ type Input struct {
 	// Heartbeats are resources that are written at fixed intervals, independent of the load
 	// (leases). Result.Writes leaves them out; WritesByActor includes them.
 	Heartbeats map[string]bool
+}
+
+// Part is a part of a load.
+type Part struct {
+	Name string
+	// Weight is that of the part's queue; 0 if it has none.
+	Weight int
 }
 
 // Result is the result of a run. Durations are in seconds, counted from the moment at which the first
@@ -141,10 +154,20 @@ type Result struct {
 	// Causes counts them by kind and message, of at most maxCauses messages; nil if there are none.
 	Causes map[string]int `json:"causes,omitempty"`
 	// LatencyMs is the time from a job's creation until each of its pods was SCHEDULED.
-	LatencyMs  Percentiles `json:"latencyMs"`
-	Stalls     Stalls      `json:"stalls"`
-	Invariants Invariants  `json:"invariants"`
-	Curves     *Curves     `json:"curves,omitempty"`
+	LatencyMs Percentiles `json:"latencyMs"`
+	Stalls    Stalls      `json:"stalls"`
+	// Contention is nil if every pod was SCHEDULED by its create.
+	Contention *Contention `json:"contention,omitempty"`
+	// WaitingMax is the most pods at a time whose job had been created and that had no node, and
+	// PendingMax the most of them that existed as pods in the API server.
+	WaitingMax int `json:"waitingMax"`
+	PendingMax int `json:"pendingMax"`
+	// Parts are the results of the parts of the load; nil if all jobs are alike.
+	Parts []PartResult `json:"parts,omitempty"`
+	// Shares are what the queues had; nil without queues.
+	Shares     *Shares    `json:"shares,omitempty"`
+	Invariants Invariants `json:"invariants"`
+	Curves     *Curves    `json:"curves,omitempty"`
 }
 
 // Percentiles are percentiles of a distribution.
@@ -181,6 +204,11 @@ type Curves struct {
 	// CreatedPerSecond and ScheduledPerSecond have one entry per second.
 	CreatedPerSecond   []int `json:"createdPerSecond"`
 	ScheduledPerSecond []int `json:"scheduledPerSecond"`
+	// Waiting and Pending are the pods of Result.WaitingMax and PendingMax over time.
+	Waiting Curve `json:"waiting"`
+	Pending Curve `json:"pending"`
+	// Held are the places that the pods of each part had over time; nil if all jobs are alike.
+	Held []Curve `json:"held,omitempty"`
 }
 
 // Curve is a cumulative count: Count[i] events had happened AtSeconds[i] after the start. It has

@@ -9,6 +9,7 @@ package drive
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -101,9 +102,11 @@ func (c *Client) pick(from []rest.Interface) rest.Interface {
 	return from[c.next.Add(1)%uint32(len(from))]
 }
 
-// CreateJob creates job and stores the created object in created.
+// CreateJob creates job and stores the created object in created. An object without namespace is of a
+// kind without namespaces.
 func (c *Client) CreateJob(ctx context.Context, job, created Object) error {
-	err := c.pick(c.jobConns).Post().Namespace(job.GetNamespace()).Resource(c.jobs.Resource).Body(job).Do(ctx).Into(created)
+	namespace := job.GetNamespace()
+	err := c.pick(c.jobConns).Post().NamespaceIfScoped(namespace, namespace != "").Resource(c.jobs.Resource).Body(job).Do(ctx).Into(created)
 	if err != nil {
 		return fmt.Errorf("create job %s/%s: %w", job.GetNamespace(), job.GetName(), err)
 	}
@@ -160,6 +163,46 @@ func (c *Client) Submit(ctx context.Context, n, concurrency int, job func(int) O
 		})
 	}
 	return group.Wait()
+}
+
+// Sent says when a job of Pace was due, and how much later it was sent.
+type Sent struct {
+	Due time.Time
+	Lag time.Duration
+}
+
+// inFlightMax bounds the creates of Pace in flight: what the connections carry at a time. A server
+// that takes longer makes the client late, which Sent.Lag shows.
+const inFlightMax = 200 * connections
+
+// Pace creates n jobs in order at a rate, in jobs per second. Each is sent when it is due, whether
+// earlier ones have been answered or not: an open loop. Pace returns when all have been answered.
+func (c *Client) Pace(ctx context.Context, n int, rate float64, job func(int) Object) ([]Sent, error) {
+	group, sending := errgroup.WithContext(ctx)
+	group.SetLimit(inFlightMax)
+	out := make([]Sent, n)
+	begin := time.Now()
+	for i := range out {
+		out[i].Due = begin.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+	}
+	for i := range out {
+		j := job(i)
+		created := j.DeepCopyObject().(Object)
+		if wait := time.Until(out[i].Due); wait > 0 {
+			select {
+			case <-sending.Done():
+			case <-time.After(wait):
+			}
+		}
+		if sending.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			out[i].Lag = max(0, time.Since(out[i].Due))
+			return c.CreateJob(sending, j, created)
+		})
+	}
+	return out, errors.Join(group.Wait(), ctx.Err())
 }
 
 // Pods lists a namespace's pods.

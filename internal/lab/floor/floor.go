@@ -32,10 +32,8 @@ import (
 
 // Load is a set of jobs to write, with their pods and statuses.
 type Load struct {
-	sys system.System
-	// gang and size are those of every job of the run.
+	sys   system.System
 	gang  bool
-	size  int
 	items []item
 }
 
@@ -43,12 +41,14 @@ type item struct {
 	atRest drive.Object
 	index  int
 	pods   []corev1.Pod
+	// size is the number of pods that the job asks for; a sample has fewer of them.
+	size int
 }
 
-// New returns a load modelled on the jobs, of size pods each, and the pods of a measured run at
-// rest.
-func New(sys system.System, jobs []drive.Object, pods []corev1.Pod, size int, gang bool) *Load {
-	l := &Load{sys: sys, size: size, gang: gang}
+// New returns a load modelled on the jobs and the pods of a measured run at rest, where every job has
+// all its pods.
+func New(sys system.System, jobs []drive.Object, pods []corev1.Pod, gang bool) *Load {
+	l := &Load{sys: sys, gang: gang}
 	at := map[string]int{}
 	for _, j := range jobs {
 		at[j.GetName()] = len(l.items)
@@ -58,6 +58,7 @@ func New(sys system.System, jobs []drive.Object, pods []corev1.Pod, size int, ga
 		if job, _ := sys.Identify(pods[i].Name); sys.OfLoad(pods[i].Name) {
 			if k, ok := at[job]; ok {
 				l.items[k].pods = append(l.items[k].pods, pods[i])
+				l.items[k].size++
 			}
 		}
 	}
@@ -75,7 +76,7 @@ func (l *Load) Counts() (jobs, pods int) {
 // Sample returns a part of the load with about n pods, with the same proportion of jobs to pods as
 // far as whole jobs allow. A single job larger than n is cut.
 func (l *Load) Sample(n int) *Load {
-	s := &Load{sys: l.sys, size: l.size, gang: l.gang}
+	s := &Load{sys: l.sys, gang: l.gang}
 	for i := range l.items {
 		if n <= 0 {
 			break
@@ -277,7 +278,7 @@ func (r *run) do(ctx context.Context, w write) error {
 	switch w.step {
 	case createJob:
 		job, err := r.load.sys.FloorJob(system.Job{Namespace: r.namespace, Name: it.atRest.GetName(), Index: it.index,
-			Pods: r.load.size, Gang: r.load.gang})
+			Pods: it.size, Gang: r.load.gang})
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,9 @@ const (
 	// podTime is the time for a pod of the load, from its creation until the next step may begin, and
 	// floorTime that for a pod that the floor writes and deletes.
 	podTime, floorTime = 8 * time.Millisecond, 5 * time.Millisecond
+	// rateSteps is the number of steps of a search for a rate, each of which takes about as long again
+	// until the system has caught up and everything is deleted.
+	rateSteps = 14
 	// runBytes is the disk that a fresh control plane takes: logs of etcd, which have a fixed size.
 	runBytes = 200 << 20
 	// podBytes is what a pod takes of it, through the load and each writing of the floor, and
@@ -24,7 +27,14 @@ const (
 // and that of all results.
 func estimate(trials []*trial) (e series.Estimate) {
 	for _, t := range trials {
-		pods := t.shape.Pods()
+		if p := t.cfg.Pace; p != nil {
+			steps := rateSteps * int(p.Search.Start*p.Search.Growth*p.StepTime.Seconds()) * t.shape.PodsPerJob
+			e.Time += runTime + rateSteps*2*p.StepTime
+			e.ResultBytes += int64(steps) * resultBytes
+			e.WorkBytes = max(e.WorkBytes, runBytes+int64(steps)*podBytes)
+			continue
+		}
+		pods := t.pods()
 		warmUp := 2 * min(t.cfg.WarmUpPods, pods)
 		written := pods + warmUp
 		e.Time += runTime + time.Duration(pods+warmUp)*podTime

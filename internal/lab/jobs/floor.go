@@ -43,10 +43,10 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 		return err
 	}
 	f := &floorTrial{trial: t, writers: floor.Writers{User: t.Client, System: asSystem},
-		load: floor.New(t.sys, jobs, pods, t.shape.PodsPerJob, t.gang)}
+		load: floor.New(t.sys, jobs, pods, t.gang)}
 	result := &Floor{}
 	result.Jobs, result.Pods = f.load.Counts()
-	if result.Jobs != t.shape.Jobs || result.Pods != t.shape.Pods() {
+	if result.Jobs != t.jobs() || result.Pods != t.pods() {
 		return fmt.Errorf("the run left %d jobs and %d pods", result.Jobs, result.Pods)
 	}
 	//   1. Stop the system and delete the load.
@@ -65,7 +65,7 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	for _, s := range samples {
 		result.Calibration = append(result.Calibration, Calibration(s))
 	}
-	orders, err := floor.Rank(floor.Orders(t.shape.Jobs), func(order floor.Order) (int, time.Duration, error) {
+	orders, err := floor.Rank(floor.Orders(t.jobs()), func(order floor.Order) (int, time.Duration, error) {
 		sample := f.load.Sample(max(sampleSize, samplePerFlight*best, result.Pods/orderShare))
 		try, err := f.try(ctx, sample, f.way(order, best))
 		return try.pods, try.took, err

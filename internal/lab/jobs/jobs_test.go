@@ -20,8 +20,10 @@ import (
 
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/admission"
+	"lockstep.dev/lockstep/internal/lab/capacity"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
+	"lockstep.dev/lockstep/internal/lab/system"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
@@ -304,10 +306,22 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		"rules for an existing cluster": func(c *Config) {
 			c.Kubeconfig, c.Admissions = "x", []admission.Admission{{Kind: admission.CEL}}
 		},
-		"no time":                    func(c *Config) { c.Timeout = 0 },
-		"no nodes":                   func(c *Config) { c.Nodes.Count = 0 },
-		"more pods than fit":         func(c *Config) { c.Shapes[0].PodsPerJob = 111 },
-		"a file that does not exist": func(c *Config) { c.Systems = []string{"./none.yaml"} },
+		"one queue":                  func(c *Config) { c.Weights, c.PodTime = []int{1}, time.Second },
+		"a queue without weight":     func(c *Config) { c.Weights, c.PodTime = []int{1, 0}, time.Second },
+		"queues of pods without end": func(c *Config) { c.Weights = []int{1, 2} },
+		"a floor of pods that end":   func(c *Config) { c.PodTime, c.FloorConcurrency = time.Second, []int{1} },
+		"pods that end in a cluster": func(c *Config) { c.PodTime, c.Kubeconfig = time.Second, "x" },
+		"a rate that does not grow":  func(c *Config) { c.Pace = &Pace{Search: capacity.Search{Start: 1, Growth: 1}, StepTime: time.Second} },
+		"a rate of ten jobs": func(c *Config) {
+			c.Pace, c.Shapes[0].Jobs = &Pace{Search: capacity.Search{Start: 1, Growth: 2}, StepTime: time.Second}, 10
+		},
+		"limits of a system not there": func(c *Config) { c.ClientLimits = []*system.Limit{nil} },
+		"unknown creators of pods":     func(c *Config) { c.Foreign = []string{"statefulsets"} },
+		"a floor of foreign pods":      func(c *Config) { c.Foreign, c.FloorConcurrency = []string{"pods"}, []int{1} },
+		"no time":                      func(c *Config) { c.Timeout = 0 },
+		"no nodes":                     func(c *Config) { c.Nodes.Count = 0 },
+		"more pods than fit":           func(c *Config) { c.Shapes[0].PodsPerJob = 111 },
+		"a file that does not exist":   func(c *Config) { c.Systems = []string{"./none.yaml"} },
 	} {
 		c := good()
 		spoil(&c)

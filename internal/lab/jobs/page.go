@@ -17,7 +17,7 @@ import (
 
 // Page returns the report's page.
 func (r *Report) Page() page.Page {
-	p := r.Report.Page("Batch jobs")
+	p := r.Report.Page(r.title())
 	for _, run := range r.Runs {
 		if run.Failed > 0 && run.TimedOut == "" {
 			p.Problems = append(p.Problems, page.Problem{Run: run.Title(),
@@ -36,10 +36,19 @@ func (r *Report) Page() page.Page {
 		p.Verdict = r.tuneVerdict()
 		p.Sections = append(p.Sections, r.tuneSections()...)
 	}
-	groups := r.groups()
-	p.Sections = append(p.Sections, results(groups))
-	for _, g := range groups {
-		p.Sections = append(p.Sections, g.section())
+	groups, shown := r.groups(), r.phenomenon()
+	p.Sections = append(p.Sections, shown.sections...)
+	switch {
+	case shown.alone:
+		p.Verdict = shown.sentence + ", " + r.lost()
+	case shown.sentence != "" && r.Sweep == nil:
+		p.Verdict = shown.sentence + ". " + p.Verdict
+	}
+	if !shown.alone {
+		p.Sections = append(p.Sections, results(groups))
+		for _, g := range groups {
+			p.Sections = append(p.Sections, g.section())
+		}
 	}
 	if clients := r.clients(); len(clients) > 0 {
 		t := page.Table{Columns: []page.Column{{Title: "System", Key: true}, {Title: "Client", Key: true},
@@ -418,11 +427,7 @@ func (r *Run) detail() page.Detail {
 	}
 	d.Tables = append(d.Tables, page.Pairs("Times", figures...), r.usage())
 	if r.Writes != nil {
-		total := 0
-		for _, n := range r.Writes {
-			total += n
-		}
-		d.Tables = append(d.Tables, series.WritesTable("Writes of the system", analyse.Writes{ByKind: r.Writes, Total: total, Refused: r.Refused}))
+		d.Tables = append(d.Tables, r.writesTable())
 	}
 	if f := r.Floor; f != nil {
 		t := page.Table{Columns: []page.Column{{Title: "Floor", Key: true}, {Title: "Writes in flight", Right: true}, {Title: "Until the last pod", Right: true}}}
@@ -439,6 +444,15 @@ func (r *Run) detail() page.Detail {
 	}
 	d.Tables, d.Charts = append(d.Tables, r.MetricTables()...), r.MetricCharts()
 	return d
+}
+
+// writesTable is the table of the system's writes.
+func (r *Run) writesTable() page.Table {
+	total := 0
+	for _, n := range r.Writes {
+		total += n
+	}
+	return series.WritesTable("Writes of the system", analyse.Writes{ByKind: r.Writes, Total: total, Refused: r.Refused})
 }
 
 var componentTitles = map[string]string{

@@ -50,6 +50,8 @@ type Run struct {
 	FloorSeconds *float64 `json:"floorSeconds"`
 	RatioToFloor *float64 `json:"ratioToFloor"`
 	Floor        *Floor   `json:"floor,omitempty"`
+	// Rate is the result of the scenario Rate, whose runs have no times of one load.
+	Rate *Rate `json:"rate,omitempty"`
 
 	CPUSeconds Usage `json:"cpuSeconds"`
 	PeakRSSMiB Usage `json:"peakRSSMiB"`
@@ -102,6 +104,11 @@ func (r *Report) DropCurves() {
 		run.DropSamples()
 		if run.Floor != nil {
 			run.Floor.Curve = nil
+		}
+		if run.Rate != nil {
+			for i := range run.Rate.Steps {
+				run.Rate.Steps[i].Waits = nil
+			}
 		}
 	}
 }
@@ -176,6 +183,9 @@ func (r *Run) variant() string {
 	if n, ok := r.Settings[system.JobSyncs]; ok && n != strconv.Itoa(system.DefaultJobSyncs) {
 		s += " syncs=" + n
 	}
+	if l, ok := r.Settings[system.ClientLimit]; ok && l != "unlimited" {
+		s += " qps=" + l
+	}
 	if n, ok := r.Settings[system.WritesInFlight]; ok && n != "adaptive" {
 		s += " w=" + n
 	}
@@ -198,6 +208,9 @@ func (r *Run) Repeated() *int { return &r.Repeat }
 
 // Line returns the results of the run in one line.
 func (r *Run) Line() string {
+	if r.Rate != nil {
+		return r.Rate.sentence()
+	}
 	s := fmt.Sprintf("%s pods in %s (%s/s)", r.pods(), seconds(r.ScheduleSeconds), r.rate())
 	if r.RatioToFloor != nil {
 		s += fmt.Sprintf(", %s x floor (%s)", ratio(*r.RatioToFloor), seconds(*r.FloorSeconds))

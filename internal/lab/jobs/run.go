@@ -54,11 +54,41 @@ func (c *Config) effective() map[string]any {
 		"clientConcurrency": c.ClientConcurrency, "warmUpPods": c.WarmUpPods, "timeout": c.Timeout.String(),
 		"floorConcurrencyTried": c.FloorConcurrency, "floorTries": c.FloorTries,
 	}
+	if len(c.Weights) > 0 {
+		out["queueWeights"] = c.Weights
+	}
+	if p := c.Pace; p != nil {
+		out["rateStart"], out["rateGrowth"], out["rateMax"], out["rateStep"] = p.Search.Start, p.Search.Growth, p.Search.Max, p.StepTime.String()
+	}
+	if c.PodTime > 0 {
+		out["podTime"] = c.PodTime.String()
+	}
+	if len(c.Ahead) > 0 {
+		ahead := []string{}
+		for _, s := range c.Ahead {
+			if name := s.String(); s.Jobs > 0 {
+				ahead = append(ahead, name)
+			} else {
+				ahead = append(ahead, "none")
+			}
+		}
+		out["ahead"] = ahead
+	}
 	if len(c.WriterConcurrency) > 0 {
 		out["writerConcurrency"] = c.WriterConcurrency
 	}
 	if len(c.ManagerArgs) > 0 {
 		out["managerArgs"] = c.ManagerArgs
+	}
+	if len(c.ClientLimits) > 0 {
+		limits := []string{}
+		for _, l := range c.ClientLimits {
+			limits = append(limits, l.String())
+		}
+		out["kubernetesClientLimits"] = limits
+	}
+	if len(c.Foreign) > 0 {
+		out["foreign"] = c.Foreign
 	}
 	if len(c.JobSyncs) > 0 {
 		out["kubernetesJobSyncs"] = c.JobSyncs

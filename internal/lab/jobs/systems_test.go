@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/capacity"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -247,5 +248,33 @@ func TestALoadThatCannotFitIsRefused(t *testing.T) {
 		if got := ""; err != nil && err.Error() != c.want || err == nil && got != c.want {
 			t.Errorf("%s: %v", sentence, err)
 		}
+	}
+}
+
+// TestTheCapacityOfAToyIsFound searches the rate of jobs that a controller of 20 pods per second keeps
+// up with.
+func TestTheCapacityOfAToyIsFound(t *testing.T) {
+	rep := measureFile(t, toySystem(t), scenario.Shape{Jobs: 1, PodsPerJob: 1}, func(c *Config) {
+		c.Scenario, c.WarmUpPods, c.FloorConcurrency = scenario.Rate, 10, nil
+		c.Pace = &Pace{Search: capacity.Search{Start: 15, Growth: 1.5}, StepTime: 6 * time.Second}
+	})
+	r := rep.Runs[0]
+	if r.Error != "" || r.Rate == nil || r.Failed != 0 || r.Scheduled != r.Pods || len(r.Invariants.Violations) > 0 {
+		t.Fatalf("error %q, rate %+v, %d of %d scheduled, violations %q", r.Error, r.Rate, r.Scheduled, r.Pods, r.Invariants.Violations)
+	}
+	for _, s := range r.Rate.Steps {
+		t.Logf("%.2f/s: %s, growth %.3f, wait p50 %.0f ms, client late p99 %.1f ms", s.Rate, s.Verdict, s.Growth, s.WaitMs.P50, s.LagMs.P99)
+	}
+	const capacity = 20.0
+	if low, high := r.Rate.Sustained, r.Rate.Behind; low < 0.95*capacity || low > 1.05*capacity || high <= low || high > 1.075*capacity || r.Rate.Bound != "" {
+		t.Errorf("%v to %v jobs a second, not %v: %s", low, high, capacity, r.Rate.Bound)
+	}
+	p := rep.Page()
+	if !strings.HasPrefix(p.Verdict, "toy keeps up with ") || !strings.HasSuffix(p.Verdict, ", nothing lost") || len(p.Sections) < 2 {
+		t.Errorf("verdict %q, %d sections", p.Verdict, len(p.Sections))
+	}
+	var table bytes.Buffer
+	if err := rep.Table(&table, false); err != nil || !strings.Contains(table.String(), "keeps up with") {
+		t.Errorf("%v\n%s", err, table.String())
 	}
 }

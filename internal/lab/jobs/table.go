@@ -67,7 +67,7 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 		row := make([]string, len(cols))
 		for k, c := range cols {
 			row[k] = "-"
-			if run.Error == "" || k < 4 {
+			if run.Error == "" && run.Rate == nil || k < 4 {
 				row[k] = c.value(run)
 			}
 		}
@@ -95,6 +95,9 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 	for _, run := range r.Runs {
 		if run.Error != "" {
 			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.Error)
+		}
+		if run.Rate != nil {
+			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), run.Line())
 		}
 		for _, note := range run.Notes(r.Machine.CPUs) {
 			fmt.Fprintf(&b, "\n%s: %s\n", run.Title(), note)

@@ -68,6 +68,9 @@ func (t *trial) measure(ctx context.Context) (err error) {
 			return fmt.Errorf("warm-up: %w", err)
 		}
 	}
+	if t.cfg.Pace != nil {
+		return t.measureRate(ctx)
+	}
 	//   3. Drive the load until the last pod has its node, and then wait until there are no writes.
 	if err := t.Client.CreateNamespace(ctx, namespace); err != nil {
 		return err
@@ -83,7 +86,10 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := fits(nodes, podRequest(), t.shape.Pods()); err != nil {
+	if err := fits(nodes, podRequest(), t.cfg.atOnce(t.experiment)); err != nil {
+		return err
+	}
+	if err := t.createQueues(ctx); err != nil {
 		return err
 	}
 	t.Log.Forget()
@@ -92,7 +98,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	var used rig.Used
 	t.run.Metrics, err = t.Metered(ctx, func() (err error) {
 		used, err = t.cost(func() (err error) {
-			scheduled, err = t.drive(ctx, namespace, "scheduling", t.shape)
+			scheduled, err = t.drive(ctx, namespace, "scheduling", t.parts())
 			return err
 		})
 		return err
@@ -101,13 +107,13 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		return err
 	}
 	t.run.OtherCPUs = rig.OtherCPUs(before, used, time.Since(began))
-	if scheduled < t.shape.Pods() {
-		t.run.TimedOut = fmt.Sprintf("--timeout=%s ran out when %d of %d pods had nodes", t.cfg.Timeout, scheduled, t.shape.Pods())
+	if scheduled < t.pods() {
+		t.run.TimedOut = fmt.Sprintf("--timeout=%s ran out when %d of %d pods had nodes", t.cfg.Timeout, scheduled, t.pods())
 	}
 	t.run.CPUSeconds = keyed(used.CPUSeconds)
 	if t.run.TimedOut == "" {
 		t.enter("waiting until all is at rest", 0)
-		if err := t.Quiet(ctx); err != nil {
+		if err := errors.Join(t.ended(ctx, namespace), t.Quiet(ctx)); err != nil {
 			return err
 		}
 	}
@@ -119,7 +125,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		t.run.PeakRSSMiB = keyed(rig.UsedBetween(nil, usages).PeakMiB)
 	}
 	//   4. Analyse the run.
-	in, err := t.atRest(ctx, namespace, nodes)
+	in, err := t.atRest(ctx, namespace, nodes, t.parts(), t.run.TimedOut != "")
 	if err != nil {
 		return err
 	}
@@ -211,8 +217,11 @@ func (t *trial) warmUp(ctx context.Context) error {
 		return err
 	}
 	const jobs = 10
-	shape := scenario.Shape{Jobs: jobs, PodsPerJob: max(1, min(t.cfg.WarmUpPods, t.shape.Pods())/jobs)}
-	scheduled, err := t.drive(ctx, namespace, "warming up", shape)
+	shape := scenario.Shape{Jobs: jobs, PodsPerJob: max(1, min(t.cfg.WarmUpPods, t.cfg.atOnce(t.experiment))/jobs)}
+	if t.foreign == system.Pods {
+		shape = scenario.Shape{Jobs: shape.Pods(), PodsPerJob: 1}
+	}
+	scheduled, err := t.drive(ctx, namespace, "warming up", []part{{Shape: shape}})
 	if err != nil {
 		return err
 	}
@@ -243,50 +252,6 @@ func keyed(amounts map[string]float64) Usage {
 		out[cmp.Or(componentKeys[localcluster.Component(c)], c)] = amount
 	}
 	return out
-}
-
-// drive creates a load's jobs and follows the events until all pods have nodes or the timeout
-// expires. It returns the number of pods that have nodes.
-func (t *trial) drive(ctx context.Context, namespace, stage string, shape scenario.Shape) (int, error) {
-	t.enter(stage, shape.Pods())
-	sending, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
-	defer cancel()
-	jobs := make([]drive.Object, shape.Jobs)
-	for i := range jobs {
-		var err error
-		if jobs[i], err = t.sys.NewJob(system.Job{Namespace: namespace, Name: scenario.JobName(i), Index: i, Pods: shape.PodsPerJob,
-			Gang: t.gang}); err != nil {
-			return 0, fmt.Errorf("job %s: %w", scenario.JobName(i), err)
-		}
-	}
-	submitted := make(chan error, 1)
-	go func() {
-		submitted <- t.Client.Submit(sending, shape.Jobs, t.cfg.ClientConcurrency, func(i int) drive.Object { return jobs[i] },
-			func(int) {})
-	}()
-	scheduled := map[string]bool{}
-	seen := len(t.Log.Events)
-	allSubmitted := false
-	_, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
-		select {
-		case err := <-submitted:
-			if err != nil && sending.Err() == nil {
-				return false, err
-			}
-			allSubmitted = true
-		default:
-		}
-		for ; seen < len(t.Log.Events); seen++ {
-			e := &t.Log.Events[seen]
-			if e.Resource == "pods" && e.Namespace == namespace && e.Node != "" && e.OK() && t.sys.OfLoad(e.Name) {
-				scheduled[e.Name] = true
-			}
-		}
-		t.count(len(scheduled), shape.Pods())
-		return allSubmitted && len(scheduled) >= shape.Pods(), nil
-	})
-	cancel()
-	return len(scheduled), err
 }
 
 // room returns the free capacity of each node: its allocatable resources less the requests of pods
@@ -330,8 +295,10 @@ type state struct {
 
 // atRest reads the state of the load. A status that does not count its pods may be one that the
 // system writes late: atRest then waits for as long as the system takes for that at most.
-func (t *trial) atRest(ctx context.Context, namespace string, nodes map[string]analyse.Resources) (s state, err error) {
-	if s, err = t.read(ctx, namespace, nodes); err != nil || s.Unfinished || analyse.StatusesSettled(s.Input) {
+// unfinished says that the time for the load ran out.
+func (t *trial) atRest(ctx context.Context, namespace string, nodes map[string]analyse.Resources, parts []part, unfinished bool) (s state, err error) {
+	read := func() (state, error) { return t.read(ctx, namespace, nodes, parts, unfinished) }
+	if s, err = read(); err != nil || s.Unfinished || analyse.StatusesSettled(s.Input) {
 		return s, err
 	}
 	t.enter("waiting until all statuses are written", 0)
@@ -342,25 +309,26 @@ func (t *trial) atRest(ctx context.Context, namespace string, nodes map[string]a
 		}
 		last = len(t.Log.Events)
 		var err error
-		s, err = t.read(ctx, namespace, nodes)
+		s, err = read()
 		return err == nil && analyse.StatusesSettled(s.Input), err
 	})
 	return s, err
 }
 
-func (t *trial) read(ctx context.Context, namespace string, nodes map[string]analyse.Resources) (s state, err error) {
+func (t *trial) read(ctx context.Context, namespace string, nodes map[string]analyse.Resources, parts []part, unfinished bool) (s state, err error) {
 	if s.jobs, err = t.Client.Jobs(ctx, namespace, t.sys.NewList); err != nil {
 		return s, err
 	}
 	if s.pods, err = t.Client.Pods(ctx, namespace); err != nil {
 		return s, err
 	}
-	if t.run.TimedOut != "" {
+	if unfinished {
 		if err := t.observed(ctx, namespace, s.pods); err != nil {
 			return s, err
 		}
 	}
-	s.Input = t.input(namespace, nodes, s.jobs, s.pods)
+	s.Input = t.input(namespace, nodes, parts, s.jobs, s.pods)
+	s.Unfinished = unfinished
 	return s, nil
 }
 
@@ -385,16 +353,24 @@ func podRequest() analyse.Resources {
 	return system.RequestOf(&spec)
 }
 
-func (t *trial) input(namespace string, nodes map[string]analyse.Resources, jobs []drive.Object, pods []corev1.Pod) analyse.Input {
-	sys, shape := t.sys, t.shape
+func (t *trial) input(namespace string, nodes map[string]analyse.Resources, parts []part, jobs []drive.Object, pods []corev1.Pod) analyse.Input {
+	sys := t.sys
 	in := analyse.Input{
 		Events: t.Log.Events, Namespace: namespace, JobResource: sys.Jobs().GroupResource().String(),
-		Nodes: nodes, Request: podRequest(), Identify: sys.Identify, OfLoad: sys.OfLoad, Unfinished: t.run.TimedOut != "",
+		Nodes: nodes, Request: podRequest(), Identify: sys.Identify, OfLoad: sys.OfLoad,
 		System: sys.Writers(), Heartbeats: observe.Heartbeats,
 	}
-	for i := range shape.Jobs {
-		in.Jobs = append(in.Jobs, analyse.Job{Name: scenario.JobName(i), Pods: shape.PodsPerJob,
-			Min: sys.Min(shape.PodsPerJob, t.gang)})
+	for i, p := range parts {
+		for range p.Jobs {
+			in.Jobs = append(in.Jobs, analyse.Job{Name: scenario.JobName(len(in.Jobs)), Pods: p.PodsPerJob, Part: i,
+				Min: sys.Min(p.PodsPerJob, t.gang)})
+		}
+	}
+	if len(parts) > 1 {
+		in.Settling = t.cfg.PodTime
+		for _, p := range parts {
+			in.Parts = append(in.Parts, p.Part)
+		}
 	}
 	for i := range pods {
 		if sys.OfLoad(pods[i].Name) {

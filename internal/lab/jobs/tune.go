@@ -63,7 +63,7 @@ func (c *Config) ladder() ([]rung, error) {
 	if c.Durable {
 		out = append(out, rung{"durable", "false", "etcd without fsync", bottleneck.Fsync})
 	}
-	systems, err := c.variants(c.Systems[0])
+	systems, err := c.variants(c.Systems[0], "")
 	if err != nil {
 		return nil, err
 	}

@@ -21,10 +21,33 @@ const (
 	BatchWorkers = "batch-workers"
 	// Admission has one shape, whose pods are admitted in several ways.
 	Admission = "admission"
+	// Contention has one shape, for a system that creates pods and binds them and one that does both
+	// at once.
+	Contention = "contention"
+	// Mixed has many small jobs behind one large one.
+	Mixed = "mixed"
+	// Queues has tenants with queues of different weights, who all want more than there is.
+	Queues = "queues"
+	// Rate sends jobs at a rate that grows until the system cannot keep up.
+	Rate = "rate"
+	// Queued has many one-pod jobs, all submitted at once.
+	Queued = "queued"
+	// ClientLimits has one shape, under client limits of stock Kubernetes from its old defaults up.
+	ClientLimits = "client-limits"
+	// ForeignPods has pods that others create: Deployments, and plain pods.
+	ForeignPods = "foreign-pods"
+	// Enqueue has more jobs than the nodes hold, whose pods end.
+	Enqueue = "enqueue"
 )
 
 // Admissions are the ways of admission of Admission.
 var Admissions = []string{"none", "cel", "webhook:0s:10s", "webhook:20ms:10s", "webhook:20ms:30s"}
+
+// Limits are the client limits of ClientLimits, as QPS/burst.
+var Limits = []string{"20/30", "50/100", "100/200", "500/1000", "unlimited"}
+
+// Foreign are the kinds of ForeignPods.
+var Foreign = []string{"deployments", "pods"}
 
 // Workers are the numbers of writes in flight of BatchWorkers; 0 is adaptive.
 var Workers = []int{0, 1, 5, 10, 25, 50, 100, 150, 200, 400, 600}

@@ -199,6 +199,10 @@ func (d *declared) render(j Job, forFloor bool) (drive.Object, error) {
 	return o, nil
 }
 
+func (d *declared) NewQueue(string, int) (drive.Object, schema.GroupVersionResource) {
+	return nil, schema.GroupVersionResource{}
+}
+
 // Min returns pods for a gang, and otherwise 0: nothing is promised.
 func (d *declared) Min(pods int, gang bool) int {
 	if gang && d.file.Load.Gangs {

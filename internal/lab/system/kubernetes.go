@@ -1,6 +1,7 @@
 package system
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -27,6 +28,9 @@ const DefaultJobSyncs = 5
 // JobSyncs is the name in reports of the setting Options.JobSyncs.
 const JobSyncs = "kube-controller-manager concurrent job syncs"
 
+// ClientLimit is the name in reports of the setting Options.ClientLimit.
+const ClientLimit = "client limit of kube-controller-manager and kube-scheduler"
+
 func (k kubernetes) jobSyncs() string {
 	if k.options.JobSyncs == 0 {
 		return strconv.Itoa(DefaultJobSyncs)
@@ -41,20 +45,33 @@ func (k kubernetes) Configure(c *localcluster.Config) {
 	if c.ExtraArgs == nil {
 		c.ExtraArgs = map[localcluster.Component][]string{}
 	}
-	c.ExtraArgs[localcluster.ControllerManager] = append(c.ExtraArgs[localcluster.ControllerManager], "--kube-api-qps=-1", "--concurrent-job-syncs="+k.jobSyncs())
-	c.ExtraArgs[localcluster.Scheduler] = append(c.ExtraArgs[localcluster.Scheduler], "--kube-api-qps=-1")
+	c.ExtraArgs[localcluster.ControllerManager] = append(c.ExtraArgs[localcluster.ControllerManager], "--concurrent-job-syncs="+k.jobSyncs())
+	for _, component := range []localcluster.Component{localcluster.ControllerManager, localcluster.Scheduler} {
+		limits := []string{"--kube-api-qps=-1"}
+		if l := k.options.ClientLimit; l != nil {
+			limits = []string{fmt.Sprintf("--kube-api-qps=%d", l.QPS), fmt.Sprintf("--kube-api-burst=%d", l.Burst)}
+		}
+		c.ExtraArgs[component] = append(c.ExtraArgs[component], limits...)
+	}
 }
 
 func (k kubernetes) Settings() map[string]string {
 	return map[string]string{
+		ClientLimit:              k.options.ClientLimit.String(),
 		JobSyncs:                 k.jobSyncs(),
 		"kube-scheduler profile": "default",
 		"job completion mode":    "NonIndexed",
 	}
 }
 
-func (kubernetes) Clients() []Client {
-	return []Client{{Name: "kube-controller-manager", QPS: unlimited, Burst: unlimited}, {Name: "kube-scheduler", QPS: unlimited, Burst: unlimited}}
+const controllerManager = "kube-controller-manager"
+
+func (k kubernetes) Clients() []Client {
+	qps, burst := unlimited, unlimited
+	if l := k.options.ClientLimit; l != nil {
+		qps, burst = strconv.Itoa(l.QPS), strconv.Itoa(l.Burst)
+	}
+	return []Client{{Name: controllerManager, QPS: qps, Burst: burst}, {Name: "kube-scheduler", QPS: qps, Burst: burst}}
 }
 
 // Settle returns more than the second after which the Job controller acts on changes of pods.
@@ -81,8 +98,12 @@ func batchJob(j Job) *batchv1.Job {
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name},
-		Spec:       batchv1.JobSpec{Parallelism: &n, Completions: &n, Template: corev1.PodTemplateSpec{Spec: scenario.PodSpec()}},
+		Spec:       batchv1.JobSpec{Parallelism: &n, Completions: &n, Template: corev1.PodTemplateSpec{ObjectMeta: j.podMeta(), Spec: scenario.PodSpec()}},
 	}
+}
+
+func (kubernetes) NewQueue(string, int) (drive.Object, schema.GroupVersionResource) {
+	return nil, schema.GroupVersionResource{}
 }
 
 func (kubernetes) Min(int, bool) int { return 0 }

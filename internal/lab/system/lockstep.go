@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
@@ -78,11 +79,21 @@ func (l lockstep) NewJob(j Job) (drive.Object, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name},
 		Spec: batchv1alpha1.JobSpec{
 			MinAvailable: minimum,
+			Queue:        j.Queue,
 			Tasks: []batchv1alpha1.TaskSpec{{
-				Name: lockstepTask, Replicas: int32(j.Pods), MinAvailable: &minimum, Template: corev1.PodTemplateSpec{Spec: scenario.PodSpec()},
+				Name: lockstepTask, Replicas: int32(j.Pods), MinAvailable: &minimum,
+				Template: corev1.PodTemplateSpec{ObjectMeta: j.podMeta(), Spec: scenario.PodSpec()},
 			}},
 		},
 	}, nil
+}
+
+func (lockstep) NewQueue(name string, weight int) (drive.Object, schema.GroupVersionResource) {
+	return &scheduling.Queue{
+		TypeMeta:   metav1.TypeMeta{APIVersion: scheduling.GroupVersion.String(), Kind: "Queue"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       scheduling.QueueSpec{Weight: int32(weight)},
+	}, scheduling.GroupVersion.WithResource("queues")
 }
 
 // Min returns pods for a gang, and otherwise 1, the smallest value that the API allows.

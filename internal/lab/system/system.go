@@ -4,18 +4,22 @@ package system
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/systemfile"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/simnode"
 )
 
 // System is one system to measure.
@@ -37,6 +41,9 @@ type System interface {
 	// Min returns the minimum of such a job as a gang: either no pod has a node, or at least that
 	// many have one.
 	Min(pods int, gang bool) int
+	// NewQueue returns a queue with a weight, to create before the load, and its resource; nil if the
+	// system has no queues.
+	NewQueue(name string, weight int) (drive.Object, schema.GroupVersionResource)
 	// State returns the content of a job's status.
 	State(drive.Object) analyse.JobState
 	// Identify returns the job and index of a pod from its name. The index is -1 in systems without
@@ -75,6 +82,18 @@ type Job struct {
 	// Index counts the jobs of a load from 0.
 	Index, Pods int
 	Gang        bool
+	// Queue is the queue of the job; empty is the system's default.
+	Queue string
+	// PodTime is how long each pod runs on a simulated node; 0 is for ever.
+	PodTime time.Duration
+}
+
+// podMeta returns the metadata of a job's pods.
+func (j Job) podMeta() metav1.ObjectMeta {
+	if j.PodTime == 0 {
+		return metav1.ObjectMeta{}
+	}
+	return metav1.ObjectMeta{Annotations: map[string]string{simnode.AnnotationDuration: j.PodTime.String()}}
 }
 
 // Client is the client limit of a program.
@@ -97,15 +116,47 @@ type Options struct {
 	Parameters map[string]string
 	// JobSyncs is how many Jobs stock Kubernetes syncs concurrently, 0 for its default.
 	JobSyncs int
+	// ClientLimit limits the clients of stock Kubernetes; nil is no limit.
+	ClientLimit *Limit
+	// Foreign makes the load of pods that others create: Deployments or Pods; empty is the system's
+	// own jobs.
+	Foreign string
+}
+
+// Limit is a client limit.
+type Limit struct{ QPS, Burst int }
+
+// String returns QPS/burst.
+func (l *Limit) String() string {
+	if l == nil {
+		return unlimited
+	}
+	return fmt.Sprintf("%d/%d", l.QPS, l.Burst)
+}
+
+// ParseLimit parses QPS/burst, such as 20/30, or unlimited.
+func ParseLimit(text string) (*Limit, error) {
+	if text == unlimited {
+		return nil, nil
+	}
+	qps, burst, ok := strings.Cut(text, "/")
+	l := &Limit{}
+	var err1, err2 error
+	l.QPS, err1 = strconv.Atoi(qps)
+	l.Burst, err2 = strconv.Atoi(burst)
+	if !ok || err1 != nil || err2 != nil || l.QPS < 1 || l.Burst < 1 {
+		return nil, fmt.Errorf("client limit %q: want QPS/BURST, such as 20/30, or %s", text, unlimited)
+	}
+	return l, nil
 }
 
 // New returns the system with the given name, or of the file with the given path.
 func New(name string, o Options) (System, error) {
 	switch name {
 	case "lockstep":
-		return lockstep{o}, nil
+		return own(lockstep{o}, o, scheduling.SchedulerLockstep), nil
 	case "kubernetes":
-		return kubernetes{o}, nil
+		return own(kubernetes{o}, o, corev1.DefaultSchedulerName), nil
 	}
 	if IsFile(name) {
 		return load(name, o.Parameters)

@@ -59,22 +59,25 @@ type Run struct {
 	Ratio           float64 `json:"ratioToFloor,omitempty"`
 	RatioBeyondPods float64 `json:"ratioToFloorBeyondPods,omitempty"`
 
-	// Steps are the steps of workflows-rate, and SustainedPerSecond is the last rate that the
-	// manager kept up with.
+	// Steps are the steps of workflows-rate, SustainedPerSecond is the highest rate that the manager
+	// kept up with, and BehindPerSecond is the lowest one at which it fell behind, if there is one.
 	Steps              []Step  `json:"steps,omitempty"`
 	SustainedPerSecond float64 `json:"sustainedPerSecond,omitempty"`
+	BehindPerSecond    float64 `json:"behindPerSecond,omitempty"`
 
 	Created analyse.Curve `json:"created"`
 	Ended   analyse.Curve `json:"ended"`
 }
 
 // Step is a step of workflows-rate. Rates are in workflows per second; Waiting is the number of
-// workflows under way at the end of the step.
+// workflows under way when the last one of the step had been sent, and Growth is by how many seconds
+// workflows took longer from one second to the next.
 type Step struct {
 	Asked   float64 `json:"asked"`
 	Sent    float64 `json:"sent"`
 	Ended   float64 `json:"ended"`
 	Waiting int     `json:"underWay"`
+	Growth  float64 `json:"growth"`
 	KeptUp  bool    `json:"keptUp"`
 }
 
@@ -101,6 +104,9 @@ func (r *Run) Line() string {
 	}
 	if r.SustainedPerSecond > 0 {
 		s += fmt.Sprintf(", keeps up with %.1f/s", r.SustainedPerSecond)
+	}
+	if r.BehindPerSecond > 0 {
+		s += fmt.Sprintf(", falls behind at %.1f/s", r.BehindPerSecond)
 	}
 	return s + fmt.Sprintf(", %.2f writes each, beyond pods p50 %.0fms p99 %.0fms, manager %.2fms CPU and %.1f KiB each",
 		r.WritesPerWorkflow, r.BeyondMs.P50, r.BeyondMs.P99, r.ManagerCPUMs, r.ManagerKiB)
@@ -137,7 +143,7 @@ func (r *Report) Page() page.Page {
 		{Title: "Time", Right: true, Help: "from the arrival of the first workflow at the API server to the end of the last"},
 		{Title: "Per minute", Right: true, Help: "workflows that ended, in a minute"},
 		{Title: "× floor", Right: true, Help: "time divided by the floor: the time in which a bare client wrote the same objects to the same server. It does not wait for pods to run"},
-		{Title: "Keeps up with", Right: true, Help: "the highest rate at which workflows ended as fast as they came"},
+		{Title: "Keeps up with", Right: true, Help: "the highest rate at which the last workflows took as long as the first ones"},
 		{Title: "Beyond pods p50", Right: true, Help: "from a workflow's creation to its end, without the time in which a pod of it was under way"},
 		{Title: "p99", Right: true, Help: "the same, of the slowest hundredth"},
 		{Title: "Per step", Right: true, Help: "the median of that for each step on the critical path"},
@@ -172,7 +178,7 @@ func (r *Report) Page() page.Page {
 func (r *Report) verdict() string {
 	var parts []string
 	workflows, succeeded := 0, 0
-	var rates, ratios, paces []float64
+	var rates, ratios, paces, behind []float64
 	for _, run := range r.Measured() {
 		workflows, succeeded = workflows+run.Workflows, succeeded+run.Succeeded
 		rates = append(rates, run.PerMinute)
@@ -182,12 +188,18 @@ func (r *Report) verdict() string {
 		if run.SustainedPerSecond > 0 {
 			paces = append(paces, run.SustainedPerSecond)
 		}
+		if run.BehindPerSecond > 0 {
+			behind = append(behind, run.BehindPerSecond)
+		}
 	}
 	if len(rates) > 0 {
 		parts = append(parts, fmt.Sprintf("%s of %s workflows succeeded, %s a minute", page.Thousands(succeeded), page.Thousands(workflows), page.Range(rates, "%.0f")))
 	}
 	if len(paces) > 0 {
 		parts = append(parts, "keeps up with "+page.Range(paces, "%.1f")+" a second")
+	}
+	if len(behind) > 0 {
+		parts = append(parts, "falls behind at "+page.Range(behind, "%.1f"))
 	}
 	if len(ratios) > 0 {
 		parts = append(parts, page.Range(ratios, "%.2f")+" × the floor")
@@ -233,14 +245,15 @@ func (r *Run) section() page.Section {
 		{Title: "Workflows ended per second", Unit: " s", Lines: []page.Line{rate}}}}
 	if len(r.Steps) > 0 {
 		t := page.Table{Columns: []page.Column{{Title: "Asked", Key: true}, {Title: "Sent", Right: true}, {Title: "Ended", Right: true},
-			{Title: "Under way", Right: true, Help: "workflows that had not ended at the end of the step"}, {Title: "Result"}}}
+			{Title: "Under way", Right: true, Help: "workflows that had not ended when the last one was sent"},
+			{Title: "Growth", Right: true, Help: "by how many seconds workflows took longer from one second to the next; up to 0.02 counts as keeping up"}, {Title: "Result"}}}
 		for _, step := range r.Steps {
 			result := page.Text("kept up")
 			if !step.KeptUp {
 				result = page.Cell{Text: "fell behind", Tone: page.Warn}
 			}
 			t.Rows = append(t.Rows, []page.Cell{page.Textf("%.1f/s", step.Asked), page.Textf("%.1f/s", step.Sent), page.Textf("%.1f/s", step.Ended),
-				page.Text(page.Thousands(step.Waiting)), result})
+				page.Text(page.Thousands(step.Waiting)), page.Textf("%.3f", step.Growth), result})
 		}
 		s.Tables = append(s.Tables, t)
 	}

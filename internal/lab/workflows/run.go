@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +18,8 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/capacity"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/series"
@@ -39,13 +39,12 @@ type Config struct {
 	Shapes   []Shape
 	// Workflows is the number of workflows created at once by Queued.
 	Workflows int
-	// Start is the first rate of Rate, in workflows per second; each step lasts StepTime and has
-	// Growth times the rate of the step before.
+	// Start is the first rate of Rate, in workflows per second; each step lasts StepTime. Growth and
+	// Max are as of capacity.Search.
 	Start, Growth float64
-	// Max ends Rate before a step with a higher rate; zero means no bound.
-	Max      float64
-	StepTime time.Duration
-	PodTime  time.Duration
+	Max           float64
+	StepTime      time.Duration
+	PodTime       time.Duration
 	// PodGC is the podGC strategy; empty keeps the pods.
 	PodGC string
 	// WarmUp is the number of workflows that go through the system before it is measured.
@@ -332,51 +331,57 @@ func (t *trial) findModel(ctx context.Context, namespace string) error {
 	return err
 }
 
-// pace submits workflows at a rate that grows from step to step, until the manager no longer keeps
-// up or the bounds are reached, and waits until all workflows have ended.
+// workflowsMax bounds the workflows of all steps together: none is deleted before the end.
+const workflowsMax = 50_000
+
+// pace submits workflows at a rate that grows from step to step until the manager no longer keeps up,
+// and then closes in on the rate between.
 func (t *trial) pace(ctx context.Context) error {
-	rate := t.cfg.Start
-	sent := 0
-	for {
-		begin := time.Now()
-		already, first := t.endedIn(namespace), sent
-		group, sending := errgroup.WithContext(ctx)
-		group.SetLimit(4 * t.cfg.ClientConcurrency)
-		for time.Since(begin) < t.cfg.StepTime && sending.Err() == nil {
-			next := begin.Add(time.Duration(float64(sent-first) / rate * float64(time.Second)))
-			if wait := time.Until(next); wait > 0 {
-				select {
-				case <-ctx.Done():
-				case <-time.After(wait):
-				}
-				continue
-			}
-			w := t.shape.Workflow(namespace, name(sent), t.cfg.PodTime, t.cfg.PodGC)
-			sent++
-			group.Go(func() error { return t.Client.CreateJob(sending, w, &wf.Workflow{}) })
+	search := capacity.Search{Start: t.cfg.Start, Growth: t.cfg.Growth, Max: t.cfg.Max}
+	for t.TimedOut == "" && t.run.Workflows < workflowsMax {
+		rate, ok := search.Next()
+		if !ok {
+			break
 		}
-		if err := errors.Join(group.Wait(), t.Log.Collect(), ctx.Err()); err != nil {
+		step, err := t.step(ctx, rate)
+		if err != nil {
 			return err
 		}
-		took := time.Since(begin).Seconds()
-		ended := t.endedIn(namespace)
-		step := Step{Asked: rate, Sent: round(float64(sent-first) / took), Ended: round(float64(ended-already) / took), Waiting: sent - ended}
-		// Workflows that are younger than the time on their critical path and one second of grace
-		// for the manager may be under way.
-		allowed := int(math.Ceil(rate * (t.criticalSeconds() + 1)))
-		step.KeptUp = step.Waiting <= allowed && step.Sent >= 0.95*rate
 		t.run.Steps = append(t.run.Steps, step)
 		t.Say("%.1f/s asked, %.1f/s sent, %.1f/s ended, %d under way", step.Asked, step.Sent, step.Ended, step.Waiting)
-		if !step.KeptUp || sent >= 50_000 {
-			break
-		}
-		t.run.SustainedPerSecond = rate
-		if rate *= t.cfg.Growth; t.cfg.Max > 0 && rate > t.cfg.Max {
-			break
+		search.Note(rate, step.KeptUp)
+		t.run.SustainedPerSecond, t.run.BehindPerSecond = search.Interval()
+	}
+	return nil
+}
+
+// step submits workflows at a rate for Config.StepTime, and waits until all have ended. The manager
+// kept up if the last ones took as long as the first ones.
+func (t *trial) step(ctx context.Context, rate float64) (Step, error) {
+	begin, already, first := time.Now(), t.endedIn(namespace), t.run.Workflows
+	n := max(1, int(rate*t.cfg.StepTime.Seconds()))
+	t.run.Workflows += n
+	sent, err := t.Client.Pace(ctx, n, rate, func(i int) drive.Object {
+		return t.shape.Workflow(namespace, name(first+i), t.cfg.PodTime, t.cfg.PodGC)
+	})
+	if err := errors.Join(err, t.Log.Collect()); err != nil {
+		return Step{}, err
+	}
+	took, ended := time.Since(begin).Seconds(), t.endedIn(namespace)
+	step := Step{Asked: round(rate), Sent: round(float64(n) / took), Ended: round(float64(ended-already) / took), Waiting: first + n - ended}
+	if err := t.await(ctx, namespace, first+n); err != nil {
+		return step, err
+	}
+	var waits []capacity.Arrival
+	at := t.ended.In(namespace)
+	for i, s := range sent {
+		if end, ok := at[name(first+i)]; ok {
+			waits = append(waits, capacity.Arrival{AtSeconds: s.Due.Sub(begin).Seconds(), WaitSeconds: end.Sub(s.Due).Seconds()})
 		}
 	}
-	t.run.Workflows = sent
-	return t.await(ctx, namespace, sent)
+	step.Growth = analyse.Round(capacity.Growth(waits), 3)
+	step.KeptUp = t.TimedOut == "" && step.Growth <= capacity.GrowthMax
+	return step, nil
 }
 
 // criticalSeconds returns the pod time on the critical path of a workflow.
