@@ -32,10 +32,13 @@ import (
 const (
 	// devicesOfNode bounds the search for devices for one pod on one node, and devicesOfPod on all
 	// nodes. Users write the selectors that are evaluated.
-	devicesOfNode = time.Second
-	devicesOfPod  = 2 * time.Second
+	devicesOfNode = 200 * time.Millisecond
+	devicesOfPod  = 500 * time.Millisecond
 	// devicesOfCycle bounds the searches between two refreshes.
-	devicesOfCycle = 20 * time.Second
+	devicesOfCycle = 3 * time.Second
+	// devicesRest is how many times as long as a search that took too long no devices are looked for
+	// in its namespace: others' pods wait for these searches, too.
+	devicesRest = 20
 	// enoughNodes is the number of nodes with devices for a pod after which no more are looked at.
 	enoughNodes = 50
 	// claimsByPod is the index of the claims that were made from a pod's claim templates, by the pod's
@@ -55,6 +58,8 @@ type devices struct {
 	served  bool // the API server has resource.k8s.io/v1; set before the first cycle
 	clock   clock.PassiveClock
 	spent   time.Duration // on searches since the last refresh
+	// rest has, by namespace, until when no devices are looked for.
+	rest map[string]time.Time
 }
 
 // ResourceClaims implements fwk.SharedDRAManager.
@@ -217,10 +222,12 @@ func (d *devices) start(ctx context.Context) error {
 // search is the search for devices for one pod on all nodes. It is over at once for other pods' sake
 // if it takes too long, and once enough nodes are found.
 type search struct {
-	devices *devices
-	start   time.Time
-	found   int
-	why     string
+	devices   *devices
+	namespace string
+	start     time.Time
+	found     int
+	why       string
+	slow      bool // it took too long
 }
 
 // search begins the search for a pod's devices. It never ends early if the pod needs none.
@@ -228,7 +235,13 @@ func (d *devices) search(p *corev1.Pod) *search {
 	if len(p.Spec.ResourceClaims) == 0 {
 		return &search{}
 	}
-	return &search{devices: d, start: d.clock.Now()}
+	s := &search{devices: d, namespace: p.Namespace, start: d.clock.Now()}
+	if until := d.rest[p.Namespace]; s.start.Before(until) {
+		s.why = "looking for devices of pods of this namespace took too long, and is put off"
+	} else {
+		delete(d.rest, p.Namespace)
+	}
+	return s
 }
 
 // over reports whether no more nodes are to be looked at.
@@ -236,18 +249,32 @@ func (s *search) over() bool {
 	if s.devices == nil {
 		return false
 	}
-	if s.found >= enoughNodes {
+	switch {
+	case s.slow || s.why != "":
+		return true
+	case s.found >= enoughNodes:
 		s.why = "enough other nodes have devices"
 		return true
 	}
 	took := s.devices.clock.Since(s.start)
-	s.why = "looking for devices took too long"
-	return took >= devicesOfPod || s.devices.spent+took >= devicesOfCycle
+	if s.slow = took >= devicesOfPod || s.devices.spent+took >= devicesOfCycle; s.slow {
+		s.why = "looking for devices took too long"
+	}
+	return s.slow
 }
 
 func (s *search) end() {
-	if s.devices != nil {
-		s.devices.spent += s.devices.clock.Since(s.start)
+	if s.devices == nil {
+		return
+	}
+	d := s.devices
+	took := d.clock.Since(s.start)
+	d.spent += took
+	if s.slow && s.found == 0 {
+		if d.rest == nil {
+			d.rest = map[string]time.Time{}
+		}
+		d.rest[s.namespace] = d.clock.Now().Add(devicesRest * took)
 	}
 }
 
