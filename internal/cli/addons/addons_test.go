@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	managertest.Main(m, localtest.WithControllerManager(), localtest.WithInstall())
+	managertest.Main(m, localtest.WithControllerManager(), localtest.WithApplications())
 }
 
 const system = "vela-system"
