@@ -457,7 +457,7 @@ var mutations = []mutation{
 	{"nobody learns that a claim has ended", scheduler + "/evictions.go",
 		"\tv.s.cluster.Freed(c.room)\n", "", scheduler, "TestAClaimEndsWithItsGang", nil, nil},
 	{"a claim survives the loss of its node", scheduler + "/evictions.go",
-		" || !v.usable(c) {", " {", scheduler, "TestAClaimEndsWithItsNodeAndIsMadeAgainElsewhere", nil, nil},
+		" || !v.usable(c) ||", " ||", scheduler, "TestAClaimEndsWithItsNodeAndIsMadeAgainElsewhere", nil, nil},
 	{"pods stay in zones that have closed", scheduler + "/scheduler.go",
 		"\ts.standings.vacate()\n", "", scheduler, "TestAZoneOpensAndCloses", nil, nil},
 	{"a gang that leaves a zone keeps its other pods", scheduler + "/evict/depart.go",
