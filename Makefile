@@ -99,6 +99,10 @@ test-stores: ## Run the tests of artifact stores on real servers, which are fetc
 	hack/stores.sh
 	go test ./test/stores -v -timeout 20m -count 1
 
+.PHONY: test-lab
+test-lab: build ## Run the laboratory's long tests, too: each scenario, tune and soak on control planes (about 15 minutes)
+	LOCKSTEP_LONG=1 go test -timeout 60m -count 1 ./internal/lab/...
+
 .PHONY: test-mutations
 test-mutations: build ## Make some fifty mistakes in the code, each of which a test must find
 	LOCKSTEP_MUTATIONS=1 go test ./test/mutations -v -timeout 60m -count 1

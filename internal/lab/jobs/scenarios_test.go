@@ -10,6 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/system"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // measureScenario measures a scenario on real control planes, and checks that its page can be made
@@ -54,6 +55,7 @@ func measureScenario(t *testing.T, name string, change func(*Config), texts ...s
 // TestContentionOfTwoWrites measures a system that creates pods and binds them, and one that does
 // both with one write.
 func TestContentionOfTwoWrites(t *testing.T) {
+	localtest.Long(t)
 	rep := measureScenario(t, scenario.Contention, func(c *Config) { c.Shapes = []scenario.Shape{{Jobs: 20, PodsPerJob: 10}} },
 		"Do creates and bindings compete?", "lockstep creates pods with their nodes: nothing to compete", "kubernetes binds ")
 	if c := rep.Runs[0].Contention; c != nil {
@@ -93,6 +95,7 @@ func TestSmallJobsBehindALargeOne(t *testing.T) {
 
 // TestTenantsHaveTheirShares measures queues of weights 1 and 3 on nodes that hold 20 pods.
 func TestTenantsHaveTheirShares(t *testing.T) {
+	localtest.Long(t)
 	rep := measureScenario(t, scenario.Queues, func(c *Config) {
 		c.Systems, c.Shapes, c.Weights, c.PodTime = []string{"lockstep"}, []scenario.Shape{{Jobs: 60, PodsPerJob: 1}}, []int{1, 3}, time.Second
 		c.Nodes = localcluster.Nodes{Count: 2, CPU: "1", Memory: "4Gi"}
@@ -112,6 +115,7 @@ func TestTenantsHaveTheirShares(t *testing.T) {
 
 // TestPodsOfOthers measures pods of Deployments and plain pods.
 func TestPodsOfOthers(t *testing.T) {
+	localtest.Long(t)
 	rep := measureScenario(t, scenario.ForeignPods, func(c *Config) {
 		c.Systems, c.Shapes, c.Foreign = []string{"lockstep"}, []scenario.Shape{{Jobs: 4, PodsPerJob: 5}}, scenario.Foreign
 	}, "How fast are pods of others scheduled?", "lockstep binds 4x5 deployments ", "lockstep binds 20x1 pods ", "kube-controller-manager")
@@ -128,6 +132,7 @@ func TestPodsOfOthers(t *testing.T) {
 
 // TestWhereWaitingPodsAre measures three times as many pods as the nodes hold.
 func TestWhereWaitingPodsAre(t *testing.T) {
+	localtest.Long(t)
 	rep := measureScenario(t, scenario.Enqueue, func(c *Config) {
 		c.Shapes, c.PodTime = []scenario.Shape{{Jobs: 12, PodsPerJob: 5}}, time.Second
 		c.Nodes = localcluster.Nodes{Count: 2, CPU: "1", Memory: "4Gi"}
@@ -143,6 +148,7 @@ func TestWhereWaitingPodsAre(t *testing.T) {
 
 // TestClientLimits measures stock Kubernetes with a limit that is lower than what it can do.
 func TestClientLimits(t *testing.T) {
+	localtest.Long(t)
 	rep := measureScenario(t, scenario.ClientLimits, func(c *Config) {
 		c.Systems, c.Shapes, c.WarmUpPods = []string{"kubernetes"}, []scenario.Shape{{Jobs: 10, PodsPerJob: 10}}, 0
 		c.ClientLimits = []*system.Limit{{QPS: 20, Burst: 30}, nil}

@@ -254,6 +254,7 @@ func TestALoadThatCannotFitIsRefused(t *testing.T) {
 // TestTheCapacityOfAToyIsFound searches the rate of jobs that a controller of 20 pods per second keeps
 // up with.
 func TestTheCapacityOfAToyIsFound(t *testing.T) {
+	localtest.Long(t)
 	rep := measureFile(t, toySystem(t), scenario.Shape{Jobs: 1, PodsPerJob: 1}, func(c *Config) {
 		c.Scenario, c.WarmUpPods, c.FloorConcurrency = scenario.Rate, 10, nil
 		c.Pace = &Pace{Search: capacity.Search{Start: 15, Growth: 1.5}, StepTime: 6 * time.Second}

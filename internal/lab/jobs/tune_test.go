@@ -12,11 +12,13 @@ import (
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // TestTuneNamesAClientLimit tunes stock Kubernetes whose controllers may send five requests a second,
 // by the file of the documentation.
 func TestTuneNamesAClientLimit(t *testing.T) {
+	localtest.Long(t)
 	kube, err := localcluster.FindKube()
 	if err != nil {
 		t.Fatal(err)

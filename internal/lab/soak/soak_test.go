@@ -12,6 +12,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // toy builds the laboratory's toy controller and returns its system file, with another environment.
@@ -40,6 +41,7 @@ func toy(t *testing.T, env string) string {
 // TestALeakIsFlagged soaks a toy that keeps 400 KB and a goroutine for each pod, and one that keeps
 // nothing.
 func TestALeakIsFlagged(t *testing.T) {
+	localtest.Long(t)
 	kube, err := localcluster.FindKube()
 	if err != nil {
 		t.Fatal(err)

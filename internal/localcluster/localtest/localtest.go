@@ -71,6 +71,14 @@ func WithApplications() Option {
 // WithConfig changes the configuration by change.
 func WithConfig(change func(*localcluster.Config)) Option { return change }
 
+// Long skips a test that takes a minute or more, unless LOCKSTEP_LONG is set, as `make test-lab` does.
+func Long(t testing.TB) {
+	t.Helper()
+	if os.Getenv("LOCKSTEP_LONG") == "" {
+		t.Skip("it takes long: make test-lab")
+	}
+}
+
 // Start starts a cluster for t and stops it when t ends. The test fails at once if lockstep-kube
 // has not been built.
 func Start(t testing.TB, options ...Option) *localcluster.Cluster {
