@@ -55,8 +55,9 @@ func TestReplay(t *testing.T) {
 	if r.ByKind["pods/create"] != 10 || r.WaitMs.P99 <= 0 || r.Metrics == nil {
 		t.Errorf("writes %v, wait %v, metrics %v", r.ByKind, r.WaitMs, r.Metrics)
 	}
-	if last := len(r.Waiting.Pods) - 1; r.Waiting.Pods[last] != 0 || r.Running.Pods[last] != 4 {
-		t.Errorf("at the end %d pods wait, and %d run: those without an end", r.Waiting.Pods[last], r.Running.Pods[last])
+	last := func(l *Line) int { return l.Pods[len(l.Pods)-1] }
+	if last(r.Waiting) != 0 || last(r.Running) != 4 {
+		t.Errorf("at the end %d pods wait, and %d run: those without an end", last(r.Waiting), last(r.Running))
 	}
 	var text bytes.Buffer
 	if err := rep.Table(&text, false); err != nil {
