@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Registry says where addons are. Its JSON is that of KubeVela's list of registries.
+// Registry is a place to get addons from. It is stored as JSON, in the format of KubeVela's list of registries.
 type Registry struct {
 	Name string `json:"name"`
 	// Helm is a repository with an index, or an OCI registry if its address begins with oci://.

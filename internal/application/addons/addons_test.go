@@ -38,7 +38,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// files are those of a registry that is a folder.
+// files are the contents of a folder that is used as a registry.
 var files = map[string]string{
 	"notes/metadata.yaml": metadata("notes", "1.10.0"), "notes/resources/a.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", "notes/.hidden": "x",
 	"hidden/metadata.yaml": metadata("hidden", "1.0.0") + "invisible: true\n", "broken/metadata.yaml": "name: [", "README.md": "text",

@@ -88,7 +88,7 @@ func (e *env) has(text string, wants ...string) {
 	}
 }
 
-// folder writes files, whose names begin with those of addons, to a new folder.
+// folder writes files to a new folder and returns its path. The keys are paths such as ADDON/metadata.yaml.
 func (e *env) folder(files map[string]string) string {
 	e.Helper()
 	dir := e.TempDir()
@@ -460,7 +460,7 @@ func TestPasswordsOfRegistriesAreInSecrets(t *testing.T) {
 	e.has(text, `"closed":{"name":"closed","helm":{"url":"`+server.URL+`/closed","username":"me"}}`)
 	e.there(secrets, system, "addon-registry-closed")
 	out, _ = e.works("addon", "list", "-o", "name")
-	e.has(out, "closed")
+	e.has(out, "addon/closed")
 	e.works("addon", "enable", "closed", "--registry", "closed", "--yes", "--dry-run=server")
 	e.works("addon", "registry", "delete", "closed")
 	e.gone(secrets, system, "addon-registry-closed")

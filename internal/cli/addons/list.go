@@ -43,21 +43,9 @@ stderr.`,
 		if err != nil {
 			return err
 		}
-		if output == "name" {
-			for _, r := range rows {
-				fmt.Fprintln(s.Out, r.Name)
-			}
-			return nil
-		}
-		if printed, err := command.Print(s.Out, output, rows); printed {
-			return err
-		}
-		w := command.Columns(s.Out)
-		fmt.Fprint(w, "NAME\tREGISTRY\tAVAILABLE\tENABLED\tPHASE\tDESCRIPTION\n")
-		for _, r := range rows {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, r.Registry, r.Available, r.Enabled, r.Phase, display.OneLine(r.Description))
-		}
-		return w.Flush()
+		return command.PrintList(s.Out, output, "addon", rows, "NAME\tREGISTRY\tAVAILABLE\tENABLED\tPHASE\tDESCRIPTION", func(r row) string {
+			return strings.Join([]string{r.Name, r.Registry, r.Available, r.Enabled, r.Phase, display.OneLine(r.Description)}, "\t")
+		})
 	})
 }
 

@@ -106,21 +106,9 @@ func newRegistryList(s command.Streams) *cobra.Command {
 		for i := range all {
 			rows = append(rows, registry{all[i].Name, all[i].Type(), all[i].Address()})
 		}
-		if output == "name" {
-			for _, r := range rows {
-				fmt.Fprintln(s.Out, r.Name)
-			}
-			return nil
-		}
-		if printed, err := command.Print(s.Out, output, rows); printed {
-			return err
-		}
-		w := command.Columns(s.Out)
-		fmt.Fprint(w, "NAME\tTYPE\tADDRESS\n")
-		for _, r := range rows {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", r.Name, r.Type, r.Address)
-		}
-		return w.Flush()
+		return command.PrintList(s.Out, output, "registry", rows, "NAME\tTYPE\tADDRESS", func(r registry) string {
+			return r.Name + "\t" + r.Type + "\t" + r.Address
+		})
 	})
 }
 

@@ -74,8 +74,8 @@ did not come to run within --timeout.`,
 	})
 }
 
-// definitionsAmong returns the objects in a namespace or in that of the definitions for everyone.
-// Others among them are no definitions that applications of the namespace use.
+// definitionsAmong returns the objects that are in this namespace, or in vela-system, whose definitions
+// everyone may use. An application uses no definitions of other namespaces.
 func definitionsAmong(objects []*submit.Object, namespace string) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, o := range objects {

@@ -130,7 +130,7 @@ Exit codes: 0 the trace is written; 1 it is not; 2 wrong usage.`,
 	return cmd
 }
 
-// readEvents reads the events of a run, or those of an audit log.
+// readEvents reads the events file of a run, or an audit log.
 func readEvents(path string) (out []analyse.Event, err error) {
 	f, err := os.Open(path)
 	if err != nil {

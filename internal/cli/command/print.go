@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"golang.org/x/term"
@@ -29,6 +30,29 @@ func Print(out io.Writer, output string, v any) (printed bool, err error) {
 		return true, err
 	}
 	return false, nil
+}
+
+// PrintList prints rows: as KIND/NAME if output is name, as json or yaml, or else as a table. header and
+// the strings that line returns are columns with a tab in between; the first is the name.
+func PrintList[Row any](out io.Writer, output, kind string, rows []Row, header string, line func(Row) string) error {
+	if printed, err := Print(out, output, rows); printed {
+		return err
+	}
+	if output == "name" {
+		for _, r := range rows {
+			name, _, _ := strings.Cut(line(r), "\t")
+			if _, err := fmt.Fprintf(out, "%s/%s\n", kind, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := Columns(out)
+	fmt.Fprintln(w, header)
+	for _, r := range rows {
+		fmt.Fprintln(w, line(r))
+	}
+	return w.Flush()
 }
 
 // PrintJSON prints v as indented JSON.

@@ -118,7 +118,7 @@ type Input struct {
 // Part is a part of a load.
 type Part struct {
 	Name string
-	// Weight is that of the part's queue; 0 if it has none.
+	// Weight is the weight of the queue that the part's jobs are in; 0 if they are in none.
 	Weight int
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -28,6 +29,9 @@ func unused(spec *wf.WorkflowSpec, yield func(place)) {
 	for i := range spec.Templates {
 		t := &spec.Templates[i]
 		kills(&t.Metadata, place{}.named("templates", i, t.Name).at("metadata"))
+		if key := gangIn(&t.Metadata); key != "" && (ownClaims(spec.ResourceClaims, spec.Volumes) || ownClaims(t.ResourceClaims, t.Volumes)) {
+			yield(place{}.named("templates", i, t.Name).at("metadata").at(key + " (pods with claims or ephemeral volumes are placed one by one)"))
+		}
 		if t.Executor != nil {
 			yield(place{}.named("templates", i, t.Name).at("executor"))
 		}
@@ -50,6 +54,22 @@ func unused(spec *wf.WorkflowSpec, yield func(place)) {
 			yield(at.at("optional"))
 		}
 	}
+}
+
+// gangIn returns the path, within metadata, of the annotation or label that names a gang, or "".
+func gangIn(m *wf.Metadata) string {
+	switch {
+	case m.Annotations[wf.KeyGang] != "":
+		return "annotations." + wf.KeyGang
+	case m.Labels[wf.KeyGang] != "":
+		return "labels." + wf.KeyGang
+	}
+	return ""
+}
+
+// ownClaims reports whether pods with these claims and volumes have some that no other pod has.
+func ownClaims(claims []corev1.PodResourceClaim, volumes []corev1.Volume) bool {
+	return len(claims) > 0 || slices.ContainsFunc(volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil })
 }
 
 // warnUnused names the fields that have no effect in a condition of the workflow.
