@@ -251,6 +251,30 @@ func TestBuiltinSteps(t *testing.T) {
 				`image:oamdev/kaniko-executor:v1.9.1 name:kaniko]] restartPolicy:Never]]`,
 			outcome: render.StepFails, message: "the pod shop--kaniko has failed",
 		},
+		"vela-cli": {
+			step: "vela-cli", properties: `{"addonName": "x", "command": ["vela", "ls"], "image": "i:1", "serviceAccountName": "robot", "storage": {
+				"secret": [{"name": "s", "mountPath": "/s", "subPath": "p", "secretName": "t", "items": [{"key": "a", "path": "b"}]},
+					{"name": "s", "mountPath": "/again", "secretName": "t", "items": [{"key": "a", "path": "b"}]}],
+				"hostPath": [{"name": "h", "path": "/h", "mountPath": "/m"}]}}`,
+			world: map[string]render.Answer{"job": value(map[string]any{"status": map[string]any{"succeeded": int64(1)}})},
+			asked: `job:apply cluster: value:map[apiVersion:batch/v1 kind:Job metadata:map[name:shop-one- namespace:default] spec:map[backoffLimit:3 template:map[` +
+				`metadata:map[labels:map[workflow.oam.dev/step-name:shop-one]] spec:map[containers:[map[command:[vela ls] image:i:1 name:command ` +
+				`volumeMounts:[map[mountPath:/s name:secret-s subPath:p] map[mountPath:/again name:secret-s] map[mountPath:/m name:hostpath-h]]]] restartPolicy:Never serviceAccountName:robot ` +
+				`volumes:[map[name:secret-s secret:map[defaultMode:420 items:[map[key:a mode:511 path:b]] secretName:t]] map[hostPath:map[path:/h type:Directory] name:hostpath-h]]]]]]`,
+			outcome: render.StepDone,
+		},
+		"vela-cli waits": {
+			step: "vela-cli", properties: `{}`, world: map[string]render.Answer{"job": value(map[string]any{"status": map[string]any{"active": int64(1), "failed": int64(2)}})},
+			asked: `job:apply cluster: value:map[apiVersion:batch/v1 kind:Job metadata:map[name:shop-one- namespace:default] spec:map[backoffLimit:3 template:map[` +
+				`metadata:map[labels:map[workflow.oam.dev/step-name:shop-one]] spec:map[containers:[map[image:oamdev/vela-cli:v1.6.4 name:command]] restartPolicy:Never serviceAccountName:default]]]]`,
+			outcome: render.StepWaits, message: "it waits for Job shop-one-, whose pods need service account default",
+		},
+		"vela-cli that fails": {
+			step: "vela-cli", properties: `{"image": "i:1"}`, world: map[string]render.Answer{"job": value(map[string]any{"status": map[string]any{"failed": int64(3)}})},
+			asked: `job:apply cluster: value:map[apiVersion:batch/v1 kind:Job metadata:map[name:shop-one- namespace:default] spec:map[backoffLimit:3 template:map[` +
+				`metadata:map[labels:map[workflow.oam.dev/step-name:shop-one]] spec:map[containers:[map[image:i:1 name:command]] restartPolicy:Never serviceAccountName:default]]]]`,
+			outcome: render.StepFails, message: "the command has failed 3 times: see the pods of Job shop-one-",
+		},
 		"deploy2runtime": {
 			step: "deploy2runtime", properties: `{"clusters": ["c"]}`, world: map[string]render.Answer{`apply."c-web"`: {}, `apply."c-db"`: {}},
 			asked:   `apply."c-web":component-apply cluster:c namespace: value:map[name:web type:worker] waitHealthy:true; apply."c-db":component-apply cluster:c namespace: value:map[name:db type:worker] waitHealthy:true`,

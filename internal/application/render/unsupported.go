@@ -24,7 +24,6 @@ var unsupported = map[string]string{
 	"PolicyDefinition envbinding":                     noEnvs,
 	"PolicyDefinition health":                         "the health of an application is that of its components",
 	"WorkflowStepDefinition deploy2env":               noEnvs,
-	"WorkflowStepDefinition vela-cli":                 "it runs KubeVela's command line with the rights of its controller; apply-object with a Job runs commands with the rights of its service account",
 	"WorkflowStepDefinition apply-terraform-provider": "the credentials would be in the application; a Secret and a Provider of terraform.core.oam.dev are applied by themselves, or as k8s-objects",
 	"WorkflowStepDefinition deploy-cloud-resource":    noEnvs,
 	"WorkflowStepDefinition share-cloud-resource":     noEnvs,
