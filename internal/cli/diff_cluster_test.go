@@ -118,6 +118,12 @@ func TestThePolicyOfACluster(t *testing.T) {
 {apiVersion: core.oam.dev/v1beta1, kind: ComponentDefinition, metadata: {name: gpu-job, namespace: vela-system},
  spec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: "output: {apiVersion: \"v1\", kind: \"ConfigMap\", data: {a: parameter.image, b: \"\\(parameter.gpus)\"}}\nparameter: {image: string, gpus: *1 | int}"}}}}
 ---
+{apiVersion: core.oam.dev/v1beta1, kind: ComponentDefinition, metadata: {name: versioned, namespace: with-policy},
+ spec: {version: 1.4.2, workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: "output: {apiVersion: \"v1\", kind: \"ConfigMap\"}"}}}}
+---
+{apiVersion: core.oam.dev/v1beta1, kind: DefinitionRevision, metadata: {name: versioned-v1.4.2, namespace: with-policy, labels: {componentdefinition.oam.dev/name: versioned}},
+ spec: {revision: 1, revisionHash: a, definitionType: Component, componentDefinition: {metadata: {name: versioned}, spec: {workload: {type: autodetects.core.oam.dev}}}}}
+---
 {apiVersion: core.oam.dev/v1beta1, kind: TraitDefinition, metadata: {name: local-trait, namespace: with-policy}, spec: {schematic: {cue: {template: "patch: {}"}}}}
 ---
 {apiVersion: core.oam.dev/v1beta1, kind: TraitDefinition, metadata: {name: scaler, namespace: with-policy}, spec: {schematic: {cue: {template: "patch: metadata: labels: a: parameter.other\nparameter: other: string"}}}}
@@ -141,10 +147,15 @@ spec:
   - {name: good, type: gpu-job@v1, properties: {image: a, gpus: 2}, traits: [{type: local-trait}, {type: scaler, properties: {other: x}}]}
   - {name: bad, type: gpu-job, properties: {gpu: 2, gpus: many}}
   - {name: none, type: webservce, traits: [{type: scalar}]}
+  - {name: found, type: versioned@v1.4}
+  - {name: full, type: versioned@1.4.2}
+  - {name: late, type: versioned@1.5}
+  - {name: never, type: gpu-job@v9}
   policies: [{name: p, type: topology, properties: {clusters: [local]}}, {name: q, type: topologie}]
   workflow: {steps: [{name: s, type: deploi}, {name: g, type: step-group, subSteps: [{name: b, type: suspend}, {name: x, type: supend}]}]}
 `
 	wants := []string{
+		"component late: there is no ComponentDefinition versioned@1.5", "component never: there is no ComponentDefinition gpu-job@v9",
 		"component none: there is no ComponentDefinition webservce", "component none: there is no TraitDefinition scalar", "there is no PolicyDefinition topologie",
 		"step s: there is no WorkflowStepDefinition deploi", "step x: there is no WorkflowStepDefinition supend",
 		"component bad: gpu-job has no property gpu", "component bad: gpus of gpu-job is a whole number, not a string", "component bad: gpu-job needs the property image",
@@ -170,7 +181,7 @@ spec:
 		}
 		return nil
 	})
-	for _, text := range []string{"component good", "local-trait", "step b", "step g", "PolicyDefinition topology;", "built-in"} {
+	for _, text := range []string{"component good", "component found", "component full", "local-trait", "step b", "step g", "PolicyDefinition topology;", "built-in"} {
 		if strings.Contains(h.text, text) {
 			t.Errorf("it warns of %s:\n%s", text, h.text)
 		}
@@ -214,7 +225,7 @@ spec:
   - {name: misspelt, type: webservce}
   - {name: late, type: among@v1}
   policies: [{name: p, type: nobodys}, {name: q, type: topology}]
-  workflow: {steps: [{name: all, type: deploy, properties: {police: [a]}}, {name: group, type: step-group, subSteps: [{name: sub, type: supend}, {name: cli, type: vela-cli}]}]}
+  workflow: {steps: [{name: all, type: deploy, properties: {police: [a]}}, {name: group, type: step-group, subSteps: [{name: sub, type: supend}, {name: cli, type: nocli}]}]}
 ---
 apiVersion: core.oam.dev/v1beta1
 kind: ComponentDefinition
@@ -233,7 +244,7 @@ spec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: "
 		"warning: application shop: component misspelt: there is no ComponentDefinition webservce (webservice?)",
 		"warning: application shop: policy p: there is no PolicyDefinition nobodys\n",
 		"warning: application shop: step sub: there is no WorkflowStepDefinition supend (suspend?)",
-		"warning: application shop: step cli: there is no WorkflowStepDefinition vela-cli: ",
+		"warning: application shop: step cli: there is no WorkflowStepDefinition nocli\n",
 		"warning: application shop: step all: properties.police has no effect: WorkflowStepDefinition deploy does not know it",
 	} {
 		if code != 0 || !strings.Contains(errOut, want) {

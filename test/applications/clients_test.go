@@ -696,3 +696,63 @@ spec:
 	v.mergeStatus(app)
 	v.until("shop", "running", "shop-v1")
 }
+
+// TestClientsRestartAStep checks 'workflow restart --step': the client removes the failed step, and
+// those after it, from the status of a workflow that has ended.
+func TestClientsRestartAStep(t *testing.T) {
+	t.Parallel()
+	v := asVela(t)
+	v.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: WorkflowStepDefinition
+metadata: {name: gate}
+spec:
+  schematic:
+    cue:
+      template: |
+        import "vela/op"
+        read: op.#Read & {value: {apiVersion: "v1", kind: "ConfigMap", metadata: name: "gate"}}
+        if read.value.data.open == "no" {
+          fail: op.#Fail & {message: "the gate is closed"}
+        }
+        parameter: {}
+`)
+	gate := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	v.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: gate}, data: {open: \"no\"}}")
+	v.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop}
+spec:
+  components: [{name: settings, type: k8s-objects, properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}]}}]
+  workflow:
+    steps:
+    - {name: before, type: print-message-in-status, properties: {message: once}}
+    - {name: gate, type: gate}
+    - {name: after, type: apply-component, properties: {component: settings}}
+`)
+	app := v.until("shop", "workflowFailed", "shop-v1")
+	begun := func(app *unstructured.Unstructured) (out []any) {
+		steps, _, _ := unstructured.NestedSlice(app.Object, "status", "workflow", "steps")
+		for _, s := range steps {
+			out = append(out, s.(map[string]any)["firstExecuteTime"])
+		}
+		return out
+	}
+	first := begun(app)
+	if _, err := v.w.dyn.Resource(gate).Namespace(v.ns).Patch(t.Context(), "gate", types.MergePatchType, []byte(`{"data":{"open":"yes"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	v.changed("shop", func(u *unstructured.Unstructured) {
+		for _, field := range []string{"terminated", "suspend", "finished"} {
+			setWorkflow(u, field, false)
+		}
+		unstructured.RemoveNestedField(u.Object, "status", "workflow", "endTime")
+		steps, _, _ := unstructured.NestedSlice(u.Object, "status", "workflow", "steps")
+		_ = unstructured.SetNestedSlice(u.Object, steps[:1], "status", "workflow", "steps")
+	}, "status")
+	app = v.until("shop", "running", "shop-v1")
+	if again := begun(app); len(first) != 3 || len(again) != 3 || again[0] != first[0] {
+		t.Errorf("the steps began at %v, and after the restart at %v", first, again)
+	}
+}

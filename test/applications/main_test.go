@@ -132,19 +132,28 @@ const terraformKind = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "Custom
 // serveKinds creates the kinds that cases use, and waits until they are served: the controller looks
 // for kinds that it has missed only now and then.
 func serveKinds(c *localcluster.Cluster) error {
-	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON([]byte(terraformKind)); err != nil {
-		return err
-	}
 	dyn := dynamic.NewForConfigOrDie(c.RESTConfig())
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	if _, err := dyn.Resource(crds).Create(context.Background(), u, metav1.CreateOptions{}); err != nil {
-		return err
+	var kinds []schema.GroupVersionResource
+	for _, text := range []string{terraformKind, strings.NewReplacer("configuration", "provider", "Configuration", "Provider", "v1beta2", "v1beta1").Replace(terraformKind)} {
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON([]byte(text)); err != nil {
+			return err
+		}
+		if _, err := dyn.Resource(crds).Create(context.Background(), u, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		plural, group, _ := strings.Cut(u.GetName(), ".")
+		versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+		kinds = append(kinds, schema.GroupVersionResource{Group: group, Version: versions[0].(map[string]any)["name"].(string), Resource: plural})
 	}
-	kind := schema.GroupVersionResource{Group: "terraform.core.oam.dev", Version: "v1beta2", Resource: "configurations"}
 	return wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		_, err := dyn.Resource(kind).List(ctx, metav1.ListOptions{})
-		return err == nil, nil
+		for _, kind := range kinds {
+			if _, err := dyn.Resource(kind).List(ctx, metav1.ListOptions{}); err != nil {
+				return false, nil
+			}
+		}
+		return true, nil
 	})
 }
 

@@ -9,8 +9,8 @@ const (
 	// (RFC 3339) for one run then, or a duration for repeated runs.
 	RestartWorkflowAnnotation = "app.oam.dev/restart-workflow"
 	// WorkflowCommandAnnotation is a command to the workflow, carried out once for each value:
-	// suspend, resume, terminate, restart, suspend/STEP or resume/STEP, followed by @ and a text
-	// that distinguishes the command from the one before.
+	// suspend, resume, terminate, restart, suspend/STEP, resume/STEP or restart/STEP, followed by @
+	// and a text that distinguishes the command from the one before.
 	WorkflowCommandAnnotation = "lockstep.dev/workflow-command"
 	// AutoUpdateAnnotation with the value "true" deploys changes of definitions without a change of
 	// the application.
@@ -50,6 +50,26 @@ const (
 	ResourceTrackerFinalizer = "app.oam.dev/resource-tracker-finalizer"
 	// OrphanFinalizer, which users set, keeps the objects when the application is deleted.
 	OrphanFinalizer = "app.oam.dev/orphan-resource"
+)
+
+// Labels and annotations of configs, which are Secrets, and of templates of configs, which are
+// ConfigMaps.
+const (
+	// ConfigTemplatePrefix precedes the name of a template in that of its ConfigMap.
+	ConfigTemplatePrefix = "config-template-"
+	// ConfigCatalogLabel has the value ConfigCatalog.
+	ConfigCatalogLabel = "config.oam.dev/catalog"
+	ConfigCatalog      = "velacore-config"
+	// ConfigTypeLabel names the template of a config.
+	ConfigTypeLabel = "config.oam.dev/type"
+	// ConfigScopeLabel is system or project.
+	ConfigScopeLabel = "config.oam.dev/scope"
+	// ConfigSensitiveAnnotation with the value "true" keeps steps from reading a config.
+	ConfigSensitiveAnnotation = "config.oam.dev/sensitive"
+	// ConfigTemplateNamespaceAnnotation is the namespace of the template of a config.
+	ConfigTemplateNamespaceAnnotation = "config.oam.dev/template-namespace"
+	ConfigAliasAnnotation             = "config.oam.dev/alias"
+	ConfigDescriptionAnnotation       = "config.oam.dev/description"
 )
 
 // Labels and annotations on managed objects. Labels name the owner, because the owner may be in

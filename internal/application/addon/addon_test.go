@@ -113,7 +113,7 @@ warnings:
 			"schemas/form.yaml":      "- {jsonKey: image}\n",
 			"definitions/a.yaml":     "{apiVersion: core.oam.dev/v1beta1, kind: TraitDefinition, metadata: {name: bound, namespace: elsewhere, annotations: {addon.oam.dev/bind-component: second}}}",
 			"NOTES.cue":              "package main\nnotes: \"image \\(parameter.image) of \\(context.metadata.name)\"\n",
-			"config-templates/a.cue": "",
+			"config-templates/a.cue": configTemplate,
 		}, addon.Input{Parameters: map[string]any{"image": "web:1"}}, `
 application:
   apiVersion: core.oam.dev/v1beta1
@@ -131,6 +131,14 @@ beside:
   metadata: {labels: {addons.oam.dev/auxiliary-name: config, addons.oam.dev/name: notes, addons.oam.dev/version: 1.2.0}, name: notes, namespace: vela-system}
 - apiVersion: v1
   kind: ConfigMap
+  metadata:
+    annotations: {config.oam.dev/alias: A registry, config.oam.dev/description: "", config.oam.dev/sensitive: "true"}
+    labels: {addons.oam.dev/name: notes, addons.oam.dev/version: 1.2.0, config.oam.dev/catalog: velacore-config, config.oam.dev/scope: project}
+    name: config-template-registry
+    namespace: vela-system
+  data: {template: CONFIGTEMPLATE}
+- apiVersion: v1
+  kind: ConfigMap
   metadata: {labels: &labels {addons.oam.dev/name: notes, addons.oam.dev/version: 1.2.0}, name: look, namespace: vela-system}
   data: {template: "parameter: name: string\nstatus: {}\n"}
 - apiVersion: v1
@@ -138,10 +146,18 @@ beside:
   metadata: {labels: *labels, name: form, namespace: vela-system}
   data: {ui-schema: '[{"jsonKey":"image"}]'}
 notes: image web:1 of notes
-warnings:
-- "the folder config-templates/ has no effect: configs have no templates here"
 `},
 }
+
+// configTemplate is a template of configs. Its output is not complete without properties.
+const configTemplate = `import "encoding/json"
+
+metadata: {name: "registry", alias: "A registry", scope: "project", sensitive: true}
+template: {
+	output: {apiVersion: "v1", kind: "Secret", stringData: auth: json.Marshal({name: context.name, user: parameter.user})}
+	parameter: user: string
+}
+`
 
 func TestAddonsAreRendered(t *testing.T) {
 	for what, c := range rendered {
@@ -165,7 +181,7 @@ func TestAddonsAreRendered(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(asYAML(t, c.want), asYAML(t, string(data))); diff != "" {
+			if diff := cmp.Diff(asYAML(t, strings.ReplaceAll(c.want, "CONFIGTEMPLATE", strconv.Quote(configTemplate))), asYAML(t, string(data))); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -60,7 +61,7 @@ type Rendered struct {
 // Render renders an addon.
 func (a *Addon) Render(run render.Run, in Input) (*Rendered, error) {
 	r := &renderer{Addon: a, run: run, in: in, out: &Rendered{}, known: map[string]bool{}}
-	for _, part := range []func() error{r.application, r.namespaces, r.resources, r.definitions, r.views, r.schemas, r.readNotes} {
+	for _, part := range []func() error{r.application, r.namespaces, r.resources, r.definitions, r.configTemplates, r.views, r.schemas, r.readNotes} {
 		if err := part(); err != nil {
 			return nil, fmt.Errorf("addon %s: %w", a.Name, err)
 		}
@@ -274,8 +275,44 @@ func (r *renderer) definitions() error {
 			return err
 		}
 	}
-	if len(r.files.in("config-templates")) > 0 {
-		r.warn("the folder config-templates/ has no effect: configs have no templates here")
+	return nil
+}
+
+// configTemplates adds the templates of configs.
+func (r *renderer) configTemplates() error {
+	for _, name := range r.files.in("config-templates", ".cue") {
+		text := string(r.files[name])
+		answer, err := render.Files(r.run, &render.FilesRequest{
+			Sources: []render.Source{{Name: name, Text: text}, {Name: "context", Text: "context: {...}"}}, Fields: []string{"metadata"},
+		})
+		if err != nil {
+			return err
+		}
+		var meta struct {
+			Name        string `json:"name"`
+			Alias       string `json:"alias"`
+			Description string `json:"description"`
+			Scope       string `json:"scope"`
+			Sensitive   bool   `json:"sensitive"`
+		}
+		if data := answer.Fields["metadata"]; len(data) > 0 {
+			if err := json.Unmarshal(data, &meta); err != nil {
+				return fmt.Errorf("%s: metadata: %w", name, err)
+			}
+		}
+		if meta.Name == "" {
+			return fmt.Errorf("%s: metadata.name must be given", name)
+		}
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"template": text}}}
+		u.SetName(oam.ConfigTemplatePrefix + meta.Name)
+		u.SetLabels(map[string]string{oam.ConfigCatalogLabel: oam.ConfigCatalog, oam.ConfigScopeLabel: meta.Scope})
+		u.SetAnnotations(map[string]string{
+			oam.ConfigAliasAnnotation: meta.Alias, oam.ConfigDescriptionAnnotation: meta.Description,
+			oam.ConfigSensitiveAnnotation: strconv.FormatBool(meta.Sensitive),
+		})
+		if err := r.beside(name, u); err != nil {
+			return err
+		}
 	}
 	return nil
 }

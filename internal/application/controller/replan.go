@@ -52,7 +52,7 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 	autoUpdate := o.Annotations[oam.AutoUpdateAnnotation] == "true"
 	annotations := records.WithoutCommands(o.Annotations)
 	input := hash + "/" + publish + "/" + hashOf(o.Labels) + "/" + hashOf(annotations)
-	places := slices.ContainsFunc(spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeTopology })
+	places := slices.ContainsFunc(spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeTopology || p.Type == plan.TypeEnvBinding })
 	if a.planning.places = places; places {
 		input += fmt.Sprintf("/%d", clusters)
 	}

@@ -59,7 +59,7 @@ func (c *reconciler) restart(a *record, o *oam.Application) bool {
 	if last == nil {
 		return false
 	}
-	if verb, _, ok := steps.CommandOf(o.Annotations[oam.WorkflowCommandAnnotation], a.Tracker.Command()); ok && verb == "restart" {
+	if verb, step, ok := steps.CommandOf(o.Annotations[oam.WorkflowCommandAnnotation], a.Tracker.Command()); ok && verb == "restart" && step == "" {
 		a.Tracker.SetCommand(o.Annotations[oam.WorkflowCommandAnnotation])
 		return true
 	}

@@ -400,3 +400,59 @@ func TestErrorsOfLongAgoDoNotCount(t *testing.T) {
 		s.now = s.now.Add(time.Hour)
 	}
 }
+
+// TestAFailedStepIsRestarted checks which steps run again when a workflow is restarted at a step that
+// has failed.
+func TestAFailedStepIsRestarted(t *testing.T) {
+	const twoGroups = "steps: [{name: one, type: x}, {name: g, type: step-group, subSteps: [{name: a, type: x}, {name: b, type: x}, {name: c, type: x, dependsOn: [b]}]}, {name: two, type: x}, {name: last, type: x, if: always}]"
+	for name, c := range map[string]struct{ workflow, fails, step, failed, again string }{
+		"steps that follow": {
+			"steps: [{name: one, type: x}, {name: two, type: x}, {name: three, type: x}]", "two", "two",
+			"failed: one=succeeded two=failed/Action three=skipped/Skip", "two three",
+		},
+		"steps that depend on it": {
+			"{mode: {steps: DAG}, steps: [{name: one, type: x}, {name: two, type: x, dependsOn: [one]}, {name: three, type: x, inputs: [{from: o}]}, {name: four, type: x, dependsOn: [two], outputs: [{name: o}]}, {name: five, type: x, dependsOn: [one]}]}",
+			"two", "two", "failed: one=succeeded two=failed/Action three=skipped/Skip four=skipped/Skip five=succeeded", "two three four",
+		},
+		"in a group": {
+			twoGroups, "b", "b", "failed: one=succeeded g=failed/Action[a=succeeded b=failed/Action c=skipped/Skip] two=skipped/Skip last=succeeded", "b c two last",
+		},
+		"a group": {
+			twoGroups, "b", "g", "failed: one=succeeded g=failed/Action[a=succeeded b=failed/Action c=skipped/Skip] two=skipped/Skip last=succeeded", "a b c two last",
+		},
+		"a step that has not failed":  {"steps: [{name: one, type: x}, {name: two, type: x}]", "two", "one", "failed: one=succeeded two=failed/Action", ""},
+		"a step that does not exist":  {"steps: [{name: one, type: x}]", "one", "other", "failed: one=failed/Action", ""},
+		"a step that has not started": {"steps: [{name: one, type: x}, {name: two, type: x}]", "one", "two", "failed: one=failed/Action two=skipped/Skip", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, c.workflow)
+			given := map[string]json.RawMessage{"o": json.RawMessage("1")}
+			for _, step := range []string{"one", "two", "three", "four", "five", "a", "b", "c", "last"} {
+				s.results[step] = flow.Result{Outcome: flow.Succeeded, Outputs: given}
+			}
+			s.results[c.fails] = flow.Result{Outcome: flow.Failed}
+			if got := s.look(); got != c.failed {
+				t.Fatalf("it is %s", got)
+			}
+			status, again := flow.Restart(s.program, s.status, c.step)
+			if c.again == "" {
+				if status != nil {
+					t.Errorf("%v run again", again)
+				}
+				return
+			}
+			s.results[c.fails] = flow.Result{Outcome: flow.Succeeded, Outputs: given}
+			s.status, s.calls = status, map[string]int{}
+			if got := s.look(); !strings.HasPrefix(got, "succeeded: ") || strings.Contains(got, "failed") || strings.Contains(got, "skipped") {
+				t.Errorf("after the restart it is %s", got)
+			}
+			want := map[string]int{}
+			for step := range strings.FieldsSeq(c.again) {
+				want[step] = 1
+			}
+			if diff := cmp.Diff(want, s.calls); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -95,7 +95,7 @@ func (u *DeployUnit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error
 
 // chooses reports whether policies of this type apply only where a step names them.
 func chooses(policyType string) bool {
-	return policyType == TypeTopology || policyType == TypeOverride || policyType == TypeReplication
+	return policyType == TypeTopology || policyType == TypeOverride || policyType == TypeReplication || policyType == TypeEnvBinding
 }
 
 // replicate replaces components by one copy for each key of the replication policies.

@@ -27,6 +27,8 @@ const (
 	TypeOverride       = "override"
 	TypeReplication    = "replication"
 	TypeDebug          = "debug"
+	// TypeEnvBinding has the environments to which steps of the type deploy2env deploy.
+	TypeEnvBinding = "env-binding"
 )
 
 // selector selects objects. Each field that is set must have a matching entry.
@@ -259,6 +261,9 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 			return true, err
 		}
 		p.Topologies = append(p.Topologies, t)
+	case TypeEnvBinding:
+		_, err := environments(policy)
+		return true, err
 	case TypeDebug, TypeOverride, TypeReplication: // used by steps only
 	default:
 		return false, nil
@@ -314,7 +319,7 @@ func Strict(raw []byte, into any) error {
 func BuiltIn(policyType string) bool {
 	switch policyType {
 	case TypeApplyOnce, TypeGarbageCollect, TypeSharedResource, TypeTakeOver, TypeReadOnly, TypeResourceUpdate,
-		TypeTopology, TypeOverride, TypeReplication, TypeDebug:
+		TypeTopology, TypeOverride, TypeReplication, TypeDebug, TypeEnvBinding:
 		return true
 	}
 	return false

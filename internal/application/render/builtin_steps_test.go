@@ -23,6 +23,21 @@ func value(object map[string]any) render.Answer {
 	return render.Answer{Returns: map[string]any{"value": object}}
 }
 
+var (
+	// cloudResources is the answer with one component of an environment, and where the environment is.
+	cloudResources = render.Answer{Returns: map[string]any{"outputs": map[string]any{
+		"components": []any{map[string]any{
+			"name": "db", "value": map[string]any{"name": "db-prod", "type": "database"},
+			"secret": map[string]any{"from": "conn-prod", "to": "conn", "namespace": "default"},
+		}},
+		"decisions": []any{map[string]any{"cluster": "c", "namespace": "n"}},
+	}}}
+	// configObjects is the answer with what a template of configs makes.
+	configObjects = render.Answer{Returns: map[string]any{
+		"secret": map[string]any{"kind": "Secret"}, "objects": []any{map[string]any{"kind": "ConfigMap"}},
+	}}
+)
+
 // TestBuiltinSteps plays each built-in step with the answers that a cluster would give.
 func TestBuiltinSteps(t *testing.T) {
 	all, err := builtins()
@@ -274,6 +289,90 @@ func TestBuiltinSteps(t *testing.T) {
 			asked: `job:apply cluster: value:map[apiVersion:batch/v1 kind:Job metadata:map[name:shop-one- namespace:default] spec:map[backoffLimit:3 template:map[` +
 				`metadata:map[labels:map[workflow.oam.dev/step-name:shop-one]] spec:map[containers:[map[image:i:1 name:command]] restartPolicy:Never serviceAccountName:default]]]]`,
 			outcome: render.StepFails, message: "the command has failed 3 times: see the pods of Job shop-one-",
+		},
+		"deploy2env": {
+			step: "deploy2env", properties: `{"env": "prod", "parallel": true}`, world: map[string]render.Answer{"deploy": {}},
+			asked: `deploy:apply-env-binding env:prod policy:`, outcome: render.StepDone,
+		},
+		"deploy-cloud-resource": {
+			step: "deploy-cloud-resource", properties: `{"env": "prod"}`,
+			world: map[string]render.Answer{
+				"deploy.prepare": cloudResources, "deploy.deploy.db.apply": {}, "deploy.deploy.db.share.read": secret("HOST", "db"), `deploy.deploy.db.share.copy."c/n"`: {},
+			},
+			asked: `deploy.prepare:terraform-env-binding inputs:map[env:prod policy:]; ` +
+				`deploy.deploy.db.apply:component-apply cluster: namespace: value:map[name:db-prod type:database] waitHealthy:true; ` +
+				`deploy.deploy.db.share.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:conn-prod namespace:default]]; ` +
+				`deploy.deploy.db.share.copy."c/n":apply cluster:c value:map[apiVersion:v1 data:map[HOST:ZGI=] kind:Secret metadata:map[name:conn namespace:n] type:Opaque]`,
+			outcome: render.StepDone,
+		},
+		"deploy-cloud-resource waits": {
+			step: "deploy-cloud-resource", properties: `{"env": "prod", "policy": "p"}`,
+			world: map[string]render.Answer{"deploy.prepare": cloudResources, "deploy.deploy.db.apply": {}, "deploy.deploy.db.share.read": {Returns: map[string]any{"err": "not found"}}},
+			asked: `deploy.prepare:terraform-env-binding inputs:map[env:prod policy:p]; ` +
+				`deploy.deploy.db.apply:component-apply cluster: namespace: value:map[name:db-prod type:database] waitHealthy:true; ` +
+				`deploy.deploy.db.share.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:conn-prod namespace:default]]`,
+			outcome: render.StepWaits, message: "it waits for Secret default/conn-prod",
+		},
+		"share-cloud-resource": {
+			step: "share-cloud-resource", properties: `{"env": "prod", "placements": [{"cluster": "d"}, {"namespace": "m"}]}`,
+			world: map[string]render.Answer{
+				"share.prepare": cloudResources, "share.share.db.read": secret("HOST", "db"), `share.share.db.copy."d/default"`: {}, `share.share.db.copy."local/m"`: {},
+			},
+			asked: `share.prepare:terraform-env-binding inputs:map[env:prod policy:]; ` +
+				`share.share.db.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:conn-prod namespace:default]]; ` +
+				`share.share.db.copy."d/default":apply cluster:d value:map[apiVersion:v1 data:map[HOST:ZGI=] kind:Secret metadata:map[name:conn namespace:default] type:Opaque]; ` +
+				`share.share.db.copy."local/m":apply cluster:local value:map[apiVersion:v1 data:map[HOST:ZGI=] kind:Secret metadata:map[name:conn namespace:m] type:Opaque]`,
+			outcome: render.StepDone,
+		},
+		"create-config of a template": {
+			step: "create-config", properties: `{"name": "c", "template": "t", "config": {"a": "b"}}`,
+			world: map[string]render.Answer{"create.rendered": configObjects, "create.apply": {}, `create.others."0"`: {}},
+			asked: `create.rendered:render-config config:map[a:b] name:c namespace:default template:t; create.apply:apply cluster: value:map[kind:Secret]; ` +
+				`create.others."0":apply cluster: value:map[kind:ConfigMap]`, outcome: render.StepDone,
+		},
+		"read-config that is sensitive": {
+			step: "read-config", properties: `{"name": "c"}`,
+			world: map[string]render.Answer{"read.read": value(map[string]any{
+				"metadata": map[string]any{"annotations": map[string]any{"config.oam.dev/sensitive": "true"}}, "data": map[string]any{"input-properties": "e30="},
+			})},
+			asked:   `read.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c namespace:default]]`,
+			outcome: render.StepFails, message: "config c is sensitive: a step must not read it",
+		},
+		"list-config with one that is sensitive": {
+			step: "list-config", properties: `{}`,
+			world: map[string]render.Answer{"list.list": {Returns: map[string]any{"values": map[string]any{"items": []any{
+				map[string]any{"metadata": map[string]any{"name": "c", "annotations": map[string]any{"config.oam.dev/sensitive": "true"}}, "data": map[string]any{"input-properties": "e30="}},
+				map[string]any{"metadata": map[string]any{"name": "d", "annotations": map[string]any{"config.oam.dev/sensitive": "false"}}, "data": map[string]any{"input-properties": "e30="}},
+			}}}}},
+			asked:   `list.list:list cluster: filter:map[matchingLabels:map[config.oam.dev/catalog:velacore-config] namespace:default] resource:map[apiVersion:v1 kind:Secret]`,
+			outcome: render.StepDone, outputs: []oam.StepOutput{{Name: "all", ValueFrom: "output.configs"}}, given: map[string]string{"all": `[{"name":"d","config":{}}]`},
+		},
+		"delete-config with other objects": {
+			step: "delete-config", properties: `{"name": "c"}`,
+			world: map[string]render.Answer{"delete.remove": {}, `delete."others-0"`: {}, "delete.read": value(map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"config.oam.dev/catalog": "velacore-config"}},
+				"data":     map[string]any{"objects-reference": base64.StdEncoding.EncodeToString([]byte(`[{"apiVersion":"v1","kind":"ConfigMap","namespace":"","name":"note"}]`))},
+			})},
+			asked: `delete.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c namespace:default]]; ` +
+				`delete."others-0":delete cluster: value:map[apiVersion:v1 kind:ConfigMap metadata:map[name:note]]; ` +
+				`delete.remove:delete cluster: value:map[apiVersion:v1 kind:Secret metadata:map[labels:map[config.oam.dev/catalog:velacore-config] name:c namespace:default]]`,
+			outcome: render.StepDone,
+		},
+		"apply-terraform-provider": {
+			step: "apply-terraform-provider", properties: `{"type": "aws", "accessKey": "a", "secretKey": "b", "region": "eu"}`,
+			world: map[string]render.Answer{"create.rendered": configObjects, "create.apply": {}, `create.others."0"`: {}, "read": value(map[string]any{"status": map[string]any{"state": "ready"}})},
+			asked: `create.rendered:render-config config:map[AWS_ACCESS_KEY_ID:a AWS_DEFAULT_REGION:eu AWS_SECRET_ACCESS_KEY:b AWS_SESSION_TOKEN: name:aws-provider] name:shop-one namespace:default template:terraform-aws; ` +
+				`create.apply:apply cluster: value:map[kind:Secret]; create.others."0":apply cluster: value:map[kind:ConfigMap]; ` +
+				`read:read cluster: value:map[apiVersion:terraform.core.oam.dev/v1beta1 kind:Provider metadata:map[name:aws-provider namespace:default]]`,
+			outcome: render.StepDone,
+		},
+		"apply-terraform-provider by default": {
+			step: "apply-terraform-provider", properties: `{}`,
+			world: map[string]render.Answer{"create.rendered": configObjects, "create.apply": {}, `create.others."0"`: {}, "read": {Returns: map[string]any{"err": "not found"}}},
+			asked: `create.rendered:render-config config:map[ALICLOUD_ACCESS_KEY: ALICLOUD_REGION: ALICLOUD_SECRET_KEY: name:alibaba-provider] name:shop-one namespace:default template:terraform-alibaba; ` +
+				`create.apply:apply cluster: value:map[kind:Secret]; create.others."0":apply cluster: value:map[kind:ConfigMap]; ` +
+				`read:read cluster: value:map[apiVersion:terraform.core.oam.dev/v1beta1 kind:Provider metadata:map[name:alibaba-provider namespace:default]]`,
+			outcome: render.StepWaits, message: "it waits until Provider alibaba-provider is ready",
 		},
 		"deploy2runtime": {
 			step: "deploy2runtime", properties: `{"clusters": ["c"]}`, world: map[string]render.Answer{`apply."c-web"`: {}, `apply."c-db"`: {}},

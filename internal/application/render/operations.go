@@ -14,8 +14,9 @@ import (
 // Outside has the operations of steps that the caller of Template.Step carries out: the values of
 // Action.Do.
 var Outside = []string{
-	"apply", "apply-in-parallel", "collectServiceEndpoints", "component-apply", "delete", "deploy", "do",
-	"get-placements-from-topology-policies", "list", "list-clusters", "patch", "promCheck", "read", "send",
+	"apply", "apply-env-binding", "apply-in-parallel", "collectServiceEndpoints", "component-apply", "delete", "deploy", "do",
+	"get-placements-from-topology-policies", "list", "list-clusters", "patch", "promCheck", "read", "render-config", "send",
+	"terraform-env-binding",
 }
 
 // inside has the operations that stepRun.do carries out, and "steps", which groups operations.

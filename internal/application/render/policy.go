@@ -84,6 +84,12 @@ const wrongProperties = `(!has(X.properties) || !(('KIND/' + X.type) in variable
 const letterOf = `(type(X.properties[k]) == string ? 's' : type(X.properties[k]) == int ? 'i' : type(X.properties[k]) == double ? 'd' :
         type(X.properties[k]) == bool ? 'b' : type(X.properties[k]) == list ? 'l' : type(X.properties[k]) == map ? 'm' : 'n')`
 
+// missingType is the expression of whether X has a type without a definition, or with a revision that
+// the definition does not have. A revision is named by the beginning of a version, too.
+const missingType = `(!TYPES.contains(' ' + X.type.split('@')[0] + ' ') && !TYPES.contains(' ' + request.namespace + '/' + X.type.split('@')[0] + ' ')) ||
+        (X.type.contains('@') && [X.type.replace('@v', '@')].exists(v, ![' ', ' ' + request.namespace + '/'].exists(p,
+        VERSIONS.contains(p + v + ' ') || VERSIONS.contains(p + v + '.'))))`
+
 func wrongOf(x, kind, who, filled, the string) string {
 	return strings.NewReplacer("X", x, "KIND", kind, "WHO", who, "FILLED", filled, "THE", the).Replace(
 		strings.NewReplacer("TYPE", letterOf, "ENTRY", "variables.known['KIND/' + X.type]").Replace(wrongProperties))
@@ -100,6 +106,9 @@ type PolicyInput struct {
 	// Types has all names of definitions by kind: NAME, or NAMESPACE/NAME of those that only a
 	// namespace has. If it is nil, types without a definition are not warned of.
 	Types map[Kind][]string
+	// Versions has the revisions of these definitions by kind: NAME@REVISION or
+	// NAMESPACE/NAME@REVISION, without the v that may precede a revision.
+	Versions map[Kind][]string
 }
 
 // letters are the letters of the types of values in the tables of the policy.
@@ -208,14 +217,17 @@ func variablesOf(in *PolicyInput) (variables, unknown string) {
 		return b.String(), ""
 	}
 	missing := func(x string, kind Kind) string {
-		return strings.NewReplacer("X", x, "TYPES", "variables.types['"+string(kind)+"']").Replace(
-			"!TYPES.contains(' ' + X.type.split('@')[0] + ' ') && !TYPES.contains(' ' + request.namespace + '/' + X.type.split('@')[0] + ' ')")
+		return strings.NewReplacer("X", x, "TYPES", "variables.types['"+string(kind)+"']", "VERSIONS", "variables.versions['"+string(kind)+"']").Replace(missingType)
 	}
-	var types []string
-	for _, kind := range slices.Sorted(maps.Keys(in.Types)) {
-		types = append(types, fmt.Sprintf("        '%s': ' %s '", kind, strings.Join(slices.Sorted(slices.Values(in.Types[kind])), " ")))
+	table := func(names map[Kind][]string) string {
+		var rows []string
+		for _, kind := range slices.Sorted(maps.Keys(in.Types)) {
+			rows = append(rows, fmt.Sprintf("        '%s': ' %s '", kind, strings.Join(slices.Sorted(slices.Values(names[kind])), " ")))
+		}
+		return "{\n" + strings.Join(rows, ",\n") + "\n      }"
 	}
-	variable("types", "{\n"+strings.Join(types, ",\n")+"\n      }")
+	variable("types", table(in.Types))
+	variable("versions", table(in.Versions))
 	variable("unknownComponents", "variables.components.filter(c, "+missing("c", Component)+").map(c, 'component ' + c.name + ': there is no "+string(Component)+" ' + c.type).join('; ')")
 	variable("unknownTraits", "variables.components.filter(c, has(c.traits)).map(c, c.traits.filter(t, has(t.type)).filter(t, "+missing("t", Trait)+
 		").map(t, 'component ' + c.name + ': there is no "+string(Trait)+" ' + t.type).join('; ')).filter(s, s != '').join('; ')")

@@ -10,25 +10,17 @@ import (
 	cueerrors "cuelang.org/go/cue/errors"
 )
 
-const (
-	noTerraform = "components are made of configurations of Terraform by definitions with schematic.terraform"
-	noEnvs      = "env-bindings are not supported; topology and override policies and the step deploy take their place"
-)
+const noTerraform = "components are made of configurations of Terraform by definitions with schematic.terraform"
 
 // unsupported has the reasons why definitions that KubeVela has are left out, by kind and name, and those
 // of packages, by path. Users may have definitions of their own by these names.
 var unsupported = map[string]string{
-	"ComponentDefinition terraform":                   noTerraform,
-	"TraitDefinition nocalhost":                       "it needs the server of Nocalhost",
-	"PolicyDefinition env-binding":                    noEnvs,
-	"PolicyDefinition envbinding":                     noEnvs,
-	"PolicyDefinition health":                         "the health of an application is that of its components",
-	"WorkflowStepDefinition deploy2env":               noEnvs,
-	"WorkflowStepDefinition apply-terraform-provider": "the credentials would be in the application; a Secret and a Provider of terraform.core.oam.dev are applied by themselves, or as k8s-objects",
-	"WorkflowStepDefinition deploy-cloud-resource":    noEnvs,
-	"WorkflowStepDefinition share-cloud-resource":     noEnvs,
-	"vela/terraform":                                  noTerraform + "; the outputs of components and the step deploy take the place of its operations",
-	"vela/helm":                                       "charts are deployed by components of the type helmchart",
+	"ComponentDefinition terraform": noTerraform,
+	"TraitDefinition nocalhost":     "it needs the server of Nocalhost",
+	"PolicyDefinition envbinding":   "its name is env-binding",
+	"PolicyDefinition health":       "the health of an application is that of its components",
+	"vela/terraform":                noTerraform + "; the outputs of components and the step deploy take the place of its operations",
+	"vela/helm":                     "charts are deployed by components of the type helmchart",
 }
 
 // Unsupported returns an error with the reason why Lockstep has no definition of that kind and name, or

@@ -69,6 +69,12 @@ func (x *action) act() (render.Answer, bool, error) {
 		return render.Answer{Returns: map[string]any{"outputs": map[string]any{"clusters": anyList(x.r.Targets.Names())}}}, true, nil
 	case "get-placements-from-topology-policies":
 		return x.placements()
+	case "apply-env-binding":
+		return x.deployEnvironment()
+	case "terraform-env-binding":
+		return x.cloudResources()
+	case "render-config":
+		return x.config()
 	case "collectServiceEndpoints":
 		return x.endpoints()
 	}

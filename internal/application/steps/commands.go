@@ -7,7 +7,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/deploy"
 	"lockstep.dev/lockstep/internal/application/flow"
-	"lockstep.dev/lockstep/internal/application/records"
+	"lockstep.dev/lockstep/internal/application/plan"
 )
 
 // Command is a user's command to a workflow: the annotation that the lockstep command line writes,
@@ -24,23 +24,25 @@ func (c *Runner) obey(a *deploy.State, w *Run, order Command) (changed bool) {
 	f := a.Tracker.Flow
 	if verb, step, ok := CommandOf(order.Annotation, f.Command); ok {
 		f.Command = order.Annotation
-		c.command(f, w, verb, step)
+		c.command(a, w, verb, step)
 		return true
 	}
 	theirs := order.Theirs()
 	switch {
-	case theirs == nil || w.status.Finished:
+	case theirs == nil:
 		return false
+	case w.status.Finished:
+		return !theirs.Finished && c.restartDropped(a, w, theirs)
 	case theirs.Terminated && !w.status.Terminated:
-		c.command(f, w, "terminate", "")
+		c.command(a, w, "terminate", "")
 	case theirs.Suspend && !w.status.Suspend:
 		// Clients mark the steps that they suspend: all that run, or one.
 		for _, step := range marked(w.status, theirs, oam.StepRunning, oam.StepSuspending) {
-			c.command(f, w, "suspend", step)
+			c.command(a, w, "suspend", step)
 		}
 	case !theirs.Suspend && w.status.Suspend:
 		for _, step := range marked(w.status, theirs, oam.StepSuspending, oam.StepRunning) {
-			c.command(f, w, "resume", step)
+			c.command(a, w, "resume", step)
 		}
 	default:
 		return false
@@ -81,10 +83,15 @@ func CommandOf(value, last string) (verb, step string, ok bool) {
 	return verb, step, true
 }
 
-func (c *Runner) command(f *records.Flow, w *Run, verb, step string) {
+func (c *Runner) command(a *deploy.State, w *Run, verb, step string) {
+	if verb == "restart" {
+		c.restartFrom(a, w, step)
+		return
+	}
 	if w.status.Finished {
 		return
 	}
+	f := a.Tracker.Flow
 	switch verb {
 	case "suspend":
 		if step == "" {
@@ -111,4 +118,50 @@ func (c *Runner) command(f *records.Flow, w *Run, verb, step string) {
 		f.Suspended, f.Paused = false, nil
 		w.status = flow.Terminate(w.status, c.Now())
 	}
+}
+
+// restartDropped restarts a workflow that has ended at the failed steps that another client has
+// removed from its status. It reports whether there are any.
+func (c *Runner) restartDropped(a *deploy.State, w *Run, theirs *oam.WorkflowStatus) (found bool) {
+	var dropped []string
+	for st := range flow.StepsOf(w.status) {
+		if st.Phase == oam.StepFailed && stepOf(theirs, st.Name) == nil {
+			dropped = append(dropped, st.Name)
+		}
+	}
+	for _, step := range dropped {
+		found = c.restartFrom(a, w, step) || found
+	}
+	return found
+}
+
+// restartFrom has a workflow continue with a failed step, and forgets what that step and those after
+// it have given. It reports whether the step has failed. The step's objects stay until it applies them
+// again or the workflow ends without them.
+func (c *Runner) restartFrom(a *deploy.State, w *Run, step string) bool {
+	status, again := flow.Restart(w.program, w.status, step)
+	if status == nil {
+		return false
+	}
+	f := a.Tracker.Flow
+	for _, name := range again {
+		for _, o := range w.program.Step(name).Outputs {
+			delete(f.Outputs, o.Name)
+		}
+		delete(f.Resumed, name)
+		delete(f.Paused, name)
+		delete(w.tries, name)
+		delete(w.answers, name)
+		of := func(key string) bool { return key == name || strings.HasPrefix(key, name+"/") }
+		maps.DeleteFunc(f.Units, func(key string, _ plan.DeployUnit) bool { return of(key) })
+		maps.DeleteFunc(w.checks, func(key string, _ *measured) bool { return of(key) })
+		for _, p := range w.parts {
+			if of(p.key) {
+				p.plan, p.err, p.inputs = nil, nil, ""
+			}
+		}
+	}
+	w.status, f.Seen, f.Suspended, w.stale = status, nil, false, true
+	a.ForgetErrors()
+	return true
 }

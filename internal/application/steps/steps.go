@@ -27,6 +27,10 @@ const (
 	stepApplyComponent = "apply-component"
 )
 
+// stepDeploy2Env is the type of the steps of Applications with an env-binding policy and without a
+// workflow.
+const stepDeploy2Env = "deploy2env"
+
 func nativeStep(stepType string) bool {
 	return stepType == stepDeploy || stepType == stepApplyComponent
 }

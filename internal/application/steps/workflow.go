@@ -80,7 +80,7 @@ func HasSteps(spec *oam.ApplicationSpec) bool {
 		return true
 	}
 	for i := range spec.Policies {
-		if t := spec.Policies[i].Type; t == plan.TypeOverride || t == plan.TypeReplication {
+		if t := spec.Policies[i].Type; t == plan.TypeOverride || t == plan.TypeReplication || t == plan.TypeEnvBinding {
 			return true
 		}
 	}
@@ -137,6 +137,10 @@ func (c *Runner) workflowOf(in *plan.Input) (*oam.WorkflowSpec, error) {
 	case len(others) > 0:
 		return out, deploy("deploy", others)
 	}
+	if steps, err := environmentSteps(in.Spec.Policies); len(steps) > 0 || err != nil {
+		out.Steps = steps
+		return out, err
+	}
 	for i := range in.Spec.Components {
 		comp := &in.Spec.Components[i]
 		properties, err := json.Marshal(map[string]any{"component": comp.Name})
@@ -149,6 +153,31 @@ func (c *Runner) workflowOf(in *plan.Input) (*oam.WorkflowSpec, error) {
 			step.Inputs = append(step.Inputs, oam.StepInput{From: in.From})
 		}
 		out.Steps = append(out.Steps, oam.WorkflowStep{WorkflowStepBase: step})
+	}
+	return out, nil
+}
+
+// environmentSteps returns a step for each environment of the env-binding policies.
+func environmentSteps(policies []oam.AppPolicy) ([]oam.WorkflowStep, error) {
+	var out []oam.WorkflowStep
+	for i := range policies {
+		p := &policies[i]
+		if p.Type != plan.TypeEnvBinding {
+			continue
+		}
+		envs, err := plan.EnvironmentNames(p)
+		if err != nil {
+			return nil, fmt.Errorf("spec.policies[%d] (%s): %w", i, p.Type, err)
+		}
+		for _, env := range envs {
+			properties, err := json.Marshal(map[string]any{"policy": policyName(p, i), "env": env})
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, oam.WorkflowStep{WorkflowStepBase: oam.WorkflowStepBase{
+				Name: "deploy-" + env, Type: stepDeploy2Env, Properties: &runtime.RawExtension{Raw: properties},
+			}})
+		}
 	}
 	return out, nil
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // policyHead is the comment of a policy that 'def policy' prints.
-const policyHead = `# Warnings about applications with types without a definition, and with properties that a definition does not have, of another
+const policyHead = `# Warnings about applications with types without a definition or revision, and with properties that a definition does not have, of another
 # type, or without one that it needs. Whoever applies the application sees them; it is accepted. Made by 'lockstep def policy'
 # from the definitions that the cluster had.
 `
@@ -25,7 +25,7 @@ const policyHead = `# Warnings about applications with types without a definitio
 // nativePolicies are the types of policies that need no definition.
 var nativePolicies = []string{
 	plan.TypeApplyOnce, plan.TypeGarbageCollect, plan.TypeSharedResource, plan.TypeTakeOver, plan.TypeReadOnly, plan.TypeResourceUpdate,
-	plan.TypeTopology, plan.TypeOverride, plan.TypeReplication, plan.TypeDebug,
+	plan.TypeTopology, plan.TypeOverride, plan.TypeReplication, plan.TypeDebug, plan.TypeEnvBinding,
 }
 
 func newDefPolicy(s command.Streams) *cobra.Command {
@@ -33,7 +33,7 @@ func newDefPolicy(s command.Streams) *cobra.Command {
 		Use:   "policy",
 		Short: "Print an admission policy that warns of unknown types and properties, from the cluster's definitions",
 		Long: `Print the policy application-parameters.lockstep.dev, made from all definitions of the cluster. With it, kubectl apply warns of types
-without a definition, too, and of properties of definitions of one's own. 'lockstep install' installs it with the built-in
+without a definition or revision, too, and of properties of definitions of one's own. 'lockstep install' installs it with the built-in
 definitions alone. Run this again after definitions, and after an installation.`,
 		Example: "  lockstep def policy > policy.yaml",
 		Args:    command.NoArgs,
@@ -73,6 +73,7 @@ definitions alone. Run this again after definitions, and after an installation.`
 			}
 			in.Templates[key] = t
 		}
+		in.Versions = versionsOf(in.Types, defs.Revisions)
 		text, err := render.ParametersPolicy(in)
 		if err != nil {
 			return err
@@ -95,4 +96,32 @@ func sortDefinitions[T any](set definitionSet, in *render.PolicyInput, elsewhere
 		}
 		set[def.String()] = def
 	}
+}
+
+// versionsOf returns the revisions of definitions for the policy. types are the definitions. One
+// without revisions is its own first revision.
+func versionsOf(types map[render.Kind][]string, revisions []oam.DefinitionRevision) map[render.Kind][]string {
+	out, revised := map[render.Kind][]string{}, map[string]bool{}
+	for i := range revisions {
+		r := &revisions[i]
+		kind := render.Kind(r.Spec.DefinitionType + "Definition")
+		name := r.Labels[strings.ToLower(string(kind))+".oam.dev/name"]
+		revision, ok := strings.CutPrefix(r.Name, name+"-v")
+		if name == "" || !ok {
+			continue
+		}
+		if r.Namespace != oam.SystemNamespace {
+			name = r.Namespace + "/" + name
+		}
+		out[kind] = append(out[kind], name+"@"+revision)
+		revised[string(kind)+" "+name] = true
+	}
+	for kind, names := range types {
+		for _, name := range names {
+			if !revised[string(kind)+" "+name] {
+				out[kind] = append(out[kind], name+"@1")
+			}
+		}
+	}
+	return out
 }

@@ -175,7 +175,7 @@ func (l *linter) types(app *oam.Application) map[string]bool {
 // known, which take no inputs, and which are not made of charts or of existing objects. With override
 // policies there are none, because components may lack properties.
 func (l *linter) rendered(app *oam.Application, unknown map[string]bool) []oam.Component {
-	if slices.ContainsFunc(app.Spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeOverride }) {
+	if slices.ContainsFunc(app.Spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeOverride || p.Type == plan.TypeEnvBinding }) {
 		return nil
 	}
 	gone := map[string]bool{}

@@ -39,8 +39,11 @@ func newWorkflowVerb(s command.Streams, verb, short string) *cobra.Command {
 	v := newVerb(s, cmd)
 	v.DryRun.AddChecked(cmd)
 	cmd.ValidArgsFunction = command.First(v.names())
-	if verb == "resume" || verb == "suspend" {
+	switch verb {
+	case "resume", "suspend":
 		cmd.Flags().StringVar(&step, "step", "", verb+" this step alone")
+	case "restart":
+		cmd.Flags().StringVar(&step, "step", "", "continue with this step, which has failed, and all that come after it")
 	}
 	return v.onNamed(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
 		if err := RequestWorkflow(ctx, client, namespace, args[0], verb, step); err != nil {
@@ -78,11 +81,11 @@ func RequestWorkflow(ctx context.Context, client *applications.Client, namespace
 func possible(app *oam.Application, verb, step string) error {
 	w := app.Status.Workflow
 	switch {
-	case verb == "restart":
+	case verb == "restart" && step == "":
 		return nil
 	case w == nil:
 		return fmt.Errorf("application %s has not begun to be deployed: see lockstep app status %s", app.Name, app.Name)
-	case w.Finished:
+	case w.Finished && verb != "restart":
 		return fmt.Errorf("%s workflow not allowed because application %s is %s", verb, app.Name, app.Status.Phase)
 	case verb == "resume" && !w.Suspend:
 		return fmt.Errorf("application %s is not suspended; it is %s", app.Name, app.Status.Phase)
@@ -92,7 +95,9 @@ func possible(app *oam.Application, verb, step string) error {
 	for st := range flow.StepsOf(w) {
 		switch {
 		case st.Name != step:
-		case verb == "resume" && st.Phase != oam.StepSuspending || flow.Ended(st):
+		case verb == "restart" && st.Phase == oam.StepFailed:
+			return nil
+		case verb == "restart", verb == "resume" && st.Phase != oam.StepSuspending, flow.Ended(st):
 			return fmt.Errorf("%s of step %s not allowed because it is %s", verb, step, st.Phase)
 		default:
 			return nil

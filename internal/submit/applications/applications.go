@@ -88,6 +88,8 @@ type Definitions struct {
 	Traits     []oam.TraitDefinition
 	Policies   []oam.PolicyDefinition
 	Steps      []oam.WorkflowStepDefinition
+	// Revisions are set by AllDefinitions.
+	Revisions []oam.DefinitionRevision
 }
 
 // Definitions returns the definitions that are visible in a namespace: its own, followed by those
@@ -99,9 +101,16 @@ func (c *Client) Definitions(ctx context.Context, namespace string) (*Definition
 	return c.definitions(ctx, namespace, oam.SystemNamespace)
 }
 
-// AllDefinitions returns the definitions of all namespaces.
+// AllDefinitions returns the definitions of all namespaces, with their revisions.
 func (c *Client) AllDefinitions(ctx context.Context) (*Definitions, error) {
-	return c.definitions(ctx, "")
+	out, err := c.definitions(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	var revisions oam.DefinitionRevisionList
+	err = c.rest.Get().Resource("definitionrevisions").Do(ctx).Into(&revisions)
+	out.Revisions = revisions.Items
+	return out, err
 }
 
 // definitions returns the definitions of namespaces in their order; an empty one stands for all.
