@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 

@@ -118,8 +118,16 @@ func (e *env) tryPatch(name, patch string) error {
 	return err
 }
 
-// stepsBeyondRights has four steps: one grants rights, one patches an object that the author may
-// not change, one reads it, and one lists it.
+// greedyTemplate is a template of configs that would give all rights.
+const greedyTemplate = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: config-template-account, labels: {config.oam.dev/catalog: velacore-config}}
+data: {template: 'template: {output: {kind: "Secret"}, outputs: all: {apiVersion: "rbac.authorization.k8s.io/v1", kind: "Role", metadata: name: "stolen", rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]}, parameter: {}}'}
+`
+
+// stepsBeyondRights has steps for which their author has no rights: they grant rights, read, list,
+// delete and send what the author may not read, run a command, and make configs.
 const stepsBeyondRights = `
 components: []
 workflow:
@@ -130,6 +138,9 @@ workflow:
   - {name: hand, type: reader-of-lists}
   - {name: cut, type: cutter}
   - {name: send, type: webhook, properties: {url: {secretRef: {name: hidden, key: url}}}}
+  - {name: run, type: vela-cli, properties: {command: [kubectl, get, secrets, -A], serviceAccountName: kubevela-vela-core}}
+  - {name: conf, type: create-config, properties: {name: c, template: account, config: {}}}
+  - {name: look, type: create-config, properties: {name: c, template: no-template, config: {}}}
 `
 
 const stepDefinitions = `
@@ -162,6 +173,15 @@ func TestStepsActWithTheRightsOfTheAuthor(t *testing.T) {
 	for _, d := range strings.Split(stepDefinitions, "\n---\n") {
 		e.apply(d)
 	}
+	for _, text := range []string{greedyTemplate, "{apiVersion: v1, kind: ConfigMap, metadata: {name: config-template-no-template}, data: {template: hidden-value}}"} {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.dyn.Resource(configMaps).Namespace(oam.SystemNamespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	role := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: writes-applications-only},
 rules: [{apiGroups: [core.oam.dev], resources: [applications], verbs: ["*"]}, {apiGroups: [""], resources: [configmaps], verbs: ["*"]}]}`), &role.Object); err != nil {
@@ -175,7 +195,9 @@ rules: [{apiGroups: [core.oam.dev], resources: [applications], verbs: ["*"]}, {a
 	refusals := map[string]string{
 		"give": `User "dave" cannot create resource "roles"`, "read": `User "dave" cannot get resource "secrets"`,
 		"hand": `User "dave" cannot list resource "secrets"`, "cut": `User "dave" cannot delete resource "secrets"`,
-		"send": `User "dave" cannot get resource "secrets"`,
+		"send": `User "dave" cannot get resource "secrets"`, "run": `User "dave" cannot create resource "jobs"`,
+		// Templates of configs are for all namespaces; what they make is made by the author.
+		"conf": `User "dave" cannot create resource "secrets"`, "look": "is no config template",
 	}
 	app := e.until("reach", func(a *oam.Application) error {
 		if a.Status.Workflow == nil {

@@ -248,6 +248,59 @@ func TestADeletionDoesNotWaitForWhatStays(t *testing.T) {
 	}
 }
 
+// TestEveryStrategyInAClusterThatIsLost checks what becomes of objects in a cluster that cannot be
+// reached while they leave an Application or the Application is deleted, and in one that is detached.
+func TestEveryStrategyInAClusterThatIsLost(t *testing.T) {
+	e := start(t)
+	f := e.far(0)
+	fates := map[string][2]fate{ // of an object that leaves, and of one whose Application is deleted
+		"none": {deleted, deleted}, "onAppUpdate": {deleted, deleted}, "onAppDelete": {owned, deleted}, "never": {released, released}, "keepLegacyResource": {owned, deleted},
+	}
+	spec := func(app, object, strategy string) string {
+		return placed(object, "v", "{clusters: ["+f.name+"]}") + strings.Replace(collects(strategy), "[data]", "["+app+"]", 1)
+	}
+	named := func(way, strategy string) string { return way + "-" + strings.ToLower(strategy) }
+	for strategy := range fates {
+		for _, way := range []string{"leaves", "ends", "detached"} {
+			app := named(way, strategy)
+			e.app(app, spec(app, app, strategy))
+			e.until(app, inPhase(oam.PhaseRunning))
+		}
+	}
+	f.link.Cut()
+	for strategy := range fates {
+		app := named("leaves", strategy)
+		e.app(app, spec(app, app+"-new", strategy))
+		app = named("ends", strategy)
+		e.delete(applications, app)
+		if strategy == "never" {
+			e.gone(applications, app)
+		} else {
+			e.until(app, says(oam.ConditionDeleting, "1 objects remain", f.name, "unreachable"))
+		}
+	}
+	f.link.Mend()
+	for strategy, want := range fates {
+		app := named("leaves", strategy)
+		f.config(e, app+"-new", "v")
+		e.becomes(app, want[0], f.there(e, app))
+		app = named("ends", strategy)
+		e.gone(applications, app)
+		if strategy == "never" {
+			f.config(e, app, "v") // its labels could not be taken off
+		} else {
+			e.becomes(app, want[1], f.there(e, app))
+		}
+	}
+	f.detach(e)
+	for strategy := range fates {
+		app := named("detached", strategy)
+		e.delete(applications, app)
+		e.gone(applications, app)
+		f.config(e, app, "v")
+	}
+}
+
 // deployed returns the spec of an Application of a Deployment with a propagation rule.
 func deployed(propagation string, names ...string) string {
 	objects := ""
