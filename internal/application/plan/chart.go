@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,41 +143,12 @@ func (p *Plan) chartObjects(in *Input, comp *Component, objects []render.Object,
 	if err := Strict(data, &use); err != nil {
 		return nil, err
 	}
-	for _, name := range use.Options.given() {
-		p.warning(fmt.Sprintf("component %s: properties.options.%s has no effect: there is no release", comp.Name, name))
-	}
-	if in.Charts == nil {
-		return nil, errors.New("charts cannot be fetched here")
-	}
-	pin := "HelmChart " + comp.Name
-	if version, _, ok := strings.Cut(in.Pinned[pin], "@"); ok && use.Chart.Version != "" || ok && use.Chart.RepoURL != "" {
-		use.Chart.Version = version
-	}
-	c, values, err := in.Charts.Chart(in.Namespace, &use.Chart, use.ValuesFrom)
+	c, rendered, namespace, err := p.renderChart(in, comp, &use, target, "HelmChart "+comp.Name)
 	if err != nil {
-		return nil, fmt.Errorf("chart: %w", err)
-	}
-	p.Definitions[pin] = c.Version + "@" + c.Digest
-	release := chart.Request{
-		Release: use.Release.Name, Namespace: use.Release.Namespace, Revision: in.RevisionNum,
-		KubeVersion: target.Version.GitVersion, APIVersions: target.APIs, Now: in.Now,
-		SkipCRDs: use.Options.IncludeCRDs != nil && !*use.Options.IncludeCRDs, SkipHooks: use.Options.SkipHooks,
-	}
-	if release.Release == "" {
-		release.Release = comp.Name
-	}
-	if release.Namespace == "" {
-		release.Namespace = comp.Namespace
-	}
-	for _, v := range append(values, use.Values) {
-		release.Values = chart.MergeValues(release.Values, v)
-	}
-	rendered, err := c.Render(in.Run, &release)
-	if err != nil {
-		return nil, fmt.Errorf("chart %s %s: %w", c.Name, c.Version, err)
+		return nil, err
 	}
 	at := *comp
-	at.Namespace = release.Namespace
+	at.Namespace = namespace
 	kinds := kindsWithChart{target.Kinds, map[schema.GroupKind]bool{}}
 	for i := range rendered.Objects {
 		kinds.take(rendered.Objects[i].Object)
@@ -205,6 +177,82 @@ func (p *Plan) chartObjects(in *Input, comp *Component, objects []render.Object,
 	comp.Notes = rendered.Left
 	return out, nil
 }
+
+// renderChart fetches and renders a chart. It also returns the namespace of the release. pin is the
+// key of the chart's version in Plan.Definitions.
+func (p *Plan) renderChart(in *Input, comp *Component, use *chartUse, target Target, pin string) (*chart.Chart, *chart.Rendered, string, error) {
+	for _, name := range use.Options.given() {
+		p.warning(fmt.Sprintf("component %s: properties.options.%s has no effect: there is no release", comp.Name, name))
+	}
+	if in.Charts == nil {
+		return nil, nil, "", errors.New("charts cannot be fetched here")
+	}
+	if version, _, ok := strings.Cut(in.Pinned[pin], "@"); ok && use.Chart.Version != "" || ok && use.Chart.RepoURL != "" {
+		use.Chart.Version = version
+	}
+	c, values, err := in.Charts.Chart(in.Namespace, &use.Chart, use.ValuesFrom)
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("chart: %w", err)
+	}
+	p.Definitions[pin] = c.Version + "@" + c.Digest
+	release := chart.Request{
+		Release: cmp.Or(use.Release.Name, comp.Name), Namespace: cmp.Or(use.Release.Namespace, comp.Namespace), Revision: in.RevisionNum,
+		KubeVersion: target.Version.GitVersion, APIVersions: target.APIs, Now: in.Now,
+		SkipCRDs: use.Options.IncludeCRDs != nil && !*use.Options.IncludeCRDs, SkipHooks: use.Options.SkipHooks,
+	}
+	for _, v := range append(values, use.Values) {
+		release.Values = chart.MergeValues(release.Values, v)
+	}
+	rendered, err := c.Render(in.Run, &release)
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("chart %s %s: %w", c.Name, c.Version, err)
+	}
+	return c, rendered, release.Namespace, nil
+}
+
+// chartAnswer answers a call of vela/helm in a component's template with the objects of a chart. Hooks
+// are left out, because the template says nothing about when they run.
+func (p *Plan) chartAnswer(in *Input, comp *Component, target Target, params string) (map[string]any, error) {
+	var use chartUse
+	if err := Strict([]byte(params), &use); err != nil {
+		return nil, err
+	}
+	use.Options.SkipHooks = true
+	c, rendered, namespace, err := p.renderChart(in, comp, &use, target, "HelmChart "+comp.Name+" "+use.Chart.Source)
+	if err != nil {
+		return nil, err
+	}
+	kinds := kindsWithChart{target.Kinds, map[schema.GroupKind]bool{}}
+	for i := range rendered.Objects {
+		kinds.take(rendered.Objects[i].Object)
+	}
+	resources := []any{}
+	for i := range rendered.Objects {
+		o := &rendered.Objects[i]
+		u := unstructured.Unstructured{Object: o.Object}
+		if o.Once != nil {
+			if comp.once == nil {
+				comp.once = map[string]json.RawMessage{}
+			}
+			if comp.once[onceKey(u.GetKind(), u.GetName())], err = json.Marshal(o.Once); err != nil {
+				return nil, err
+			}
+		}
+		namespaced, err := kinds.Namespaced(u.GroupVersionKind())
+		if err != nil {
+			return nil, fmt.Errorf("chart %s %s: %s %s: %w", c.Name, c.Version, u.GetKind(), u.GetName(), err)
+		}
+		if namespaced && u.GetNamespace() == "" {
+			u.SetNamespace(namespace)
+		}
+		resources = append(resources, u.Object)
+	}
+	comp.Notes = append(comp.Notes, rendered.Left...)
+	return map[string]any{"resources": resources}, nil
+}
+
+// onceKey is the key of an object in Component.once.
+func onceKey(kind, name string) string { return kind + "/" + name }
 
 // kindsWithChart knows the kinds of a cluster, and those that the chart's own
 // CustomResourceDefinitions add.

@@ -143,12 +143,16 @@ func referred(o map[string]any) map[string]any {
 	return out
 }
 
-// fetch returns the function that sends the requests of a component's traits.
-func (p *Plan) fetch(in *Input, comp *Component) render.Fetch {
-	if in.External == nil {
-		return nil
-	}
+// fetch returns the function that sends the requests of a component's traits, and renders the charts
+// that the component's template asks for.
+func (p *Plan) fetch(in *Input, comp *Component, target Target) render.Fetch {
 	return func(r *render.HTTPRequest) (map[string]any, error) {
+		if r.Chart != "" {
+			return p.chartAnswer(in, comp, target, r.Chart)
+		}
+		if in.External == nil {
+			return nil, errors.New("requests cannot be sent here")
+		}
 		answer, err := in.External.Request(in.Namespace, r)
 		if err != nil {
 			return nil, err

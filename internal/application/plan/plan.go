@@ -53,6 +53,8 @@ type Component struct {
 	// Resources are indexes into the plan's Resources. Workload is one of them, or -1.
 	Resources []int
 	Workload  int
+	// once has, by kind and name, the generated values of objects of charts that its template renders.
+	once map[string]json.RawMessage
 	// Late is nil if the component has no late traits.
 	Late *Late
 	// Err says why the component has no objects in this plan although others have. Which objects it
@@ -303,7 +305,7 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 	comp.Context = in.context(&comp, target)
 	comp.Context.Revision, comp.Context.ReplicaKey, comp.Context.ComponentType = comp.Revision, c.ReplicaKey, c.Type
 	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties},
-		Fetch: p.fetch(in, &comp), Run: in.Run}
+		Fetch: p.fetch(in, &comp, target), Run: in.Run}
 	for i, t := range c.Traits {
 		template, err := defs.Trait(in.Namespace, t.Type)
 		if err != nil {
@@ -370,6 +372,9 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 	own := map[Ref]bool{}
 	for i := range resources {
 		r := &resources[i]
+		if once := comp.once[onceKey(r.GVK.Kind, r.Name)]; once != nil {
+			r.Once = once
+		}
 		if own[r.Ref] {
 			return fmt.Errorf("%s is also made by component %s", r.Ref, comp.Name)
 		}

@@ -75,6 +75,9 @@ func (p *program) compile() (*instance, error) {
 	if err := missingOperations(file); err != nil {
 		return nil, err
 	}
+	if p.def.Kind != Component && imports(file, helmPackage) {
+		return nil, fmt.Errorf("package %s is for the templates of components", helmPackage)
+	}
 	adapt(file)
 	if p.def.Kind == WorkflowStep {
 		numberFields(file)
@@ -85,7 +88,7 @@ func (p *program) compile() (*instance, error) {
 		// Set at the first compilation, before other goroutines see the program.
 		p.Reads, p.Wording = inputUseOf(file), stringUseOf(file)
 		p.Declared, p.Selected = declaredBy(file), selectedIn(file)
-		p.Processes = p.def.Kind == Trait && declares(file, "processing")
+		p.Processes = p.def.Kind == Trait && declares(file, "processing") || p.def.Kind == Component && imports(file, helmPackage)
 	}
 	file.Unresolved = nil
 	astutil.Resolve(file, func(token.Pos, string, ...any) {})

@@ -2,8 +2,10 @@ package render
 
 import (
 	"embed"
+	"strconv"
 	"strings"
 
+	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
@@ -38,4 +40,17 @@ func loadPackage(_ token.Pos, path string) *build.Instance {
 		return nil
 	}
 	return inst
+}
+
+// helmPackage is the path of the package that renders charts.
+const helmPackage = "vela/helm"
+
+// imports reports whether a file imports a package.
+func imports(f *ast.File, path string) bool {
+	for spec := range f.ImportSpecs() {
+		if at, err := strconv.Unquote(spec.Path.Value); err == nil && at == path {
+			return true
+		}
+	}
+	return false
 }

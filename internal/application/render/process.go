@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"cuelang.org/go/cue"
 )
 
-// HTTPRequest is a request that a trait sends while it is evaluated.
+// HTTPRequest is a request that a trait sends while it is evaluated, or a chart that the template of a
+// component renders.
 type HTTPRequest struct {
+	// Chart has the parameters of a call of vela/helm in JSON. If it is set, the other fields are not.
+	Chart string `json:"chart,omitempty"`
 	// Method is the HTTP method. Default GET.
 	Method string `json:"method,omitempty"`
 	URL    string `json:"url"`
@@ -18,7 +22,8 @@ type HTTPRequest struct {
 	Header map[string]string `json:"header,omitempty"`
 }
 
-// Fetch sends a request and returns the response's body, which must be a JSON object.
+// Fetch sends a request and returns the response's body, which must be a JSON object; of a chart, it
+// returns its objects as resources.
 type Fetch func(*HTTPRequest) (map[string]any, error)
 
 // process sends the request of a trait's section processing, and fills the section's output with
@@ -51,7 +56,7 @@ func process(i *instance, v cue.Value, fetch Fetch) (cue.Value, error) {
 	if fetch == nil {
 		return v, errors.New("requests cannot be sent here")
 	}
-	answer, err := fetch(&HTTPRequest{in.Method, in.URL, in.Request.Body, in.Request.Header})
+	answer, err := fetch(&HTTPRequest{Method: in.Method, URL: in.URL, Body: in.Request.Body, Header: in.Request.Header})
 	if err != nil {
 		return v, err
 	}
@@ -60,4 +65,64 @@ func process(i *instance, v cue.Value, fetch Fetch) (cue.Value, error) {
 		return v, err
 	}
 	return filled, nil
+}
+
+// chartsMax and chartDepthMax bound the calls of vela/helm in a template.
+const (
+	chartsMax     = 16
+	chartDepthMax = 4
+)
+
+// charts renders the charts for which a component's template calls vela/helm, and fills $returns of
+// each call.
+func charts(i *instance, v cue.Value, fetch Fetch) (cue.Value, error) {
+	done := map[string]bool{}
+	for range chartsMax {
+		path := nextChart(nil, v, done)
+		if path == nil {
+			return v, nil
+		}
+		at := cue.MakePath(path...)
+		done[at.String()] = true
+		params, err := v.LookupPath(cue.MakePath(append(path, cue.Str("$params"))...)).MarshalJSON()
+		if err != nil {
+			return v, fmt.Errorf("%s: %w", at, err)
+		}
+		answer, err := fetch(&HTTPRequest{Chart: string(params)})
+		if err != nil {
+			return v, err
+		}
+		v = v.FillPath(cue.MakePath(append(path, cue.Str("$returns"))...), i.ctx.BuildExpr(exprOf(answer)))
+	}
+	return v, fmt.Errorf("more than %d charts", chartsMax)
+}
+
+// nextChart returns the path of a call of vela/helm that is not done, or nil.
+func nextChart(path []cue.Selector, v cue.Value, done map[string]bool) []cue.Selector {
+	if len(path) > chartDepthMax {
+		return nil
+	}
+	if len(path) > 0 && verb(v) == "render" {
+		if done[cue.MakePath(path...).String()] {
+			return nil
+		}
+		return path
+	}
+	if k := v.IncompleteKind(); k != cue.StructKind && k != cue.BottomKind {
+		return nil
+	}
+	fields, err := v.Fields(cue.Hidden(true))
+	if err != nil {
+		return nil
+	}
+	for fields.Next() {
+		name := fields.Selector().String()
+		if len(path) == 0 && (name == "parameter" || name == "context") {
+			continue
+		}
+		if found := nextChart(append(slices.Clone(path), fields.Selector()), fields.Value(), done); found != nil {
+			return found
+		}
+	}
+	return nil
 }

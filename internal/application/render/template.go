@@ -32,7 +32,8 @@ type facts struct {
 	// Declared has the declared properties, and Selected the sorted names that are selected of values.
 	Declared *declared `json:",omitempty"`
 	Selected []string  `json:",omitempty"`
-	// Processes is set if a trait sends requests before it can be evaluated.
+	// Processes is set if a trait sends requests, or a component renders charts, before it can be
+	// evaluated.
 	Processes bool
 }
 
@@ -128,18 +129,22 @@ func Render(req *Request) (*Rendered, error) {
 		run = req.Component.Template.run
 	}
 	var failed error
+	asked := ""
 	for range fetchesMax {
 		var answer renderAnswer
 		err := ask(run, evaluatorRender, &wire, &answer)
 		var e *Error
 		if errors.As(err, &e) && errors.Is(e.Cause, errFetch) {
-			e.Cause = fmt.Errorf("processing: %w", failed) // callers may test for the error
+			e.Cause = fmt.Errorf("%s: %w", asked, failed) // callers may test for the error
 		}
 		if err != nil {
 			return nil, err
 		}
 		if answer.Missing == nil {
 			return &answer.Rendered, nil
+		}
+		if asked = "processing"; answer.Missing.Chart != "" {
+			asked = helmPackage
 		}
 		told := wireAnswer{Request: *answer.Missing}
 		var value map[string]any
@@ -175,7 +180,7 @@ func (e *Engine) render(req *renderRequest) (*Rendered, error) {
 		return nil, errors.New("there is no component")
 	}
 	values := req.Context.values(application)
-	out, err := renderComponent(uses[0], values)
+	out, err := renderComponent(uses[0], values, req.fetch)
 	if err != nil {
 		return nil, err
 	}
@@ -191,13 +196,13 @@ func (e *Engine) render(req *renderRequest) (*Rendered, error) {
 	return out, nil
 }
 
-func renderComponent(use evaluated, values map[string]any) (*Rendered, error) {
+func renderComponent(use evaluated, values map[string]any, fetch Fetch) (*Rendered, error) {
 	out := &Rendered{}
 	t := use.template
 	if t.main == nil {
 		return nil, t.def.withoutTemplate()
 	}
-	err := t.run(use.properties, values, nil, nil, func(_ *instance, v cue.Value) error {
+	err := t.run(use.properties, values, nil, fetch, func(_ *instance, v cue.Value) error {
 		if output := v.LookupPath(cue.ParsePath("output")); output.Exists() {
 			object, err := objectOf(output)
 			if err != nil {
@@ -298,7 +303,7 @@ func patchOutputs(m *merger, out *Rendered, patches cue.Value) error {
 }
 
 // run evaluates the main program and calls use with the result. made has the output and outputs so
-// far. fetch answers requests. Both are set for traits only.
+// far, and is set for traits only. fetch answers requests.
 func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fetch,
 	use func(*instance, cue.Value) error) error {
 	inputs := map[string]any{}
@@ -321,8 +326,15 @@ func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fe
 		}
 		if t.main.Processes {
 			var err error
-			if v, err = process(i, v, fetch); err != nil {
-				return explain(t.def, v, fmt.Errorf("processing: %w", err))
+			if t.def.Kind == Trait {
+				if v, err = process(i, v, fetch); err != nil {
+					err = fmt.Errorf("processing: %w", err)
+				}
+			} else {
+				v, err = charts(i, v, fetch)
+			}
+			if err != nil {
+				return explain(t.def, v, err)
 			}
 		}
 		if err := refused(v); err != nil {

@@ -20,7 +20,6 @@ var unsupported = map[string]string{
 	"PolicyDefinition envbinding":   "its name is env-binding",
 	"PolicyDefinition health":       "the health of an application is that of its components",
 	"vela/terraform":                noTerraform + "; the outputs of components and the step deploy take the place of its operations",
-	"vela/helm":                     "charts are deployed by components of the type helmchart",
 }
 
 // Unsupported returns an error with the reason why Lockstep has no definition of that kind and name, or

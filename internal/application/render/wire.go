@@ -191,7 +191,7 @@ func (l *fieldUse) UnmarshalJSON(data []byte) error {
 // fetch implements Fetch with the answers that the request contains.
 func (r *renderRequest) fetch(want *HTTPRequest) (map[string]any, error) {
 	for _, a := range r.Answers {
-		if a.Request.Method != want.Method || a.Request.URL != want.URL || a.Request.Body != want.Body ||
+		if a.Request.Chart != want.Chart || a.Request.Method != want.Method || a.Request.URL != want.URL || a.Request.Body != want.Body ||
 			!maps.Equal(a.Request.Header, want.Header) {
 			continue
 		}
