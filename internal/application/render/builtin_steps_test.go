@@ -349,12 +349,12 @@ func TestBuiltinSteps(t *testing.T) {
 		},
 		"delete-config with other objects": {
 			step: "delete-config", properties: `{"name": "c"}`,
-			world: map[string]render.Answer{"delete.remove": {}, `delete."others-0"`: {}, "delete.read": value(map[string]any{
+			world: map[string]render.Answer{"delete.remove": {}, `delete.others."0"`: {}, "delete.read": value(map[string]any{
 				"metadata": map[string]any{"labels": map[string]any{"config.oam.dev/catalog": "velacore-config"}},
 				"data":     map[string]any{"objects-reference": base64.StdEncoding.EncodeToString([]byte(`[{"apiVersion":"v1","kind":"ConfigMap","namespace":"","name":"note"}]`))},
 			})},
 			asked: `delete.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c namespace:default]]; ` +
-				`delete."others-0":delete cluster: value:map[apiVersion:v1 kind:ConfigMap metadata:map[name:note]]; ` +
+				`delete.others."0":delete cluster: value:map[apiVersion:v1 kind:ConfigMap metadata:map[name:note]]; ` +
 				`delete.remove:delete cluster: value:map[apiVersion:v1 kind:Secret metadata:map[labels:map[config.oam.dev/catalog:velacore-config] name:c namespace:default]]`,
 			outcome: render.StepDone,
 		},
