@@ -415,10 +415,10 @@ func TestAFailedStepIsRestarted(t *testing.T) {
 			"two", "two", "failed: one=succeeded two=failed/Action three=skipped/Skip four=skipped/Skip five=succeeded", "two three four",
 		},
 		"in a group": {
-			twoGroups, "b", "b", "failed: one=succeeded g=failed/Action[a=succeeded b=failed/Action c=skipped/Skip] two=skipped/Skip last=succeeded", "b c two last",
+			twoGroups, "b", "b", "failed: one=succeeded g=failed/Action g.a=succeeded g.b=failed g.c=skipped two=skipped/Skip last=succeeded", "b c two last",
 		},
 		"a group": {
-			twoGroups, "b", "g", "failed: one=succeeded g=failed/Action[a=succeeded b=failed/Action c=skipped/Skip] two=skipped/Skip last=succeeded", "a b c two last",
+			twoGroups, "b", "g", "failed: one=succeeded g=failed/Action g.a=succeeded g.b=failed g.c=skipped two=skipped/Skip last=succeeded", "a b c two last",
 		},
 		"a step that has not failed":  {"steps: [{name: one, type: x}, {name: two, type: x}]", "two", "one", "failed: one=succeeded two=failed/Action", ""},
 		"a step that does not exist":  {"steps: [{name: one, type: x}]", "one", "other", "failed: one=failed/Action", ""},
