@@ -244,7 +244,7 @@ spec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: "
 		"warning: application shop: component misspelt: there is no ComponentDefinition webservce (webservice?)",
 		"warning: application shop: policy p: there is no PolicyDefinition nobodys\n",
 		"warning: application shop: step sub: there is no WorkflowStepDefinition supend (suspend?)",
-		"warning: application shop: step cli: there is no WorkflowStepDefinition nocli\n",
+		"warning: application shop: step cli: there is no WorkflowStepDefinition nocli",
 		"warning: application shop: step all: properties.police has no effect: WorkflowStepDefinition deploy does not know it",
 	} {
 		if code != 0 || !strings.Contains(errOut, want) {

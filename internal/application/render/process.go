@@ -74,20 +74,31 @@ const (
 )
 
 // charts renders the charts for which a component's template calls vela/helm, and fills $returns of
-// each call.
+// each call. A call may use what others return.
 func charts(i *instance, v cue.Value, fetch Fetch) (cue.Value, error) {
 	done := map[string]bool{}
 	for range chartsMax {
-		path := nextChart(nil, v, done)
-		if path == nil {
+		calls := chartCalls(nil, v, done)
+		if len(calls) == 0 {
 			return v, nil
 		}
-		at := cue.MakePath(path...)
-		done[at.String()] = true
-		params, err := v.LookupPath(cue.MakePath(append(path, cue.Str("$params"))...)).MarshalJSON()
-		if err != nil {
-			return v, fmt.Errorf("%s: %w", at, err)
+		var path []cue.Selector
+		var params []byte
+		var unready error
+		for _, call := range calls {
+			data, err := v.LookupPath(cue.MakePath(append(slices.Clone(call), cue.Str("$params"))...)).MarshalJSON()
+			if err == nil {
+				path, params = call, data
+				break
+			}
+			if unready == nil {
+				unready = fmt.Errorf("%s: %w", cue.MakePath(call...), err)
+			}
 		}
+		if path == nil {
+			return v, unready
+		}
+		done[cue.MakePath(path...).String()] = true
 		answer, err := fetch(&HTTPRequest{Chart: string(params)})
 		if err != nil {
 			return v, err
@@ -97,18 +108,15 @@ func charts(i *instance, v cue.Value, fetch Fetch) (cue.Value, error) {
 	return v, fmt.Errorf("more than %d charts", chartsMax)
 }
 
-// nextChart returns the path of a call of vela/helm that is not done, or nil.
-func nextChart(path []cue.Selector, v cue.Value, done map[string]bool) []cue.Selector {
-	if len(path) > chartDepthMax {
-		return nil
-	}
+// chartCalls returns the paths of the calls of vela/helm that are not done.
+func chartCalls(path []cue.Selector, v cue.Value, done map[string]bool) (calls [][]cue.Selector) {
 	if len(path) > 0 && verb(v) == "render" {
-		if done[cue.MakePath(path...).String()] {
-			return nil
+		if !done[cue.MakePath(path...).String()] {
+			calls = append(calls, path)
 		}
-		return path
+		return calls
 	}
-	if k := v.IncompleteKind(); k != cue.StructKind && k != cue.BottomKind {
+	if k := v.IncompleteKind(); len(path) == chartDepthMax || k != cue.StructKind && k != cue.BottomKind {
 		return nil
 	}
 	fields, err := v.Fields(cue.Hidden(true))
@@ -116,13 +124,10 @@ func nextChart(path []cue.Selector, v cue.Value, done map[string]bool) []cue.Sel
 		return nil
 	}
 	for fields.Next() {
-		name := fields.Selector().String()
-		if len(path) == 0 && (name == "parameter" || name == "context") {
+		if name := fields.Selector().String(); len(path) == 0 && (name == "parameter" || name == "context") {
 			continue
 		}
-		if found := nextChart(append(slices.Clone(path), fields.Selector()), fields.Value(), done); found != nil {
-			return found
-		}
+		calls = append(calls, chartCalls(append(slices.Clone(path), fields.Selector()), fields.Value(), done)...)
 	}
-	return nil
+	return calls
 }
