@@ -15,6 +15,9 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
+// waitsForWorkload is the message of a trait of the stage PostDispatch until its component is healthy.
+const waitsForWorkload = "Waiting for component to be healthy"
+
 // ComponentState is the state of one component.
 type ComponentState struct {
 	// Applied is set if the component's objects are as the plan wants them. Waits is set if the
@@ -47,7 +50,7 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 	}
 	var versions strings.Builder
 	var workload *objects.Object
-	complete := true
+	complete, dispatched := true, false // dispatched: objects of the stage PostDispatch exist
 	outputs := map[string]*objects.Object{}
 	for _, at := range comp.Resources {
 		r := &a.Plan.Resources[at]
@@ -63,6 +66,7 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 			versions.WriteString("-")
 		}
 		if there != nil {
+			dispatched = dispatched || r.Stage == oam.PostDispatch
 			fmt.Fprintf(&versions, "%d", there.Version)
 			if r.Output == "" {
 				workload = there
@@ -103,7 +107,9 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 		t := &comp.Traits[n]
 		if comp.Late != nil && comp.Late.Waiting && slices.Contains(comp.Late.Traits, n) {
 			waits := oam.TraitStatus{Type: t.Type, Pending: !state.WorkloadHealthy, Message: "it is made from live objects that do not exist yet"}
-			if comp.Late.Err != nil {
+			if waits.Pending {
+				waits.Message = waitsForWorkload
+			} else if comp.Late.Err != nil {
 				waits.Message = "it cannot be made yet: " + comp.Late.Err.Error()
 			}
 			state.Traits = append(state.Traits, waits)
@@ -113,15 +119,18 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 			}
 			continue
 		}
+		if t.Template.Definition.Stage == oam.PostDispatch && !state.WorkloadHealthy && !dispatched {
+			state.Traits = append(state.Traits, oam.TraitStatus{Type: t.Type, Pending: true, Message: waitsForWorkload})
+			continue
+		}
 		live.Properties = t.Properties
 		s, err := d.stateBy(a, t.Template, *live)
 		busy = busy || errors.Is(err, evaluation.ErrPending)
 		if err != nil {
 			d.Log.Debug("a trait's state cannot be read", "application", a.Key, "component", comp.Name, "trait", t.Type, "error", err)
 		}
-		pending := t.Template.Definition.Stage == oam.PostDispatch && !state.WorkloadHealthy
-		state.Traits = append(state.Traits, oam.TraitStatus{Type: t.Type, Healthy: s.Healthy && complete, Pending: pending, Message: s.Message, Details: s.Details})
-		state.Healthy = state.Healthy && (s.Healthy || pending)
+		state.Traits = append(state.Traits, oam.TraitStatus{Type: t.Type, Healthy: s.Healthy && complete, Message: s.Message, Details: s.Details})
+		state.Healthy = state.Healthy && s.Healthy
 	}
 	if busy {
 		if known, ok := a.health[comp.Key()]; ok {

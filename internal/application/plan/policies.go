@@ -126,8 +126,8 @@ type Policies struct {
 	applyOnce      bool
 	applyOnceRules []applyOnceRule
 
-	// RevisionLimit is the number of revisions to keep; the one in use is kept in any case. Nil means
-	// the manager's default.
+	// RevisionLimit is the number of revisions to keep besides the one in use. Nil means the manager's
+	// default.
 	RevisionLimit *int
 	// KeepLegacy keeps objects that have left the plan until the Application is deleted.
 	KeepLegacy bool
