@@ -352,6 +352,8 @@ var mutations = []mutation{
 		"return older.Template", "return \"\"", "test/applications", "TestCases/template-in-the-extension", nil, nil},
 	{"a trait that has been made waits again", "internal/application/deploy/health.go",
 		" && !state.WorkloadHealthy && !dispatched", " && !state.WorkloadHealthy", "test/applications", "TestCases/stage-post-dispatch", nil, nil},
+	{"a trait sees the output of another trait in place of its own", "internal/application/deploy/health.go",
+		"func(of int) bool { return of == trait },", "func(of int) bool { return trait == -1 && of == -1 },", "test/applications", "TestCases/two-traits-of-one-type", nil, nil},
 	{"the revision in use counts among those that are kept", apps + "/replan.go",
 		"keep := 1 + *cmp.Or", "keep := *cmp.Or", "test/applications", "TestCases/application-revisions", nil, nil},
 	{"types without a definition are not warned of", "internal/cli/applications/types.go",

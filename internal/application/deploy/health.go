@@ -51,7 +51,7 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 	var versions strings.Builder
 	var workload *objects.Object
 	complete, dispatched := true, false // dispatched: objects of the stage PostDispatch exist
-	outputs := map[string]*objects.Object{}
+	var outputs []output
 	for _, at := range comp.Resources {
 		r := &a.Plan.Resources[at]
 		there := d.Targets.Seen(r.Ref)
@@ -71,7 +71,7 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 			if r.Output == "" {
 				workload = there
 			} else {
-				outputs[r.Output] = there
+				outputs = append(outputs, output{trait: r.TraitIndex, name: r.Output, object: there})
 			}
 		}
 		versions.WriteByte(',')
@@ -80,12 +80,12 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 		return known.state
 	}
 	state, busy := ComponentState{Applied: true}, false
-	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Outputs: make(map[string][]byte, len(outputs))}
+	for i := range outputs {
+		outputs[i].data = outputs[i].object.JSON()
+	}
+	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Outputs: outputsFor(-1, outputs)}
 	if workload != nil {
 		live.Output = workload.JSON()
-	}
-	for name, o := range outputs {
-		live.Outputs[name] = o.JSON()
 	}
 	if complete {
 		s, err := d.stateBy(a, comp.Template, *live)
@@ -123,7 +123,7 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 			state.Traits = append(state.Traits, oam.TraitStatus{Type: t.Type, Pending: true, Message: waitsForWorkload})
 			continue
 		}
-		live.Properties = t.Properties
+		live.Properties, live.Outputs = t.Properties, outputsFor(n, outputs)
 		s, err := d.stateBy(a, t.Template, *live)
 		busy = busy || errors.Is(err, evaluation.ErrPending)
 		if err != nil {
@@ -141,6 +141,32 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 	}
 	a.health[comp.Key()] = cachedHealth{versions.String(), state}
 	return state
+}
+
+// output is a live auxiliary object of a component: its name in outputs, and the index of the trait
+// that made it, or -1.
+type output struct {
+	trait  int
+	name   string
+	object *objects.Object
+	data   []byte
+}
+
+// outputsFor returns the auxiliary objects of a component by their names, as a trait sees them, or as
+// the component does if trait is -1. Of several with one name it sees its own, or else the
+// component's, or else the last trait's.
+func outputsFor(trait int, all []output) map[string][]byte {
+	seen := make(map[string][]byte, len(all))
+	for _, visible := range []func(of int) bool{
+		func(of int) bool { return of >= 0 }, func(of int) bool { return of == -1 }, func(of int) bool { return of == trait },
+	} {
+		for _, o := range all {
+			if visible(o.trait) {
+				seen[o.name] = o.data
+			}
+		}
+	}
+	return seen
 }
 
 // stateBy evaluates a definition's status section.
