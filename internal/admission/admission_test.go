@@ -63,6 +63,20 @@ func TestRefusals(t *testing.T) {
 		"publishVersion with autoUpdate": {`{apiVersion: core.oam.dev/v1beta1, kind: Application, metadata: {name: a,
 			annotations: {app.oam.dev/publishVersion: v1, app.oam.dev/autoUpdate: "true"}}, spec: {components: [{name: c, type: webservice}]}}`,
 			"app.oam.dev/autoUpdate"},
+		"a version and the name of a revision": {`{apiVersion: core.oam.dev/v1beta1, kind: TraitDefinition, metadata: {name: t,
+			annotations: {definitionrevision.oam.dev/name: 1.0.0}}, spec: {version: 1.0.0}}`, "only one of them can be set"},
+		"a version": {`{apiVersion: core.oam.dev/v1beta1, kind: PolicyDefinition, metadata: {name: p}, spec: {version: 1.0.0}}`, ""},
+		"the name of a revision": {`{apiVersion: core.oam.dev/v1beta1, kind: WorkflowStepDefinition, metadata: {name: s,
+			annotations: {definitionrevision.oam.dev/name: 1.0.0}}, spec: {}}`, ""},
+		"two workloads": {`{apiVersion: core.oam.dev/v1beta1, kind: ComponentDefinition, metadata: {name: c},
+			spec: {workload: {type: jobs.batch, definition: {apiVersion: apps/v1, kind: Deployment}}}}`,
+			"spec.workload.type: jobs.batch is of another API group than spec.workload.definition, apps/v1"},
+		"two workloads, one of the core group": {`{apiVersion: core.oam.dev/v1beta1, kind: ComponentDefinition, metadata: {name: c},
+			spec: {workload: {type: deployments.apps, definition: {apiVersion: v1, kind: Pod}}}}`, "spec.workload.type"},
+		"one workload in two ways": {`{apiVersion: core.oam.dev/v1beta1, kind: ComponentDefinition, metadata: {name: c},
+			spec: {workload: {type: deployments.apps, definition: {apiVersion: apps/v1, kind: Deployment}}}}`, ""},
+		"a workload that its template tells": {`{apiVersion: core.oam.dev/v1beta1, kind: ComponentDefinition, metadata: {name: c},
+			spec: {workload: {type: autodetects.core.oam.dev, definition: {apiVersion: apps/v1, kind: Deployment}}}}`, ""},
 	} {
 		if got := check(t, rules, c.manifest); !strings.Contains(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", what, got, c.want)

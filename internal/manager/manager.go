@@ -100,6 +100,9 @@ type Config struct {
 	// authors: whoever may write an application can have anything created that the manager may
 	// create.
 	ActAsManager bool
+	// ApplicationRevisionLimit is the number of revisions that are kept of each application besides
+	// the one in use, if none of its policies says otherwise. Nil means the default.
+	ApplicationRevisionLimit *int
 	// AuthorsInterval is the interval between checks that the API server still records authors.
 	// Default 30 s.
 	AuthorsInterval time.Duration
@@ -518,8 +521,8 @@ func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry pro
 	tell func(runtime.Object, *malformed.Error)) (*applications.Controller, error) {
 	apps, err := applications.New(applications.Config{
 		REST: m.cfg.REST, Writer: shards.writer(writer), Fence: shards.fence(), Owns: shards.ownsKey(),
-		ActAsManager: m.cfg.ActAsManager,
-		Gateway:      m.cfg.Gateway, Log: m.log, Requests: m.requests,
+		ActAsManager: m.cfg.ActAsManager, RevisionLimit: m.cfg.ApplicationRevisionLimit,
+		Gateway: m.cfg.Gateway, Log: m.log, Requests: m.requests,
 		Metrics:  registry,
 		Recorded: m.recorded, Malformed: tell, Evaluators: m.evaluators,
 		Guard: m.guard,

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
@@ -65,8 +66,9 @@ type Config struct {
 	Recorded func() error
 	// Gateway reaches the managed clusters that the manager does not reach directly.
 	Gateway clusters.Gateway
-	// RevisionLimit is the number of revisions that are kept of each Application. Default 10.
-	RevisionLimit int
+	// RevisionLimit is the number of revisions that are kept of each Application besides the one in
+	// use, if none of its policies says otherwise. Default 10.
+	RevisionLimit *int
 	// Evaluators evaluates users' templates, charts and expressions. Required. See package sandbox.
 	Evaluators evaluation.Pool
 	// Requests sends the HTTP requests and e-mails that Applications ask for. Default: to public
@@ -90,6 +92,9 @@ type Config struct {
 	Clock clock.WithTicker
 }
 
+// RevisionLimitDefault is the default of Config.RevisionLimit.
+const RevisionLimitDefault = 10
+
 func (c *Config) complete() error {
 	if c.REST == nil || c.Writer == nil || c.Evaluators == nil {
 		return errors.New("application controller: REST, Writer and Evaluators are required")
@@ -97,8 +102,12 @@ func (c *Config) complete() error {
 	if c.Workers <= 0 {
 		c.Workers = 4
 	}
-	if c.RevisionLimit <= 0 {
-		c.RevisionLimit = 10
+	if c.RevisionLimit == nil {
+		limit := RevisionLimitDefault
+		c.RevisionLimit = &limit
+	}
+	if *c.RevisionLimit < 0 {
+		return fmt.Errorf("application controller: the limit of revisions is %d: it must not be negative", *c.RevisionLimit)
 	}
 	if c.Requests == nil {
 		var err error

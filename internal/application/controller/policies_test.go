@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
@@ -209,5 +210,43 @@ func TestPoliciesThatChangeApplicationsAreRefused(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v; want %q", spec, err, want)
 		}
+	}
+}
+
+// TestContradictoryDefinitionsAreRefused checks that the API server refuses a definition that names its
+// revision twice, or its workload in two ways that differ, also by an update.
+func TestContradictoryDefinitionsAreRefused(t *testing.T) {
+	e := connect(t)
+	r := e.dyn.Resource(oam.GroupVersion.WithResource("componentdefinitions")).Namespace(e.ns)
+	create := func(metadata, spec string, dryRun ...string) error {
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		manifest := "apiVersion: core.oam.dev/v1beta1\nkind: ComponentDefinition\nmetadata: " + metadata + "\nspec: " + spec
+		if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.Create(t.Context(), u, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	}
+	const named = `{name: twice, annotations: {definitionrevision.oam.dev/name: 1.0.0}}`
+	e.eventually("two names of a revision are refused", func() error { // once the policy is in force
+		err := create(named, `{workload: {type: deployments.apps}, version: 1.0.0}`, metav1.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), "only one of them can be set") {
+			return fmt.Errorf("the API server says %w", err)
+		}
+		return nil
+	})
+	if err := create(named, `{workload: {type: deployments.apps}}`); err != nil {
+		t.Error(err)
+	}
+	_, err := r.Patch(t.Context(), "twice", types.MergePatchType, []byte(`{"spec": {"version": "1.0.1"}}`), metav1.PatchOptions{})
+	if err == nil || !strings.Contains(err.Error(), "only one of them can be set") {
+		t.Errorf("an update that names the revision again: %v", err)
+	}
+	err = create(`{name: other}`, `{workload: {type: jobs.batch, definition: {apiVersion: apps/v1, kind: Deployment}}}`)
+	if err == nil || !strings.Contains(err.Error(), "spec.workload.type: jobs.batch is of another API group than spec.workload.definition, apps/v1") {
+		t.Errorf("two workloads: %v", err)
+	}
+	if err := create(`{name: same}`, `{workload: {type: deployments.apps, definition: {apiVersion: apps/v1, kind: Deployment}}}`); err != nil {
+		t.Error(err)
 	}
 }

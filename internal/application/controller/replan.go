@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,13 +117,10 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 			Name: name, Number: number, Hash: hash, PublishVersion: publish, Created: metav1.NewTime(c.now()).Rfc3339Copy(),
 			Spec: spec.DeepCopy(), Definitions: p.Definitions, New: true,
 		})
-		limit := c.cfg.RevisionLimit
-		if l := p.Policies.RevisionLimit; l != nil {
-			limit = max(*l, 1) // the revision in use is always kept
-		}
-		if n := len(a.Tracker.Revisions); n > limit {
-			c.reporter.Retract(a.State, a.Tracker.Revisions[:n-limit])
-			a.Tracker.Revisions = slices.Clone(a.Tracker.Revisions[n-limit:])
+		keep := 1 + *cmp.Or(p.Policies.RevisionLimit, c.cfg.RevisionLimit) // the one in use, too
+		if n := len(a.Tracker.Revisions); n > keep {
+			c.reporter.Retract(a.State, a.Tracker.Revisions[:n-keep])
+			a.Tracker.Revisions = slices.Clone(a.Tracker.Revisions[n-keep:])
 		}
 		a.Since, a.Tracker.Dirty = c.now(), true
 	} else if a.planning.again {

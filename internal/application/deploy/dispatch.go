@@ -95,6 +95,11 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 				state.Applied = false
 				continue
 			}
+			if finished && d.deletedForGood(a, r) {
+				p.Applied++
+				state.Message = r.Ref.String() + " was deleted, and an apply-once policy keeps it from being made again"
+				continue
+			}
 			done, err := d.apply(a, r)
 			if done {
 				p.Applied++
@@ -119,6 +124,10 @@ func (d *Deployer) Dispatch(a *State, finished bool) Progress {
 		r := &a.Plan.Resources[at]
 		if blocked[at] {
 			p.failed(nil, r.Ref, refused[at])
+			continue
+		}
+		if finished && d.deletedForGood(a, r) {
+			p.Applied++
 			continue
 		}
 		done, err := d.apply(a, r)
@@ -159,6 +168,20 @@ func waitsFor(comp *plan.Component, healthy map[string]bool) bool {
 		}
 	}
 	return false
+}
+
+// deletedForGood reports whether an object of a revision that has been deployed was deleted by another
+// client, and is not created again.
+func (d *Deployer) deletedForGood(a *State, r *plan.Resource) bool {
+	if !r.AppliedOnce || r.ReadOnly {
+		return false
+	}
+	ref := records.RefKey(r.Ref)
+	if d.Targets.Seen(r.Ref) != nil {
+		delete(a.Tracker.Unseen, ref)
+		return false
+	}
+	return !a.Tracker.Unseen[ref] && !a.Writes.InFlight(ref)
 }
 
 // apply compares one object with the plan and hands over the write that it needs, if any. It

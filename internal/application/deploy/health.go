@@ -15,6 +15,9 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
+// waitsForWorkload is the message of a trait of the stage PostDispatch until its component is healthy.
+const waitsForWorkload = "Waiting for component to be healthy"
+
 // ComponentState is the state of one component.
 type ComponentState struct {
 	// Applied is set if the component's objects are as the plan wants them. Waits is set if the
@@ -47,8 +50,8 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 	}
 	var versions strings.Builder
 	var workload *objects.Object
-	complete := true
-	outputs := map[string]*objects.Object{}
+	complete, dispatched := true, false // dispatched: objects of the stage PostDispatch exist
+	var outputs []output
 	for _, at := range comp.Resources {
 		r := &a.Plan.Resources[at]
 		there := d.Targets.Seen(r.Ref)
@@ -63,11 +66,12 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 			versions.WriteString("-")
 		}
 		if there != nil {
+			dispatched = dispatched || r.Stage == oam.PostDispatch
 			fmt.Fprintf(&versions, "%d", there.Version)
 			if r.Output == "" {
 				workload = there
 			} else {
-				outputs[r.Output] = there
+				outputs = append(outputs, output{trait: r.TraitIndex, name: r.Output, object: there})
 			}
 		}
 		versions.WriteByte(',')
@@ -76,12 +80,12 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 		return known.state
 	}
 	state, busy := ComponentState{Applied: true}, false
-	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Outputs: make(map[string][]byte, len(outputs))}
+	for i := range outputs {
+		outputs[i].data = outputs[i].object.JSON()
+	}
+	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Outputs: outputsFor(-1, outputs)}
 	if workload != nil {
 		live.Output = workload.JSON()
-	}
-	for name, o := range outputs {
-		live.Outputs[name] = o.JSON()
 	}
 	if complete {
 		s, err := d.stateBy(a, comp.Template, *live)
@@ -103,7 +107,9 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 		t := &comp.Traits[n]
 		if comp.Late != nil && comp.Late.Waiting && slices.Contains(comp.Late.Traits, n) {
 			waits := oam.TraitStatus{Type: t.Type, Pending: !state.WorkloadHealthy, Message: "it is made from live objects that do not exist yet"}
-			if comp.Late.Err != nil {
+			if waits.Pending {
+				waits.Message = waitsForWorkload
+			} else if comp.Late.Err != nil {
 				waits.Message = "it cannot be made yet: " + comp.Late.Err.Error()
 			}
 			state.Traits = append(state.Traits, waits)
@@ -113,15 +119,18 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 			}
 			continue
 		}
-		live.Properties = t.Properties
+		if t.Template.Definition.Stage == oam.PostDispatch && !state.WorkloadHealthy && !dispatched {
+			state.Traits = append(state.Traits, oam.TraitStatus{Type: t.Type, Pending: true, Message: waitsForWorkload})
+			continue
+		}
+		live.Properties, live.Outputs = t.Properties, outputsFor(n, outputs)
 		s, err := d.stateBy(a, t.Template, *live)
 		busy = busy || errors.Is(err, evaluation.ErrPending)
 		if err != nil {
 			d.Log.Debug("a trait's state cannot be read", "application", a.Key, "component", comp.Name, "trait", t.Type, "error", err)
 		}
-		pending := t.Template.Definition.Stage == oam.PostDispatch && !state.WorkloadHealthy
-		state.Traits = append(state.Traits, oam.TraitStatus{Type: t.Type, Healthy: s.Healthy && complete, Pending: pending, Message: s.Message, Details: s.Details})
-		state.Healthy = state.Healthy && (s.Healthy || pending)
+		state.Traits = append(state.Traits, oam.TraitStatus{Type: t.Type, Healthy: s.Healthy && complete, Message: s.Message, Details: s.Details})
+		state.Healthy = state.Healthy && s.Healthy
 	}
 	if busy {
 		if known, ok := a.health[comp.Key()]; ok {
@@ -132,6 +141,32 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 	}
 	a.health[comp.Key()] = cachedHealth{versions.String(), state}
 	return state
+}
+
+// output is a live auxiliary object of a component: its name in outputs, and the index of the trait
+// that made it, or -1.
+type output struct {
+	trait  int
+	name   string
+	object *objects.Object
+	data   []byte
+}
+
+// outputsFor returns the auxiliary objects of a component by their names, as a trait sees them, or as
+// the component does if trait is -1. Of several with one name it sees its own, or else the
+// component's, or else the last trait's.
+func outputsFor(trait int, all []output) map[string][]byte {
+	seen := make(map[string][]byte, len(all))
+	for _, visible := range []func(of int) bool{
+		func(of int) bool { return of >= 0 }, func(of int) bool { return of == -1 }, func(of int) bool { return of == trait },
+	} {
+		for _, o := range all {
+			if visible(o.trait) {
+				seen[o.name] = o.data
+			}
+		}
+	}
+	return seen
 }
 
 // stateBy evaluates a definition's status section.

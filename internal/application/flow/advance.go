@@ -20,6 +20,9 @@ const (
 	TriesMax = 10
 	// retryFirst is the first delay between two tries.
 	retryFirst = time.Second
+	// retryMax is the longest one. Clients wait two minutes for the end of what fails: all tries
+	// together take less.
+	retryMax = 30 * time.Second
 	// forgetAfter is how long after the delay that follows an error the errors are forgotten. It is
 	// longer than a request may take.
 	forgetAfter = 10 * time.Minute
@@ -414,9 +417,9 @@ func (a *advance) finish(s *Step, st *oam.StepStatus, r Result) bool {
 }
 
 // Delay returns how long after its nth error a step is run again: retryFirst after each of the
-// first three errors, then twice the previous delay. It is no controlloop.Backoff, which depends on
+// first three errors, then twice the previous delay, up to retryMax. It is no controlloop.Backoff, which depends on
 // when the failures happened: a decision of this package follows from the counted errors alone.
-func Delay(n int) time.Duration { return retryFirst << max(n-3, 0) }
+func Delay(n int) time.Duration { return min(retryFirst<<min(max(n-3, 0), 16), retryMax) }
 
 // waitsFor returns what a step that has not started waits for, or "".
 func (a *advance) waitsFor(s *Step) string {

@@ -387,6 +387,18 @@ func TestErrorsCountWhateverComesBetween(t *testing.T) {
 	s.expect("failed: a=failed/FailedAfterRetries b=skipped/Skip")
 }
 
+// TestClientsSeeFailuresInTime checks that what always fails has failed before clients, which wait
+// for two minutes, give up.
+func TestClientsSeeFailuresInTime(t *testing.T) {
+	var all time.Duration
+	for n := 1; n < flow.TriesMax; n++ {
+		all += flow.Delay(n)
+	}
+	if all < time.Minute || all > 100*time.Second {
+		t.Errorf("the tries take %s", all)
+	}
+}
+
 // TestErrorsOfLongAgoDoNotCount checks that a step that waits for days does not fail because of rare
 // errors.
 func TestErrorsOfLongAgoDoNotCount(t *testing.T) {

@@ -128,8 +128,8 @@ type Policies struct {
 	applyOnce      bool
 	applyOnceRules []applyOnceRule
 
-	// RevisionLimit is the number of revisions to keep; the one in use is kept in any case. Nil means
-	// the manager's default.
+	// RevisionLimit is the number of revisions to keep besides the one in use. Nil means the manager's
+	// default.
 	RevisionLimit *int
 	// KeepLegacy keeps objects that have left the plan until the Application is deleted.
 	KeepLegacy bool
@@ -328,7 +328,7 @@ func BuiltIn(policyType string) bool {
 // Treat applies the policies' rules to r.
 func (p *Policies) Treat(r *Resource) {
 	if p.applyOnce && len(p.applyOnceRules) == 0 {
-		r.Keep = []KeptField{{Path: "*", Affect: OnStateKeep}}
+		r.Keep, r.AppliedOnce = []KeptField{{Path: "*", Affect: OnStateKeep}}, true
 	}
 	for i := range p.applyOnceRules {
 		rule := &p.applyOnceRules[i]

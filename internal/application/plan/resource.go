@@ -73,7 +73,10 @@ type Resource struct {
 	// PreDispatch for objects that are created before the workload.
 	Stage oam.StageType
 
-	Keep           []KeptField
+	Keep []KeptField
+	// AppliedOnce is set if the object is left alone once the revision has been deployed, also if
+	// another client has deleted it.
+	AppliedOnce    bool
 	GC             GCStrategy
 	Propagation    string
 	Shared         bool

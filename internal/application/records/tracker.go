@@ -145,6 +145,9 @@ type Tracker struct {
 	packed
 	// Dirty is set if the tracker does not yet have the latest revision.
 	Dirty bool
+	// Unseen has, by RefKey, the objects that this manager has named and not seen yet, of those that
+	// are applied once.
+	Unseen map[string]bool
 
 	loaded bool
 	// unwritten is set if the last write failed: the stored tracker lacks what is here.
@@ -190,6 +193,12 @@ func (r *Tracker) NameObjects(resources []plan.Resource) bool {
 		}
 		if !r.Has(x.Ref) {
 			stored = false
+			if x.AppliedOnce {
+				if r.Unseen == nil {
+					r.Unseen = map[string]bool{}
+				}
+				r.Unseen[RefKey(x.Ref)] = true
+			}
 			r.Resources = append(r.Resources[:len(r.Resources):len(r.Resources)], ManagedOf(x))
 			if x.GC == plan.GCOnAppDelete {
 				if r.OnDelete == nil {

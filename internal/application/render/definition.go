@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
@@ -68,7 +70,7 @@ func (d *Definition) String() string { return string(d.Kind) + " " + d.Name }
 // OfComponent returns the Definition of a ComponentDefinition.
 func OfComponent(o *oam.ComponentDefinition) *Definition {
 	d := &Definition{Kind: Component, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec),
-		Template: templateOf(o.Spec.Schematic)}
+		Template: templateOr(o.Spec.Schematic, o.Spec.Extension)}
 	if o.Spec.Status != nil {
 		d.Health = *o.Spec.Status
 	}
@@ -85,7 +87,7 @@ func OfComponent(o *oam.ComponentDefinition) *Definition {
 // OfWorkload returns the Definition of components whose type is a WorkloadDefinition.
 func OfWorkload(o *oam.WorkloadDefinition) *Definition {
 	d := &Definition{Kind: Component, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec),
-		Template: templateOf(o.Spec.Schematic)}
+		Template: templateOr(o.Spec.Schematic, o.Spec.Extension)}
 	if o.Spec.Status != nil {
 		d.Health = *o.Spec.Status
 	}
@@ -95,7 +97,7 @@ func OfWorkload(o *oam.WorkloadDefinition) *Definition {
 // OfTrait returns the Definition of a TraitDefinition.
 func OfTrait(o *oam.TraitDefinition) *Definition {
 	d := &Definition{
-		Kind: Trait, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec), Template: templateOf(o.Spec.Schematic),
+		Kind: Trait, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec), Template: templateOr(o.Spec.Schematic, o.Spec.Extension),
 		Stage: o.Spec.Stage, WorkloadRefPath: o.Spec.WorkloadRefPath, ManageWorkload: o.Spec.ManageWorkload,
 		ControlPlaneOnly: o.Spec.ControlPlaneOnly, AppliesTo: o.Spec.AppliesToWorkloads, ConflictsWith: o.Spec.ConflictsWith,
 	}
@@ -122,6 +124,22 @@ func templateOf(s *oam.Schematic) string {
 		return ""
 	}
 	return s.CUE.Template
+}
+
+// templateOr returns the template of the schematic, or else the one of spec.extension, where older
+// definitions have it.
+func templateOr(s *oam.Schematic, extension *runtime.RawExtension) string {
+	template := templateOf(s)
+	if template != "" || extension == nil || s != nil && s.CUE == nil && s.Terraform != nil {
+		return template
+	}
+	var older struct {
+		Template string `json:"template"`
+	}
+	if err := json.Unmarshal(extension.Raw, &older); err != nil {
+		return "" // what else an extension has is for other programs
+	}
+	return older.Template
 }
 
 // hashOf returns a short hash of a definition's spec.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
+	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/cputopology/repack"
 	"lockstep.dev/lockstep/internal/egress"
@@ -52,6 +53,9 @@ the policies that do it are missing or changed, applications are off and say so;
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.WriterConcurrency < 0 {
 				return command.Usagef("--writer-concurrency %d: must not be negative", cfg.WriterConcurrency)
+			}
+			if limit := *cfg.ApplicationRevisionLimit; limit < 0 {
+				return command.Usagef("--application-revision-limit %d: must not be negative", limit)
 			}
 			if err := cfg.Eviction.Validate(); err != nil {
 				return command.Usagef("--%v", err)
@@ -149,6 +153,8 @@ the policies that do it are missing or changed, applications are off and say so;
 		"how long a node's agent may take for a move before it is taken back")
 	f.BoolVar(&cfg.Repack.StayInNUMA, "repack-stay-in-numa", false, "make no such moves to other NUMA nodes")
 	command.ApplicationFlags(cmd, &cfg.AllowRequestsTo, &cfg.ActAsManager)
+	cfg.ApplicationRevisionLimit = f.Int("application-revision-limit", applications.RevisionLimitDefault,
+		"revisions to keep of each application besides the one in use; the policy garbage-collect may say otherwise")
 	f.StringVar(&cfg.Gateway.URL, "cluster-gateway-url", "",
 		"address of the cluster gateway, for managed clusters behind one (default: this API server)")
 	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "",
