@@ -16,6 +16,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/workflow/archive"
+	"lockstep.dev/lockstep/internal/workflow/controller"
 	"lockstep.dev/lockstep/internal/workflow/settings"
 )
 
@@ -76,9 +77,42 @@ func (m *Manager) checkArchive(ctx context.Context) error {
 	return db.Close()
 }
 
-// openPersistence opens the database of a configuration with the credentials in its Secrets.
+// openPersistence opens the archive of a configuration.
 func (m *Manager) openPersistence(ctx context.Context, s *settings.Settings) (*archive.DB, error) {
-	p := s.Persistence
+	u, err := m.databaseURL(ctx, "persistence", &s.Persistence.Connection)
+	if err != nil {
+		return nil, err
+	}
+	return archive.Open(ctx, archiveSource(s.Persistence, s.InstanceID, u))
+}
+
+// archiveSource returns the source of a configuration's database for archive.Open, with the tables
+// of one instance of the controller.
+func archiveSource(p *settings.Persistence, instance string, u *url.URL) string {
+	query := u.Query()
+	query.Set("clustername", p.ClusterName)
+	query.Set("instanceid", instance)
+	query.Set("nodestable", p.NodesTable)
+	query.Set("migrate", strconv.FormatBool(p.Migrate))
+	u.RawQuery = query.Encode()
+	return "argo+" + u.String()
+}
+
+// openLocks opens the database of locks of a configuration.
+func (m *Manager) openLocks(ctx context.Context, s *settings.Synchronization) (controller.LockDatabase, error) {
+	u, err := m.databaseURL(ctx, "synchronization", &s.Connection)
+	if err != nil {
+		return nil, err
+	}
+	return archive.OpenLocks(ctx, u.String(), archive.LockTables{
+		Limit: s.LimitTable, State: s.StateTable, Controller: s.ControllerTable, Lock: s.LockTable, Migrate: s.Migrate,
+		ControllerName: s.ControllerName, Inactive: s.Inactive,
+	})
+}
+
+// databaseURL returns the URL of a database that a key of the configuration names, with the
+// credentials in its Secrets.
+func (m *Manager) databaseURL(ctx context.Context, of string, c *settings.Connection) (*url.URL, error) {
 	namespace, _, _ := strings.Cut(m.cfg.WorkflowConfigMap, "/")
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
@@ -90,42 +124,36 @@ func (m *Manager) openPersistence(ctx context.Context, s *settings.Settings) (*a
 		}
 		secret, err := client.CoreV1().Secrets(namespace).Get(ctx, from.Name, metav1.GetOptions{})
 		if err != nil {
-			return "", fmt.Errorf("persistence: %s: %w", key, err)
+			return "", fmt.Errorf("%s: %s: %w", of, key, err)
 		}
 		value, found := secret.Data[from.Key]
 		if !found {
-			return "", fmt.Errorf("persistence: %s: the Secret %s/%s has no key %q", key, namespace, from.Name, from.Key)
+			return "", fmt.Errorf("%s: %s: the Secret %s/%s has no key %q", of, key, namespace, from.Name, from.Key)
 		}
 		return strings.TrimSpace(string(value)), nil
 	}
-	username, err := read("userNameSecret", p.Username)
+	username, err := read("userNameSecret", c.Username)
 	if err != nil {
 		return nil, err
 	}
-	password, err := read("passwordSecret", p.Password)
+	password, err := read("passwordSecret", c.Password)
 	if err != nil {
 		return nil, err
 	}
-	return archive.Open(ctx, sourceOf(p, s.InstanceID, username, password))
+	return connectionURL(c, username, password), nil
 }
 
-// sourceOf returns the source of a configuration's database for archive.Open, with the tables of one
-// instance of the controller.
-func sourceOf(p *settings.Persistence, instance, username, password string) string {
+func connectionURL(c *settings.Connection, username, password string) *url.URL {
 	query := url.Values{}
-	for name, value := range p.Parameters {
+	for name, value := range c.Parameters {
 		query.Set(name, value)
 	}
-	query.Set("clustername", p.ClusterName)
-	query.Set("instanceid", instance)
-	query.Set("nodestable", p.NodesTable)
-	query.Set("migrate", strconv.FormatBool(p.Migrate))
-	u := url.URL{Scheme: "argo+" + p.Scheme, Host: p.Host, Path: "/" + p.Database, RawQuery: query.Encode()}
-	if p.Port != 0 {
-		u.Host = net.JoinHostPort(p.Host, strconv.Itoa(p.Port))
+	u := &url.URL{Scheme: c.Scheme, Host: c.Host, Path: "/" + c.Database, RawQuery: query.Encode()}
+	if c.Port != 0 {
+		u.Host = net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
 	}
 	if username != "" {
 		u.User = url.UserPassword(username, password)
 	}
-	return u.String()
+	return u
 }

@@ -479,6 +479,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		Events:    m.cfg.WorkflowEvents,
 		Settings:  m.settings.Current,
 		Images:    m.images,
+		OpenLocks: m.openLocks,
 		Malformed: told.Tell, Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {

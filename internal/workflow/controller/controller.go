@@ -61,6 +61,9 @@ type Config struct {
 	// Settings returns the cluster's configuration of workflows, which may change: call Configured
 	// then. Default: one that configures nothing.
 	Settings func() *settings.Settings
+	// OpenLocks opens the database of locks of a configuration. It is called again after errors. nil:
+	// workflows that ask for such locks are refused.
+	OpenLocks func(context.Context, *settings.Synchronization) (LockDatabase, error)
 	// Images tells what images run by default, for steps without a command; nil: nobody does.
 	Images Images
 	// SystemNamespace holds the artifact repositories of namespaces that have none of their own.

@@ -154,7 +154,7 @@ func (r *record) reset() {
 	r.done, r.over = nil, overState{}
 	r.looked, r.finalizer = false, false
 	r.evaluations = evaluations{}
-	r.postponed, r.defaults = nil, nil
+	r.postponed, r.defaults, r.stepped = nil, nil, false
 	r.tells = Events{}
 }
 
@@ -191,7 +191,7 @@ func (c *Controller) endedElsewhere(r *record) {
 	c.Log.Info("a workflow was ended by another write", "workflow", r.key, "version", r.version)
 	c.statusSlots.leave(r)
 	c.releaseRun(r)
-	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
+	c.locks.forget(r.key)
 }
 
 // begin starts the engine's run of a workflow. retried is true if the workflow was over in this
@@ -389,6 +389,7 @@ func (c *Controller) step(r *record) {
 			break
 		}
 	}
+	r.stepped = true
 	if r.run != nil && !r.wake.IsZero() {
 		c.loop.WakeAfter(r.key, max(0, r.wake.Sub(now)))
 	}
@@ -423,7 +424,7 @@ func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 	}
 	for _, holder := range out.Unlock {
 		delete(r.asking, holder)
-		c.locks.tell(c.locks.table.Release(holder))
+		c.locks.release(holder)
 	}
 	for _, store := range out.Stores {
 		c.caches.store(r, store)

@@ -48,6 +48,8 @@ type record struct {
 	resumed bool
 	spec    *wf.WorkflowSpec
 	wake    time.Time
+	// stepped is true once the run has made its first Step, by which it requests all its locks.
+	stepped bool
 	// leaves is true if the run needs what only the leader has. What its last Step requested is not
 	// carried out.
 	leaves bool
