@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/workflow/archive"
 	"lockstep.dev/lockstep/internal/workflow/controller"
@@ -52,7 +53,7 @@ func (m *Manager) archiveTarget() *archive.Target {
 		a.target = &archive.Target{Open: func(context.Context) (*archive.DB, error) {
 			return nil, errors.New("the configuration of workflows is not known: " + now.Refused)
 		}}
-	case now.Persistence != nil:
+	case now.Persistence != nil && now.Persistence.Archive:
 		a.target = &archive.Target{
 			Open:   func(ctx context.Context) (*archive.DB, error) { return m.openPersistence(ctx, now) },
 			Labels: now.Persistence.Labels, TTL: now.Persistence.TTL, InstanceID: now.InstanceID,
@@ -67,7 +68,7 @@ func (m *Manager) checkArchive(ctx context.Context) error {
 	if m.cfg.Archive == "" {
 		return nil
 	}
-	if m.settings.Current().Persistence != nil {
+	if p := m.settings.Current().Persistence; p != nil && p.Archive {
 		m.log.Warn("the flag --archive is set: persistence.archive of the configuration of workflows has no effect")
 	}
 	db, err := archive.Open(ctx, m.cfg.Archive)
@@ -84,6 +85,20 @@ func (m *Manager) openPersistence(ctx context.Context, s *settings.Settings) (*a
 		return nil, err
 	}
 	return archive.Open(ctx, archiveSource(s.Persistence, s.InstanceID, u))
+}
+
+// readNodes reads nodes that Argo's controller or server moved to the database of a configuration. It
+// returns controller.ErrNoNodes if the database does not have them.
+func (m *Manager) readNodes(ctx context.Context, s *settings.Settings, uid, version string) (wf.Nodes, error) {
+	db, err := m.openPersistence(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := db.Nodes(ctx, uid, version)
+	if errors.Is(err, archive.ErrNotFound) {
+		err = controller.ErrNoNodes
+	}
+	return nodes, errors.Join(err, db.Close())
 }
 
 // archiveSource returns the source of a configuration's database for archive.Open, with the tables

@@ -13,7 +13,6 @@ import (
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
-	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
@@ -161,7 +160,7 @@ func (r *record) reset() {
 // takeVersion takes in a version of the workflow that is newer than the one last taken in or
 // written. It does nothing while a status write is in flight.
 func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
-	if r.writing != 0 || r.object != nil && !informer.Older(r.version, w.ResourceVersion) {
+	if r.writing != 0 || r.object != nil && !informer.Older(r.version, w.ResourceVersion) || c.waitsForNodes(r, w) {
 		return
 	}
 	first := r.object == nil
@@ -215,7 +214,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 	specs, refusal := c.configure(r, &own, config)
 	endDeleted(&own)
-	nodes, err := compress.Nodes(&own.Status)
+	nodes, err := r.nodes(&own.Status)
 	if err != nil {
 		c.Log.Warn("a workflow's nodes cannot be read", "workflow", r.key, "error", err)
 		nodes = nil
@@ -223,6 +222,9 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 	r.packed = own.Status.CompressedNodes != ""
 	own.Status.Nodes, own.Status.CompressedNodes = nodes, ""
+	if err == nil {
+		own.Status.OffloadNodeStatusVersion = ""
+	}
 	r.reported = r.reportedSoFar(&own.Status, nodes)
 	r.nodePods, r.leaving, r.delayed = map[string]*nodePod{}, map[string]types.UID{}, map[string]engine.CreatePod{}
 	r.pauses, r.supplied = map[string]bool{}, map[string]*wf.Outputs{}
@@ -321,7 +323,7 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	if len(r.pauses) == 0 {
 		return
 	}
-	nodes, err := compress.Nodes(&w.Status)
+	nodes, err := r.nodes(&w.Status)
 	if err != nil {
 		c.Log.Warn("a workflow's nodes were made unreadable", "workflow", r.key, "error", err)
 		return

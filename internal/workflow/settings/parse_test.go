@@ -154,14 +154,14 @@ func TestParse(t *testing.T) {
 			t.Fatalf("%s: persistence %+v", form, p)
 		}
 		if p.Scheme != "postgres" || p.Host != "postgres" || p.Port != 5433 || p.Database != "argo" || p.NodesTable != "argo_nodes" ||
-			p.ClusterName != "east" || !p.Migrate || p.Parameters["sslmode"] != "verify-full" {
+			p.ClusterName != "east" || !p.Migrate || !p.Archive || !p.ReadNodes || p.Parameters["sslmode"] != "verify-full" {
 			t.Errorf("%s: persistence %+v", form, p)
 		}
 		var unused []string
 		for _, u := range s.Unused {
 			unused = append(unused, u.Key)
 		}
-		want := []string{"executor.args", "executor.image", "links", "navColor", "nodeEvents.sendAsPod", "persistence.connectionPool", "persistence.nodeStatusOffLoad", "workflowDefault"}
+		want := []string{"executor.args", "executor.image", "links", "navColor", "nodeEvents.sendAsPod", "persistence.connectionPool", "workflowDefault"}
 		if !slices.Equal(unused, want) {
 			t.Errorf("%s: without effect %q, want %q", form, unused, want)
 		}
@@ -187,7 +187,7 @@ func TestMalformedConfigurations(t *testing.T) {
 		"an instance with a space": {map[string]string{"instanceID": "a b"}, "instanceID: "},
 		"an empty image":           {map[string]string{"images": "i: {}"}, "images: i: "},
 		"two databases":            {map[string]string{"persistence": "{archive: true, postgresql: {host: a, database: b}, mysql: {host: a, database: b}}"}, "persistence: postgresql and mysql"},
-		"no database":              {map[string]string{"persistence": "archive: true"}, "persistence: archive needs postgresql or mysql"},
+		"no database":              {map[string]string{"persistence": "archive: true"}, "persistence: archive and nodeStatusOffLoad need postgresql or mysql"},
 		"a token of a cloud":       {map[string]string{"persistence": "{archive: true, postgresql: {host: a, database: b, azureToken: {enabled: true}}}"}, "persistence: azureToken"},
 		"a table that is SQL":      {map[string]string{"persistence": "{archive: true, mysql: {host: a, database: b, tableName: 'x; drop'}}"}, "persistence: tableName"},
 		"a wrong TTL":              {map[string]string{"persistence": "{archive: true, archiveTTL: 3w, mysql: {host: a, database: b}}"}, "persistence: archiveTTL"},

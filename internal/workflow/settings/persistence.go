@@ -25,12 +25,16 @@ type Connection struct {
 	Parameters         map[string]string
 }
 
-// Persistence is the database in whose tables finished workflows are archived as Argo's controller
-// does it.
+// Persistence is the database in whose tables Argo's controller keeps finished workflows and the nodes
+// of large ones.
 type Persistence struct {
 	Connection
+	// Archive is true if finished workflows are archived there.
+	Archive bool
 	// NodesTable is the table for the nodes of large workflows, which is made with the others.
+	// ReadNodes is true if workflows may have their nodes there.
 	NodesTable  string
+	ReadNodes   bool
 	ClusterName string
 	// Migrate is true if missing tables are created.
 	Migrate bool
@@ -116,10 +120,7 @@ func (s *Settings) persistence(raw json.RawMessage) error {
 	if err := strictJSON(raw, &c); err != nil {
 		return err
 	}
-	if c.NodeStatusOffLoad {
-		s.ignore("persistence.nodeStatusOffLoad", "nodes of large workflows are compressed, whatever their size")
-	}
-	if !c.Archive {
+	if !c.Archive && !c.NodeStatusOffLoad {
 		return nil
 	}
 	connection, table, err := s.connection("persistence", &c.databases)
@@ -127,9 +128,9 @@ func (s *Settings) persistence(raw json.RawMessage) error {
 		return err
 	}
 	if connection == nil {
-		return errors.New("archive needs postgresql or mysql")
+		return errors.New("archive and nodeStatusOffLoad need postgresql or mysql")
 	}
-	p := &Persistence{Connection: *connection, ClusterName: cmp.Or(c.ClusterName, "default"), Migrate: !c.SkipMigration,
+	p := &Persistence{Connection: *connection, Archive: c.Archive, ReadNodes: c.NodeStatusOffLoad, ClusterName: cmp.Or(c.ClusterName, "default"), Migrate: !c.SkipMigration,
 		NodesTable: cmp.Or(table, "argo_workflows")}
 	if c.ArchiveTTL != nil {
 		var t ttl
