@@ -317,14 +317,19 @@ func (l *Locks) look(ctx context.Context, tx *sql.Tx, now time.Time, q *locks.Qu
 	return nil
 }
 
-// within runs a transaction, and tries once more if the database ended it because of another one.
+// triesMax is how often a transaction is tried that the database ends because of another one.
+const triesMax = 5
+
+// within runs a transaction.
 func (l *Locks) within(ctx context.Context, do func(*sql.Tx) error) error {
-	for last := false; ; last = true {
-		err := l.try(ctx, do)
-		if err == nil || errors.Is(err, errContended) || last || !strings.Contains(strings.ToLower(err.Error()), "deadlock") {
-			return l.failed(err)
+	var err error
+	for range triesMax {
+		err = l.try(ctx, do)
+		if err == nil || errors.Is(err, errContended) || !strings.Contains(strings.ToLower(err.Error()), "deadlock") {
+			break
 		}
 	}
+	return l.failed(err)
 }
 
 func (l *Locks) try(ctx context.Context, do func(*sql.Tx) error) error {

@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
-// shared is a database of locks with tables of its own for a test.
+// sharedLocks is a database of locks with tables of its own for a test.
 type sharedLocks struct {
 	*testing.T
 	source string

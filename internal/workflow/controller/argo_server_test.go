@@ -300,7 +300,7 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 		}
 		return made.GetUID()
 	}
-	ours := `{"metadata": {"labels": {"workflows.argoproj.io/controller-instanceid": null}}}`
+	adopt := `{"metadata": {"labels": {"workflows.argoproj.io/controller-instanceid": null}}}`
 
 	//   1. A workflow that its controller began: the first step is not run again.
 	uid := begun("taken-over")
@@ -313,7 +313,7 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 		a: {ID: a, Name: root + "[0].a", DisplayName: "a", Type: wf.NodePod, TemplateName: "say", TemplateScope: "local/taken-over", Phase: wf.PhaseSucceeded, BoundaryID: root, StartedAt: started, FinishedAt: started,
 			Outputs: &wf.Outputs{Result: &one}},
 	})
-	c.patch("taken-over", ours)
+	c.patch("taken-over", adopt)
 	w := c.until("taken-over", inPhase(wf.WorkflowSucceeded))
 	c.expect(w, `
 		W Steps Succeeded
@@ -332,7 +332,7 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 
 	//   2. One whose row is not there.
 	begun("without-row")
-	c.patch("without-row", ours)
+	c.patch("without-row", adopt)
 	c.eventually("a workflow whose row is not there ends and says why", func() error {
 		u, err := client.Get(c.Context(), "without-row", metav1.GetOptions{})
 		if err != nil {

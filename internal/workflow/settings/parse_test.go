@@ -161,7 +161,7 @@ func TestParse(t *testing.T) {
 		for _, u := range s.Unused {
 			unused = append(unused, u.Key)
 		}
-		want := []string{"executor.args", "executor.image", "links", "navColor", "nodeEvents.sendAsPod", "persistence.connectionPool", "workflowDefault"}
+		want := []string{"executor.args", "executor.image", "links", "navColor", "nodeEvents.sendAsPod", "persistence.connectionPool", "persistence.nodeStatusOffLoad", "workflowDefault"}
 		if !slices.Equal(unused, want) {
 			t.Errorf("%s: without effect %q, want %q", form, unused, want)
 		}

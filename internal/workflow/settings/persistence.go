@@ -120,6 +120,9 @@ func (s *Settings) persistence(raw json.RawMessage) error {
 	if err := strictJSON(raw, &c); err != nil {
 		return err
 	}
+	if c.NodeStatusOffLoad {
+		s.ignore("persistence.nodeStatusOffLoad", "nodes in the database are read; Lockstep compresses those that it writes, and moves none there")
+	}
 	if !c.Archive && !c.NodeStatusOffLoad {
 		return nil
 	}
