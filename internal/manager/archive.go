@@ -14,8 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/workflow/archive"
+	"lockstep.dev/lockstep/internal/workflow/controller"
 	"lockstep.dev/lockstep/internal/workflow/settings"
 )
 
@@ -51,7 +53,7 @@ func (m *Manager) archiveTarget() *archive.Target {
 		a.target = &archive.Target{Open: func(context.Context) (*archive.DB, error) {
 			return nil, errors.New("the configuration of workflows is not known: " + now.Refused)
 		}}
-	case now.Persistence != nil:
+	case now.Persistence != nil && now.Persistence.Archive:
 		a.target = &archive.Target{
 			Open:   func(ctx context.Context) (*archive.DB, error) { return m.openPersistence(ctx, now) },
 			Labels: now.Persistence.Labels, TTL: now.Persistence.TTL, InstanceID: now.InstanceID,
@@ -66,7 +68,7 @@ func (m *Manager) checkArchive(ctx context.Context) error {
 	if m.cfg.Archive == "" {
 		return nil
 	}
-	if m.settings.Current().Persistence != nil {
+	if p := m.settings.Current().Persistence; p != nil && p.Archive {
 		m.log.Warn("the flag --archive is set: persistence.archive of the configuration of workflows has no effect")
 	}
 	db, err := archive.Open(ctx, m.cfg.Archive)
@@ -76,9 +78,56 @@ func (m *Manager) checkArchive(ctx context.Context) error {
 	return db.Close()
 }
 
-// openPersistence opens the database of a configuration with the credentials in its Secrets.
+// openPersistence opens the archive of a configuration.
 func (m *Manager) openPersistence(ctx context.Context, s *settings.Settings) (*archive.DB, error) {
-	p := s.Persistence
+	u, err := m.databaseURL(ctx, "persistence", &s.Persistence.Connection)
+	if err != nil {
+		return nil, err
+	}
+	return archive.Open(ctx, archiveSource(s.Persistence, s.InstanceID, u))
+}
+
+// readNodes reads nodes that Argo's controller or server moved to the database of a configuration. It
+// returns controller.ErrNoNodes if the database does not have them.
+func (m *Manager) readNodes(ctx context.Context, s *settings.Settings, uid, version string) (wf.Nodes, error) {
+	db, err := m.openPersistence(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := db.Nodes(ctx, uid, version)
+	if errors.Is(err, archive.ErrNotFound) {
+		err = controller.ErrNoNodes
+	}
+	return nodes, errors.Join(err, db.Close())
+}
+
+// archiveSource returns the source of a configuration's database for archive.Open, with the tables
+// of one instance of the controller.
+func archiveSource(p *settings.Persistence, instance string, u *url.URL) string {
+	query := u.Query()
+	query.Set("clustername", p.ClusterName)
+	query.Set("instanceid", instance)
+	query.Set("nodestable", p.NodesTable)
+	query.Set("migrate", strconv.FormatBool(p.Migrate))
+	u.RawQuery = query.Encode()
+	return "argo+" + u.String()
+}
+
+// openLocks opens the database of locks of a configuration.
+func (m *Manager) openLocks(ctx context.Context, s *settings.Synchronization) (controller.LockDatabase, error) {
+	u, err := m.databaseURL(ctx, "synchronization", &s.Connection)
+	if err != nil {
+		return nil, err
+	}
+	return archive.OpenLocks(ctx, u.String(), archive.LockTables{
+		Limit: s.LimitTable, State: s.StateTable, Controller: s.ControllerTable, Lock: s.LockTable, Migrate: s.Migrate,
+		ControllerName: s.ControllerName, Inactive: s.Inactive,
+	})
+}
+
+// databaseURL returns the URL of a database that a key of the configuration names, with the
+// credentials in its Secrets.
+func (m *Manager) databaseURL(ctx context.Context, of string, c *settings.Connection) (*url.URL, error) {
 	namespace, _, _ := strings.Cut(m.cfg.WorkflowConfigMap, "/")
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
@@ -90,42 +139,36 @@ func (m *Manager) openPersistence(ctx context.Context, s *settings.Settings) (*a
 		}
 		secret, err := client.CoreV1().Secrets(namespace).Get(ctx, from.Name, metav1.GetOptions{})
 		if err != nil {
-			return "", fmt.Errorf("persistence: %s: %w", key, err)
+			return "", fmt.Errorf("%s: %s: %w", of, key, err)
 		}
 		value, found := secret.Data[from.Key]
 		if !found {
-			return "", fmt.Errorf("persistence: %s: the Secret %s/%s has no key %q", key, namespace, from.Name, from.Key)
+			return "", fmt.Errorf("%s: %s: the Secret %s/%s has no key %q", of, key, namespace, from.Name, from.Key)
 		}
 		return strings.TrimSpace(string(value)), nil
 	}
-	username, err := read("userNameSecret", p.Username)
+	username, err := read("userNameSecret", c.Username)
 	if err != nil {
 		return nil, err
 	}
-	password, err := read("passwordSecret", p.Password)
+	password, err := read("passwordSecret", c.Password)
 	if err != nil {
 		return nil, err
 	}
-	return archive.Open(ctx, sourceOf(p, s.InstanceID, username, password))
+	return connectionURL(c, username, password), nil
 }
 
-// sourceOf returns the source of a configuration's database for archive.Open, with the tables of one
-// instance of the controller.
-func sourceOf(p *settings.Persistence, instance, username, password string) string {
+func connectionURL(c *settings.Connection, username, password string) *url.URL {
 	query := url.Values{}
-	for name, value := range p.Parameters {
+	for name, value := range c.Parameters {
 		query.Set(name, value)
 	}
-	query.Set("clustername", p.ClusterName)
-	query.Set("instanceid", instance)
-	query.Set("nodestable", p.NodesTable)
-	query.Set("migrate", strconv.FormatBool(p.Migrate))
-	u := url.URL{Scheme: "argo+" + p.Scheme, Host: p.Host, Path: "/" + p.Database, RawQuery: query.Encode()}
-	if p.Port != 0 {
-		u.Host = net.JoinHostPort(p.Host, strconv.Itoa(p.Port))
+	u := &url.URL{Scheme: c.Scheme, Host: c.Host, Path: "/" + c.Database, RawQuery: query.Encode()}
+	if c.Port != 0 {
+		u.Host = net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
 	}
 	if username != "" {
 		u.User = url.UserPassword(username, password)
 	}
-	return u.String()
+	return u
 }

@@ -17,10 +17,10 @@ func TestTheLabelsOfTheArchiveAreCheckedAtTheStart(t *testing.T) {
 // TestTheSourceOfAConfiguredArchive checks that names and passwords with special characters become parts
 // of the source.
 func TestTheSourceOfAConfiguredArchive(t *testing.T) {
-	p := &settings.Persistence{Scheme: "postgres", Host: "::1", Port: 5433, Database: "argo", NodesTable: "argo_nodes", ClusterName: "a&b",
-		Migrate: true, Parameters: map[string]string{"sslmode": "require"}}
+	p := &settings.Persistence{NodesTable: "argo_nodes", ClusterName: "a&b", Migrate: true, Connection: settings.Connection{
+		Scheme: "postgres", Host: "::1", Port: 5433, Database: "argo", Parameters: map[string]string{"sslmode": "require"}}}
 	want := "argo+postgres://u:p%2F%3F%40@[::1]:5433/argo?clustername=a%26b&instanceid=blue&migrate=true&nodestable=argo_nodes&sslmode=require"
-	if got := sourceOf(p, "blue", "u", "p/?@"); got != want {
+	if got := archiveSource(p, "blue", connectionURL(&p.Connection, "u", "p/?@")); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

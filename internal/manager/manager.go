@@ -482,6 +482,8 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		Events:    m.cfg.WorkflowEvents,
 		Settings:  m.settings.Current,
 		Images:    m.images,
+		OpenLocks: m.openLocks,
+		ReadNodes: m.readNodes,
 		Malformed: told.Tell, Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {

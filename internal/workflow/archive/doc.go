@@ -1,4 +1,5 @@
-// Package archive keeps finished workflows in an SQL database after they have left the cluster.
+// Package archive is the SQL of workflows: it keeps finished workflows in a database after they have
+// left the cluster, and locks that controllers of several clusters share (Locks, in locks.go).
 //
 //	workflow ends ──▶ Keeper: reads it once ──▶ DB.Put ──▶ mark: annotation lockstep.dev/archived, or
 //	                                              │        label workflow-archiving-status: Archived

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/unpack"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
@@ -36,7 +37,7 @@ const nul = "ARGO_POSTGRES_NULL_REPLACEMENT"
 type shared struct {
 	cluster, instance string
 	migrate           bool   // create missing tables
-	nodes             string // the table for nodes, which Lockstep only creates
+	nodes             string // the table for nodes, which Lockstep creates and reads
 	dialect           dialect
 	// createdColumn is true if there is the column creationtimestamp. Versions before 3.7 have none.
 	createdColumn bool
@@ -247,6 +248,32 @@ func (t *shared) encode(w *wf.Workflow) ([]byte, error) {
 		data = bytes.ReplaceAll(data, []byte(`\u0000`), []byte(nul))
 	}
 	return data, nil
+}
+
+// Nodes returns the nodes that Argo's controller or server moved to its table: those of a version of
+// the workflow with this UID. It returns ErrNotFound if there are none.
+func (d *DB) Nodes(ctx context.Context, uid, version string) (wf.Nodes, error) {
+	t, is := d.tables.(*shared)
+	if !is {
+		return nil, ErrNotFound
+	}
+	var data []byte
+	err := d.sql.QueryRowContext(ctx, d.bind(`select nodes from `+t.nodes+` where clustername = ? and uid = ? and version = ?`),
+		t.cluster, uid, version).Scan(&data)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("archive %s: %w", d.where, err)
+	}
+	if most := unpack.WorkflowNodes.Bytes; int64(len(data)) > int64(most) {
+		return nil, fmt.Errorf("archive %s: the nodes take %d bytes, more than %d: %w", d.where, len(data), most, ErrNotFound)
+	}
+	var nodes wf.Nodes
+	if err := json.Unmarshal(data, &nodes); err != nil {
+		return nil, fmt.Errorf("archive %s: nodes of %s: %w: %w", d.where, uid, err, ErrNotFound)
+	}
+	return nodes, nil
 }
 
 func (t *shared) decode(data []byte) (*wf.Workflow, error) {

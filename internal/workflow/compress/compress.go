@@ -59,7 +59,7 @@ func Unpack(text string) (wf.Nodes, error) {
 
 // ErrInDatabase says that the nodes of a workflow are not in its status. Argo's controller moves large
 // ones to a database if its configuration says so (nodeStatusOffLoad).
-var ErrInDatabase = errors.New("status.offloadNodeStatusVersion: the nodes are in a database of another controller, which Lockstep does not read")
+var ErrInDatabase = errors.New("status.offloadNodeStatusVersion: the nodes are in a database, which only a manager reads whose configuration has persistence.nodeStatusOffLoad")
 
 // Nodes returns the nodes of a status, compressed or not. Uncompressed nodes beside compressed ones
 // come from a client that edited them later, and replace the compressed nodes with the same ID.

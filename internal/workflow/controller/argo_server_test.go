@@ -2,6 +2,8 @@ package controller_test
 
 import (
 	"database/sql"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -9,12 +11,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
@@ -199,6 +203,7 @@ func TestTheArchiveOfTheConfiguration(t *testing.T) {
 	c.configure(fmt.Sprintf(`
 persistence: |
   archive: true
+  nodeStatusOffLoad: true
   clusterName: cluster-of-%s
   archiveTTL: 30d
   postgresql:
@@ -250,6 +255,113 @@ persistence: |
 	if live := s.live(); len(live) != 0 {
 		t.Errorf("its live list still has %q, which it reads from the archive", live)
 	}
+	c.takeOverNodes(db)
+}
+
+// takeOverNodes has the manager carry on with workflows whose nodes Argo's controller, or its server
+// on a user's edit, has moved to the database.
+func (c *configuredCluster) takeOverNodes(db *sql.DB) {
+	c.Helper()
+	client := dynamic.NewForConfigOrDie(c.c.RESTConfig()).Resource(wf.GroupVersion.WithResource("workflows")).Namespace(c.ns)
+	move := func(uid types.UID, version string, nodes wf.Nodes) {
+		c.Helper()
+		data, err := json.Marshal(nodes)
+		if err == nil {
+			_, err = db.ExecContext(c.Context(), "insert into argo_workflows (uid, namespace, clustername, version, nodes) values ($1, $2, $3, $4, $5)",
+				string(uid), c.ns, "cluster-of-"+c.ns, version, string(data))
+		}
+		if err != nil {
+			c.Fatal(err)
+		}
+	}
+	// The label of another instance keeps the manager away until the row is written.
+	begun := func(name string) types.UID {
+		c.Helper()
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(`
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: `+name+`, labels: {workflows.argoproj.io/controller-instanceid: other, workflows.argoproj.io/phase: Running}}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    steps:
+    - - {name: a, template: say}
+    - - {name: b, template: say, when: "'{{steps.a.outputs.result}}' == 'one'"}
+  - {name: say, metadata: {annotations: {lockstep.dev/sim-duration: 50ms}}, container: {image: a, command: [c]}}
+status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVersion: "fnv:123"}
+`), &u.Object); err != nil {
+			c.Fatal(err)
+		}
+		made, err := client.Create(c.Context(), u, metav1.CreateOptions{})
+		if err != nil {
+			c.Fatal(err)
+		}
+		return made.GetUID()
+	}
+	adopt := `{"metadata": {"labels": {"workflows.argoproj.io/controller-instanceid": null}}}`
+
+	//   1. A workflow that its controller began: the first step is not run again.
+	uid := begun("taken-over")
+	root, group, a := "taken-over", wf.NodeID("taken-over", "taken-over[0]"), wf.NodeID("taken-over", "taken-over[0].a")
+	started := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC))
+	one := "one"
+	move(uid, "fnv:123", wf.Nodes{
+		root:  {ID: root, Name: root, DisplayName: root, Type: wf.NodeSteps, TemplateName: "main", TemplateScope: "local/taken-over", Phase: wf.PhaseRunning, StartedAt: started, Children: []string{group}},
+		group: {ID: group, Name: root + "[0]", DisplayName: "[0]", Type: wf.NodeStepGroup, TemplateScope: "local/taken-over", Phase: wf.PhaseSucceeded, BoundaryID: root, StartedAt: started, FinishedAt: started, Children: []string{a}},
+		a: {ID: a, Name: root + "[0].a", DisplayName: "a", Type: wf.NodePod, TemplateName: "say", TemplateScope: "local/taken-over", Phase: wf.PhaseSucceeded, BoundaryID: root, StartedAt: started, FinishedAt: started,
+			Outputs: &wf.Outputs{Result: &one}},
+	})
+	c.patch("taken-over", adopt)
+	w := c.until("taken-over", inPhase(wf.WorkflowSucceeded))
+	c.expect(w, `
+		W Steps Succeeded
+		W[0] StepGroup Succeeded
+		W[0].a Pod Succeeded result=one
+		W[1] StepGroup Succeeded
+		W[1].b Pod Succeeded`)
+	if v := w.Status.OffloadNodeStatusVersion; v != "" {
+		c.Errorf("the status has nodes and the version %s", v)
+	}
+	for _, p := range c.pods("taken-over") {
+		if p.Annotations[wf.AnnotationNodeID] == a {
+			c.Errorf("step a was run again: %s", p.Name)
+		}
+	}
+
+	//   2. One whose row is not there.
+	begun("without-row")
+	c.patch("without-row", adopt)
+	c.eventually("a workflow whose row is not there ends and says why", func() error {
+		u, err := client.Get(c.Context(), "without-row", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		status, _, _ := unstructured.NestedMap(u.Object, "status")
+		if message := fmt.Sprint(status["message"]); status["phase"] != "Error" || !strings.Contains(message, "the database does not have them") ||
+			status["offloadNodeStatusVersion"] != "fnv:123" {
+			return fmt.Errorf("%v %q, version %v", status["phase"], message, status["offloadNodeStatusVersion"])
+		}
+		return nil
+	})
+
+	//   3. Its server, which moves nodes to the database, ends a pause.
+	c.submit("resumed", pause)
+	w = c.until("resumed", func(w *wf.Workflow) error {
+		if w.Status.Nodes["resumed"].Phase != wf.PhaseRunning {
+			return errors.New("it does not pause yet")
+		}
+		return nil
+	})
+	n := w.Status.Nodes["resumed"]
+	n.Phase, n.Message, n.FinishedAt = wf.PhaseSucceeded, "by its server", metav1.Now()
+	move(w.UID, "fnv:7", wf.Nodes{"resumed": n})
+	c.patch("resumed", `{"status": {"nodes": null, "compressedNodes": null, "offloadNodeStatusVersion": "fnv:7"}}`)
+	w = c.until("resumed", inPhase(wf.WorkflowSucceeded))
+	if v := w.Status.OffloadNodeStatusVersion; v != "" {
+		c.Errorf("the status has nodes and the version %s", v)
+	}
 }
 
 // TestNodesInADatabase checks that a workflow whose nodes another controller moved to a database ends
@@ -280,7 +392,7 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 		if err := e.argo.Get().Namespace(e.ns).Resource("workflows").Name("moved").Do(t.Context()).Into(w); err != nil {
 			return err
 		}
-		if w.Status.Phase != wf.WorkflowError || !strings.Contains(w.Status.Message, "status.offloadNodeStatusVersion: the nodes are in a database") {
+		if w.Status.Phase != wf.WorkflowError || !strings.Contains(w.Status.Message, "status.offloadNodeStatusVersion: the nodes are in a database, which only a manager reads whose configuration") {
 			return fmt.Errorf("%s %q", w.Status.Phase, w.Status.Message)
 		}
 		return nil

@@ -45,6 +45,7 @@ func (c *Controller) Configured() {
 	}
 	c.countRunning()
 	c.retire()
+	c.locks.database.wake()
 	c.Rebalance()
 }
 

@@ -61,6 +61,12 @@ type Config struct {
 	// Settings returns the cluster's configuration of workflows, which may change: call Configured
 	// then. Default: one that configures nothing.
 	Settings func() *settings.Settings
+	// OpenLocks opens the database of locks of a configuration. It is called again after errors. nil:
+	// workflows that ask for such locks are refused.
+	OpenLocks func(context.Context, *settings.Synchronization) (LockDatabase, error)
+	// ReadNodes reads nodes of a workflow, by its UID and a version, from the database of a
+	// configuration, or returns ErrNoNodes. nil: workflows whose nodes are in a database end in Error.
+	ReadNodes func(ctx context.Context, s *settings.Settings, uid, version string) (wf.Nodes, error)
 	// Images tells what images run by default, for steps without a command; nil: nobody does.
 	Images Images
 	// SystemNamespace holds the artifact repositories of namespaces that have none of their own.
@@ -142,6 +148,7 @@ type Controller struct {
 	// repositories reads the ConfigMaps of artifact repositories that are not watched.
 	repositories *repositoryReads
 	images       *imageLooks
+	nodeReads    *nodeReads
 	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
 	// epoch counts the calls of Lapsed.
@@ -171,6 +178,7 @@ func New(cfg Config) (*Controller, error) {
 	c.lookups = newPodLookups(c)
 	c.repositories = newRepositoryReads(c)
 	c.images = newImageLooks(c)
+	c.nodeReads = newNodeReads(c)
 	c.pods = podset.Config{
 		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
 		Post: func(workflow types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
@@ -259,6 +267,7 @@ func (c *Controller) Run(ctx context.Context) {
 	asking.Go(func() { c.lookups.Run(ctx) })
 	asking.Go(func() { c.repositories.Run(ctx) })
 	asking.Go(func() { c.images.Run(ctx) })
+	asking.Go(func() { c.nodeReads.loop.Run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }
@@ -281,6 +290,7 @@ const sweepInterval = 10 * time.Second
 
 func (c *Controller) sweep() {
 	c.locks.sweep()
+	c.nodeReads.sweep()
 	c.statusSlots.sweep()
 	c.sweepAwaited()
 	c.retire()

@@ -39,7 +39,12 @@ func (c *Controller) askLocks(r *record, l locks.Request, again bool) {
 		return
 	}
 	delete(r.asking, l.Holder)
+	if err := c.locks.database.refuses(l); err != nil {
+		r.events = append(r.events, engine.LockState{Holder: l.Holder, Err: err, Message: err.Error()})
+		return
+	}
 	r.events = append(r.events, engine.LockState(c.locks.table.Acquire(l)))
+	c.locks.database.wake()
 	r.next.fields = true
 }
 
@@ -179,6 +184,7 @@ func (k *lockKeeper) known(name types.NamespacedName, cm *corev1.ConfigMap, err 
 	k.mu.Unlock()
 	if err == nil {
 		k.tell(k.table.LimitChanged(name.Namespace, name.Name))
+		k.database.wake()
 	}
 	for _, done := range waiting {
 		done()

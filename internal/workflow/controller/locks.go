@@ -18,6 +18,8 @@ import (
 type lockKeeper struct {
 	c     *Controller
 	table *locks.Table
+	// database has the locks that controllers of several clusters share.
+	database *lockDatabase
 	// reads is the loop that reads ConfigMaps with limits, outside the turns of workflows and
 	// without holding a mutex.
 	reads *controlloop.Loop[types.NamespacedName, controlloop.Backoff]
@@ -59,6 +61,7 @@ func newLockKeeper(c *Controller) *lockKeeper {
 		c: c, limits: map[types.NamespacedName]*limits{}, ghosts: map[types.UID]types.NamespacedName{}, ctx: context.Background(),
 	}
 	k.table = locks.New(k.limit)
+	k.database = newLockDatabase(c, k.table)
 	k.reads = controlloop.New[types.NamespacedName, controlloop.Backoff](controlloop.Config[types.NamespacedName]{
 		Name: "workflow-limits", Workers: readers, Turn: k.look, Clock: c.Clock,
 	})
@@ -70,7 +73,22 @@ func (k *lockKeeper) run(ctx context.Context) {
 	k.mu.Lock()
 	k.ctx = ctx
 	k.mu.Unlock()
+	var database sync.WaitGroup
+	database.Go(func() { k.database.run(ctx) })
 	k.reads.Run(ctx)
+	database.Wait()
+}
+
+// release drops the locks and the request of a holder.
+func (k *lockKeeper) release(holder string) {
+	k.tell(k.table.Release(holder))
+	k.database.wake()
+}
+
+// forget releases all holders of a workflow.
+func (k *lockKeeper) forget(key types.NamespacedName) {
+	k.tell(k.table.Forget(key.Namespace, key.Name))
+	k.database.wake()
 }
 
 // restore acquires the locks that a workflow holds by its status. It does nothing unless this
@@ -105,7 +123,7 @@ func (k *lockKeeper) abandon(key types.NamespacedName, uid types.UID, elsewhere 
 		k.mu.Unlock()
 		return
 	}
-	k.tell(k.table.Forget(key.Namespace, key.Name))
+	k.forget(key)
 }
 
 func (k *lockKeeper) podsRun(uid types.UID) bool {
@@ -132,6 +150,6 @@ func (k *lockKeeper) podSeen(uid types.UID, key types.NamespacedName, gone bool)
 	delete(k.ghosts, uid)
 	k.mu.Unlock()
 	if w, found := k.c.Informers.Workflows.Get(key.Namespace, key.Name); !found || w.UID == uid {
-		k.tell(k.table.Forget(key.Namespace, key.Name))
+		k.forget(key)
 	}
 }

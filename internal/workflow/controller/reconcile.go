@@ -13,7 +13,6 @@ import (
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
-	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
@@ -154,14 +153,14 @@ func (r *record) reset() {
 	r.done, r.over = nil, overState{}
 	r.looked, r.finalizer = false, false
 	r.evaluations = evaluations{}
-	r.postponed, r.defaults = nil, nil
+	r.postponed, r.defaults, r.stepped = nil, nil, false
 	r.tells = Events{}
 }
 
 // takeVersion takes in a version of the workflow that is newer than the one last taken in or
 // written. It does nothing while a status write is in flight.
 func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
-	if r.writing != 0 || r.object != nil && !informer.Older(r.version, w.ResourceVersion) {
+	if r.writing != 0 || r.object != nil && !informer.Older(r.version, w.ResourceVersion) || c.waitsForNodes(r, w) {
 		return
 	}
 	first := r.object == nil
@@ -191,7 +190,7 @@ func (c *Controller) endedElsewhere(r *record) {
 	c.Log.Info("a workflow was ended by another write", "workflow", r.key, "version", r.version)
 	c.statusSlots.leave(r)
 	c.releaseRun(r)
-	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
+	c.locks.forget(r.key)
 }
 
 // begin starts the engine's run of a workflow. retried is true if the workflow was over in this
@@ -215,7 +214,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 	specs, refusal := c.configure(r, &own, config)
 	endDeleted(&own)
-	nodes, err := compress.Nodes(&own.Status)
+	nodes, err := r.nodes(&own.Status)
 	if err != nil {
 		c.Log.Warn("a workflow's nodes cannot be read", "workflow", r.key, "error", err)
 		nodes = nil
@@ -223,6 +222,9 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 	r.packed = own.Status.CompressedNodes != ""
 	own.Status.Nodes, own.Status.CompressedNodes = nodes, ""
+	if err == nil {
+		own.Status.OffloadNodeStatusVersion = ""
+	}
 	r.reported = r.reportedSoFar(&own.Status, nodes)
 	r.nodePods, r.leaving, r.delayed = map[string]*nodePod{}, map[string]types.UID{}, map[string]engine.CreatePod{}
 	r.pauses, r.supplied = map[string]bool{}, map[string]*wf.Outputs{}
@@ -321,7 +323,7 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	if len(r.pauses) == 0 {
 		return
 	}
-	nodes, err := compress.Nodes(&w.Status)
+	nodes, err := r.nodes(&w.Status)
 	if err != nil {
 		c.Log.Warn("a workflow's nodes were made unreadable", "workflow", r.key, "error", err)
 		return
@@ -389,6 +391,7 @@ func (c *Controller) step(r *record) {
 			break
 		}
 	}
+	r.stepped = true
 	if r.run != nil && !r.wake.IsZero() {
 		c.loop.WakeAfter(r.key, max(0, r.wake.Sub(now)))
 	}
@@ -423,7 +426,7 @@ func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 	}
 	for _, holder := range out.Unlock {
 		delete(r.asking, holder)
-		c.locks.tell(c.locks.table.Release(holder))
+		c.locks.release(holder)
 	}
 	for _, store := range out.Stores {
 		c.caches.store(r, store)

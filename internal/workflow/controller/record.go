@@ -48,6 +48,10 @@ type record struct {
 	resumed bool
 	spec    *wf.WorkflowSpec
 	wake    time.Time
+	// offloaded are the nodes of the last version whose nodes were in a database.
+	offloaded *offloadedNodes
+	// stepped is true once the run has made its first Step, by which it requests all its locks.
+	stepped bool
 	// leaves is true if the run needs what only the leader has. What its last Step requested is not
 	// carried out.
 	leaves bool

@@ -239,7 +239,7 @@ func (c *Controller) finish(r *record) {
 	version := r.version
 	c.releaseRun(r)
 	r.object, r.version = rest, version
-	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
+	c.locks.forget(r.key)
 }
 
 // labelled records in r.object the labels, annotations and finalizers that a status write has

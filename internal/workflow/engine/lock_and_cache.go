@@ -49,9 +49,9 @@ func (r *Run) acquire(n *node, c *call, t *compiled, inputs *inputsScope) *node 
 	if err := g.prepare(); err != nil {
 		return r.fail(n, c, err)
 	}
-	if key, holder := g.heldAround(g.keys); !known && holder != "" && !isSemaphore(key) {
+	if key, holder := g.heldAround(g.keys); !known && holder != "" && !locks.IsSemaphore(key) {
 		return r.fail(n, c, fmt.Errorf("synchronization: mutex %s is held by %s, which waits for this node: it would wait for ever",
-			key, holder))
+			locks.Shown(key), holder))
 	}
 	n.ending = append(n.ending, g.release)
 	waits := known && old.SynchronizationStatus != nil && old.SynchronizationStatus.Waiting != ""
@@ -67,7 +67,7 @@ func (r *Run) acquire(n *node, c *call, t *compiled, inputs *inputsScope) *node 
 	case len(g.keys) > 0:
 		r.begin(n, &g.call, g.kind)
 		n.Phase, n.Inputs = wf.PhasePending, inputs.resolved
-		n.SynchronizationStatus = &wf.NodeSynchronizationStatus{Waiting: g.keys[0]}
+		n.SynchronizationStatus = &wf.NodeSynchronizationStatus{Waiting: locks.Shown(g.keys[0])}
 		g.startTimer()
 		r.requestLocks(g.holder, g.keys, n.StartedAt.Time, g)
 	default:
@@ -128,6 +128,11 @@ func (g *lockAndCache) prepare() error {
 	return nil
 }
 
+// databaseName matches the names that locks of the database may have: its columns are bounded.
+var databaseName = regexp.MustCompile(`^[!-~]{1,180}$`)
+
+const noDatabaseName = "is no name of a lock in the database: 1 to 180 visible ASCII characters"
+
 // lockKeys returns the keys of the requested locks.
 func lockKeys(s *wf.Synchronization, namespace string, passes []template.Scope) ([]string, error) {
 	resolved := *s.DeepCopy()
@@ -143,9 +148,27 @@ func lockKeys(s *wf.Synchronization, namespace string, passes []template.Scope) 
 		if err != nil {
 			return nil, fmt.Errorf("mutexes[%d].namespace: %w", i, err)
 		}
-		keys = append(keys, locks.MutexKey(in, m.Name))
+		if !m.Database {
+			keys = append(keys, locks.MutexKey(in, m.Name))
+			continue
+		}
+		if !databaseName.MatchString(m.Name) {
+			return nil, fmt.Errorf("mutexes[%d].name: '%s' %s", i, shorten(m.Name), noDatabaseName)
+		}
+		keys = append(keys, locks.DatabaseMutexKey(in, m.Name))
 	}
 	for i, s := range resolved.AllSemaphores() {
+		if s.Database != nil {
+			in, err := lockNamespace(s.Namespace, namespace)
+			if err != nil {
+				return nil, fmt.Errorf("semaphores[%d].namespace: %w", i, err)
+			}
+			if !databaseName.MatchString(s.Database.Key) {
+				return nil, fmt.Errorf("semaphores[%d].database.key: '%s' %s", i, shorten(s.Database.Key), noDatabaseName)
+			}
+			keys = append(keys, locks.DatabaseSemaphoreKey(in, s.Database.Key))
+			continue
+		}
 		if s.ConfigMapKeyRef == nil || s.ConfigMapKeyRef.Name == "" || s.ConfigMapKeyRef.Key == "" {
 			return nil, fmt.Errorf("semaphores[%d].configMapKeyRef: name and key are required", i)
 		}
@@ -186,7 +209,7 @@ func (g *lockAndCache) lockState(s LockState) {
 		n.touch()
 		g.lookup()
 	default:
-		n.SynchronizationStatus = &wf.NodeSynchronizationStatus{Waiting: s.Waiting}
+		n.SynchronizationStatus = &wf.NodeSynchronizationStatus{Waiting: locks.Shown(s.Waiting)}
 		if _, holder := g.heldAround([]string{s.Waiting}); holder != "" {
 			s.Message += fmt.Sprintf("; %s holds it and waits for this node", holder)
 		}
@@ -361,22 +384,17 @@ func (r *Run) unlock(holder string) {
 	r.out.Unlock, r.locksChanged = append(r.out.Unlock, holder), true
 }
 
-func isSemaphore(key string) bool {
-	_, _, _, found := locks.ConfigMapOf(key)
-	return found
-}
-
 // recordLocks writes the locks that are held or waited for into the status.
 func (r *Run) recordLocks() {
 	mutex, semaphore := &wf.LockStatus{}, &wf.LockStatus{}
 	for _, key := range sortedKeys(r.holds) {
 		holders := sortedKeys(r.holds[key])
-		if isSemaphore(key) {
+		if locks.IsSemaphore(key) {
 			semaphore.Holding = append(semaphore.Holding, wf.LockHolding{Semaphore: key, Holders: holders})
 			continue
 		}
 		for _, h := range holders { // more than one holder only if the status was wrong
-			mutex.Holding = append(mutex.Holding, wf.LockHolding{Mutex: key, Holder: h})
+			mutex.Holding = append(mutex.Holding, wf.LockHolding{Mutex: locks.Shown(key), Holder: h})
 		}
 	}
 	waits := map[string][]string{}
@@ -384,11 +402,11 @@ func (r *Run) recordLocks() {
 		waits[s.Waiting] = s.Holders
 	}
 	for _, key := range sortedKeys(waits) {
-		if isSemaphore(key) {
+		if locks.IsSemaphore(key) {
 			semaphore.Waiting = append(semaphore.Waiting, wf.LockHolding{Semaphore: key, Holders: waits[key]})
 			continue
 		}
-		holding := wf.LockHolding{Mutex: key}
+		holding := wf.LockHolding{Mutex: locks.Shown(key)}
 		if len(waits[key]) > 0 {
 			holding.Holder = waits[key][0]
 		}

@@ -186,7 +186,11 @@ func mutexes(s *wf.Synchronization) (names []string) {
 		return nil
 	}
 	for _, m := range s.AllMutexes() {
-		if name := m.Namespace + "/" + m.Name; !strings.Contains(name, "{{") {
+		name := m.Namespace + "/" + m.Name
+		if m.Database {
+			name += " of the database"
+		}
+		if !strings.Contains(name, "{{") {
 			names = append(names, name)
 		}
 	}

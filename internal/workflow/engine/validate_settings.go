@@ -57,17 +57,17 @@ func (c *checker) synchronization(s *wf.Synchronization, p place) {
 		return
 	}
 	mutex := func(at place, m wf.Mutex) {
-		if m.Database {
-			c.add(at.at("database"), "is not supported")
-		}
 		if m.Name == "" {
 			c.add(at.at("name"), "is required")
 		}
 	}
 	semaphore := func(at place, m wf.SemaphoreRef) {
 		switch {
+		case m.Database != nil && m.ConfigMapKeyRef != nil:
+			c.add(at, "must not have both database and configMapKeyRef")
+		case m.Database != nil && m.Database.Key == "":
+			c.add(at.at("database.key"), "is required")
 		case m.Database != nil:
-			c.add(at.at("database"), "is not supported")
 		case m.ConfigMapKeyRef == nil || m.ConfigMapKeyRef.Name == "" || m.ConfigMapKeyRef.Key == "":
 			c.add(at.at("configMapKeyRef"), "with name and key is required")
 		}

@@ -15,7 +15,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Request is a request for several locks at once. Keys are results of MutexKey and SemaphoreKey.
+// Request is a request for several locks at once. Keys are results of MutexKey, SemaphoreKey and
+// their counterparts for locks of the database.
 type Request struct {
 	Holder   string // a result of HolderKey
 	Keys     []string
@@ -83,6 +84,7 @@ type Table struct {
 	locks    map[string]*lock
 	requests map[string]*request // by holder
 	seq      int
+	database database
 }
 
 type lock struct {
@@ -90,18 +92,23 @@ type lock struct {
 	limit   int
 	holders map[string]bool
 	queue   []*request // waiting requests, next first
+	// elsewhere are the holders of other controllers, if key is a lock of the database.
+	elsewhere []string
 }
 
 type request struct {
 	Request
 	seq     int
 	granted bool
+	// shared is true if some of the keys are locks of the database; asked is true while the database
+	// is asked for them. Meanwhile the request occupies its places and is in no queue.
+	shared, asked bool
 }
 
 // New returns an empty Table. limit returns the current limit of a semaphore. It is called with the
 // Table's mutex held, so it must not call the Table or block.
 func New(limit func(namespace, configMap, key string) (int, error)) *Table {
-	return &Table{limit: limit, locks: map[string]*lock{}, requests: map[string]*request{}}
+	return &Table{limit: limit, locks: map[string]*lock{}, requests: map[string]*request{}, database: database{leaving: map[string]map[string]bool{}}}
 }
 
 // Restore grants the locks that a workflow's status records as held.
@@ -117,6 +124,7 @@ func (t *Table) Restore(status *wf.SynchronizationStatus) {
 			}
 			if !slices.Contains(r.Keys, key) {
 				r.Keys = append(r.Keys, key)
+				r.shared = r.shared || InDatabase(key)
 			}
 			t.lock(key).holders[holder] = true
 		}
@@ -126,12 +134,17 @@ func (t *Table) Restore(status *wf.SynchronizationStatus) {
 // HeldBy returns the part of a workflow's status that grants locks to the workflow itself: a user
 // who can write a workflow can also write its status, and name any holder.
 func HeldBy(namespace, name string, status *wf.SynchronizationStatus) *wf.SynchronizationStatus {
-	out := &wf.SynchronizationStatus{Mutex: &wf.LockStatus{}}
+	out := &wf.SynchronizationStatus{Mutex: &wf.LockStatus{}, Semaphore: &wf.LockStatus{}}
 	for key, holders := range Holding(status) {
 		of, _, _ := strings.Cut(key, "/")
 		for _, holder := range holders {
-			if ns, n := WorkflowOf(holder); ns == namespace && n == name && Reachable(of, namespace) {
-				out.Mutex.Holding = append(out.Mutex.Holding, wf.LockHolding{Mutex: key, Holder: holder})
+			if ns, n := WorkflowOf(holder); ns != namespace || n != name || !Reachable(of, namespace) {
+				continue
+			}
+			if IsSemaphore(key) {
+				out.Semaphore.Holding = append(out.Semaphore.Holding, wf.LockHolding{Semaphore: key, Holders: []string{holder}})
+			} else {
+				out.Mutex.Holding = append(out.Mutex.Holding, wf.LockHolding{Mutex: Shown(key), Holder: holder})
 			}
 		}
 	}
@@ -147,7 +160,8 @@ func Holding(status *wf.SynchronizationStatus) map[string][]string {
 	if m := status.Mutex; m != nil {
 		for _, h := range m.Holding {
 			if h.Holder != "" {
-				held[h.Mutex] = append(held[h.Mutex], h.Holder)
+				key := mutexOf(h.Mutex)
+				held[key] = append(held[key], h.Holder)
 			}
 		}
 	}
@@ -181,17 +195,22 @@ func (t *Table) Acquire(r Request) State {
 	t.seq++
 	q := &request{Request: r, seq: t.seq}
 	q.Keys = slices.Compact(slices.Sorted(slices.Values(r.Keys)))
+	q.shared = slices.ContainsFunc(q.Keys, InDatabase)
 	t.requests[r.Holder] = q
-	for _, key := range q.Keys {
-		l := t.lock(key)
-		at, _ := slices.BinarySearchFunc(l.queue, q, before)
-		l.queue = slices.Insert(l.queue, at, q)
-	}
-	if t.grantable(q) {
+	t.enqueue(q)
+	if !q.shared && t.grantable(q) {
 		t.grant(q)
 		return State{Holder: r.Holder, Granted: true}
 	}
 	return t.waiting(q)
+}
+
+func (t *Table) enqueue(r *request) {
+	for _, key := range r.Keys {
+		l := t.lock(key)
+		at, _ := slices.BinarySearchFunc(l.queue, r, before)
+		l.queue = slices.Insert(l.queue, at, r)
+	}
 }
 
 // Release drops the locks and the request of a holder, and returns the requests granted as a
@@ -279,10 +298,11 @@ func before(a, b *request) int {
 		cmp.Compare(a.seq, b.seq))
 }
 
-// grantable reports whether a request can be granted.
+// grantable reports whether a request is first in all its queues and has a free place on all locks
+// that are not in the database.
 func (t *Table) grantable(r *request) bool {
 	for _, key := range r.Keys {
-		if l := t.locks[key]; l.queue[0] != r || len(l.holders) >= l.limit {
+		if l := t.locks[key]; l.queue[0] != r || !InDatabase(key) && len(l.holders) >= l.limit {
 			return false
 		}
 	}
@@ -291,6 +311,11 @@ func (t *Table) grantable(r *request) bool {
 
 func (t *Table) grant(r *request) {
 	r.granted = true
+	t.occupy(r)
+}
+
+// occupy gives a request, which is first in all its queues, its places.
+func (t *Table) occupy(r *request) {
 	for _, key := range r.Keys {
 		l := t.locks[key]
 		l.queue = slices.Delete(l.queue, 0, 1)
@@ -304,6 +329,7 @@ func (t *Table) release(holder string) []State {
 		return nil
 	}
 	delete(t.requests, holder)
+	t.leave(holder, r.Keys...)
 	for _, key := range r.Keys {
 		l := t.locks[key]
 		delete(l.holders, holder)
@@ -331,7 +357,7 @@ func (t *Table) grantNext(keys []string) []State {
 	var states []State
 	for todo := slices.Clone(keys); len(todo) > 0; {
 		l := t.locks[todo[0]]
-		if l == nil || len(l.queue) == 0 || !t.grantable(l.queue[0]) {
+		if l == nil || len(l.queue) == 0 || l.queue[0].shared || !t.grantable(l.queue[0]) {
 			todo = todo[1:]
 			continue
 		}
@@ -346,20 +372,33 @@ func (t *Table) grantNext(keys []string) []State {
 // waiting returns the state of a waiting request.
 func (t *Table) waiting(r *request) State {
 	s := State{Holder: r.Holder}
+	taken := func(l *lock) int {
+		if l.holders[r.Holder] { // it occupies its place while the database is asked
+			return len(l.holders) + len(l.elsewhere) - 1
+		}
+		return len(l.holders) + len(l.elsewhere)
+	}
 	for _, key := range r.Keys {
-		if l := t.locks[key]; s.Waiting == "" && len(l.holders) >= l.limit {
+		if l := t.locks[key]; s.Waiting == "" && taken(l) >= l.limit {
 			s.Waiting = key
 		}
 	}
 	if s.Waiting == "" { // places are free, but other requests come first
 		for _, key := range r.Keys {
-			if l := t.locks[key]; s.Waiting == "" && l.queue[0] != r {
+			if l := t.locks[key]; s.Waiting == "" && len(l.queue) > 0 && l.queue[0] != r {
 				s.Waiting = key
 			}
 		}
 	}
+	if s.Waiting == "" || r.shared && t.database.trouble != "" { // the database decides
+		s.Waiting = r.Keys[slices.IndexFunc(r.Keys, InDatabase)]
+	}
 	l := t.locks[s.Waiting]
 	s.Holders = slices.Sorted(maps.Keys(l.holders))
-	s.Message = fmt.Sprintf("Waiting for %s lock. Lock status: %d/%d", s.Waiting, max(0, l.limit-len(l.holders)), l.limit)
+	s.Holders = slices.DeleteFunc(append(s.Holders, l.elsewhere...), func(holder string) bool { return holder == r.Holder })
+	s.Message = fmt.Sprintf("Waiting for %s lock. Lock status: %d/%d", Shown(s.Waiting), max(0, l.limit-taken(l)), l.limit)
+	if r.shared && t.database.trouble != "" {
+		s.Message = fmt.Sprintf("Waiting for %s lock: %s", Shown(s.Waiting), t.database.trouble)
+	}
 	return s
 }

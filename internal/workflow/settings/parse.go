@@ -68,6 +68,8 @@ type Settings struct {
 	WorkflowEvents, NodeEvents *bool
 	// Persistence is the database for finished workflows; nil if there is none.
 	Persistence *Persistence
+	// Synchronization is the database of locks; nil if there is none.
+	Synchronization *Synchronization
 	// Unused are the keys that are set and have no effect, sorted.
 	Unused []Unused
 }
@@ -228,7 +230,8 @@ var actedOn = map[string]func(*Settings, json.RawMessage) error{
 		s.WorkflowEvents, err = s.events(raw, "workflowEvents")
 		return err
 	},
-	"persistence": func(s *Settings, raw json.RawMessage) error { return s.persistence(raw) },
+	"persistence":     func(s *Settings, raw json.RawMessage) error { return s.persistence(raw) },
+	"synchronization": func(s *Settings, raw json.RawMessage) error { return s.synchronization(raw) },
 	"nodeEvents": func(s *Settings, raw json.RawMessage) (err error) {
 		s.NodeEvents, err = s.events(raw, "nodeEvents")
 		return err
@@ -249,7 +252,6 @@ var notActedOn = map[string]string{
 	"telemetryConfig":         "see the manager's flag --metrics-bind-address",
 	"resourceRateLimit":       "the manager adapts its writes to what the API server bears",
 	"initialDelay":            "workflows begin at once",
-	"synchronization":         "locks in a database are not supported: workflows that ask for one are refused",
 	"artifactDrivers":         "artifact plugins are not supported",
 	"failedPodRestart":        "pods that their node refused are always created again; others as retryStrategy says",
 	"disableAgentPodCreation": "there are no agent pods: requests and plugins have pods of their own",

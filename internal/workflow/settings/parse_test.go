@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -153,7 +154,7 @@ func TestParse(t *testing.T) {
 			t.Fatalf("%s: persistence %+v", form, p)
 		}
 		if p.Scheme != "postgres" || p.Host != "postgres" || p.Port != 5433 || p.Database != "argo" || p.NodesTable != "argo_nodes" ||
-			p.ClusterName != "east" || !p.Migrate || p.Parameters["sslmode"] != "verify-full" {
+			p.ClusterName != "east" || !p.Migrate || !p.Archive || !p.ReadNodes || p.Parameters["sslmode"] != "verify-full" {
 			t.Errorf("%s: persistence %+v", form, p)
 		}
 		var unused []string
@@ -186,10 +187,15 @@ func TestMalformedConfigurations(t *testing.T) {
 		"an instance with a space": {map[string]string{"instanceID": "a b"}, "instanceID: "},
 		"an empty image":           {map[string]string{"images": "i: {}"}, "images: i: "},
 		"two databases":            {map[string]string{"persistence": "{archive: true, postgresql: {host: a, database: b}, mysql: {host: a, database: b}}"}, "persistence: postgresql and mysql"},
-		"no database":              {map[string]string{"persistence": "archive: true"}, "persistence: archive needs postgresql or mysql"},
+		"no database":              {map[string]string{"persistence": "archive: true"}, "persistence: archive and nodeStatusOffLoad need postgresql or mysql"},
 		"a token of a cloud":       {map[string]string{"persistence": "{archive: true, postgresql: {host: a, database: b, azureToken: {enabled: true}}}"}, "persistence: azureToken"},
 		"a table that is SQL":      {map[string]string{"persistence": "{archive: true, mysql: {host: a, database: b, tableName: 'x; drop'}}"}, "persistence: tableName"},
 		"a wrong TTL":              {map[string]string{"persistence": "{archive: true, archiveTTL: 3w, mysql: {host: a, database: b}}"}, "persistence: archiveTTL"},
+		"locks of no controller":   {map[string]string{"synchronization": "postgresql: {host: a, database: b}"}, "synchronization: controllerName: "},
+		"a table of locks in SQL":  {map[string]string{"synchronization": "{controllerName: c, stateTableName: 'x; drop', mysql: {host: a, database: b}}"}, "synchronization: stateTableName: "},
+		"locks that never poll":    {map[string]string{"synchronization": "{controllerName: c, pollSeconds: 0, mysql: {host: a, database: b}}"}, "synchronization: pollSeconds: 0"},
+		"a controller dead alive":  {map[string]string{"synchronization": "{controllerName: c, inactiveControllerSeconds: 60, mysql: {host: a, database: b}}"}, "synchronization: inactiveControllerSeconds: must be more"},
+		"locks in two databases":   {map[string]string{"synchronization": "{controllerName: c, postgresql: {host: a, database: b}, mysql: {host: a, database: b}}"}, "synchronization: postgresql and mysql"},
 		"an unknown field of it":   {map[string]string{"persistence": "{archive: true, arhciveTTL: 3d}"}, `persistence: json: unknown field "arhciveTTL"`},
 		"two wrong keys":           {map[string]string{"parallelism": "x", "instanceID": "a b"}, "parallelism: x"},
 	} {
@@ -263,5 +269,43 @@ templates: [{name: main, suspend: {}}]`), spec); err != nil {
 	}
 	if &out.Templates[0] != &spec.Templates[0] {
 		t.Error("the templates are a copy: runs would not share what they compile")
+	}
+}
+
+func TestTheDatabaseOfLocks(t *testing.T) {
+	s, err := Parse(map[string]string{"synchronization": `
+enableAPI: true
+controllerName: east
+limitTableName: limits
+pollSeconds: 2
+semaphoreLimitCacheSeconds: 5
+connectionPool: {maxOpenConns: 3}
+mysql:
+  host: db
+  database: locks
+  userNameSecret: {name: db, key: user}
+  options: {charset: utf8mb4}
+`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Synchronization{
+		Connection: Connection{Scheme: "mysql", Host: "db", Database: "locks", Parameters: map[string]string{"charset": "utf8mb4"},
+			Username: corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "db"}, Key: "user"}},
+		ControllerName: "east", LimitTable: "limits", StateTable: "sync_state", ControllerTable: "sync_controller", LockTable: "sync_lock",
+		Migrate: true, Poll: 2 * time.Second, Heartbeat: time.Minute, Inactive: 5 * time.Minute,
+	}
+	if diff := cmp.Diff(want, s.Synchronization); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	var unused []string
+	for _, u := range s.Unused {
+		unused = append(unused, u.Key)
+	}
+	if want := []string{"synchronization.connectionPool", "synchronization.enableAPI", "synchronization.semaphoreLimitCacheSeconds"}; !slices.Equal(unused, want) {
+		t.Errorf("without effect %q, want %q", unused, want)
+	}
+	if s, err := Parse(map[string]string{"synchronization": "semaphoreLimitCacheSeconds: 5"}); err != nil || s.Synchronization != nil {
+		t.Errorf("without a database: %+v, %v", s, err)
 	}
 }

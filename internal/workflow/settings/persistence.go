@@ -15,18 +15,27 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Persistence is the database in whose tables finished workflows are archived as Argo's controller
-// does it.
-type Persistence struct {
+// Connection says how to connect to a database.
+type Connection struct {
 	// Scheme is postgres or mysql. Port is 0 for the usual port.
 	Scheme, Host, Database string
 	Port                   int
-	// NodesTable is the table for the nodes of large workflows, which is made with the others.
-	NodesTable  string
-	ClusterName string
 	// Username and Password are keys of Secrets in the namespace of the ConfigMap.
 	Username, Password corev1.SecretKeySelector
-	Parameters         map[string]string // of the connection
+	Parameters         map[string]string
+}
+
+// Persistence is the database in whose tables Argo's controller keeps finished workflows and the nodes
+// of large ones.
+type Persistence struct {
+	Connection
+	// Archive is true if finished workflows are archived there.
+	Archive bool
+	// NodesTable is the table for the nodes of large workflows, which is made with the others.
+	// ReadNodes is true if workflows may have their nodes there.
+	NodesTable  string
+	ReadNodes   bool
+	ClusterName string
 	// Migrate is true if missing tables are created.
 	Migrate bool
 	// Labels selects the workflows that are archived; nil selects all. TTL is how long they are kept;
@@ -77,17 +86,12 @@ type database struct {
 	AWSRDSToken    *map[string]any          `json:"awsRDSToken,omitempty"`
 }
 
-// persistence is the value of the key persistence.
-type persistence struct {
-	NodeStatusOffLoad    bool                  `json:"nodeStatusOffLoad,omitempty"`
-	Archive              bool                  `json:"archive,omitempty"`
-	ArchiveLabelSelector *metav1.LabelSelector `json:"archiveLabelSelector,omitempty"`
-	ArchiveTTL           *json.RawMessage      `json:"archiveTTL,omitempty"`
-	ClusterName          string                `json:"clusterName,omitempty"`
-	ConnectionPool       *map[string]any       `json:"connectionPool,omitempty"`
-	DBReconnectConfig    *map[string]any       `json:"dbReconnectConfig,omitempty"`
-	SkipMigration        bool                  `json:"skipMigration,omitempty"`
-	PostgreSQL           *struct {
+// databases are the fields of a key that names a database.
+type databases struct {
+	ConnectionPool    *map[string]any `json:"connectionPool,omitempty"`
+	DBReconnectConfig *map[string]any `json:"dbReconnectConfig,omitempty"`
+	SkipMigration     bool            `json:"skipMigration,omitempty"`
+	PostgreSQL        *struct {
 		database `json:",inline"`
 		SSL      bool   `json:"ssl,omitempty"`
 		SSLMode  string `json:"sslMode,omitempty"`
@@ -96,6 +100,16 @@ type persistence struct {
 		database `json:",inline"`
 		Options  map[string]string `json:"options,omitempty"`
 	} `json:"mysql,omitempty"`
+}
+
+// persistence is the value of the key persistence.
+type persistence struct {
+	databases            `json:",inline"`
+	NodeStatusOffLoad    bool                  `json:"nodeStatusOffLoad,omitempty"`
+	Archive              bool                  `json:"archive,omitempty"`
+	ArchiveLabelSelector *metav1.LabelSelector `json:"archiveLabelSelector,omitempty"`
+	ArchiveTTL           *json.RawMessage      `json:"archiveTTL,omitempty"`
+	ClusterName          string                `json:"clusterName,omitempty"`
 }
 
 // tableNames are the names that a table of nodes may have: they become part of SQL.
@@ -107,39 +121,20 @@ func (s *Settings) persistence(raw json.RawMessage) error {
 		return err
 	}
 	if c.NodeStatusOffLoad {
-		s.ignore("persistence.nodeStatusOffLoad", "nodes of large workflows are compressed, whatever their size")
+		s.ignore("persistence.nodeStatusOffLoad", "nodes in the database are read; Lockstep compresses those that it writes, and moves none there")
 	}
-	if !c.Archive {
+	if !c.Archive && !c.NodeStatusOffLoad {
 		return nil
 	}
-	if c.ConnectionPool != nil {
-		s.ignore("persistence.connectionPool", "the manager has at most 8 connections")
-	}
-	if c.DBReconnectConfig != nil {
-		s.ignore("persistence.dbReconnectConfig", "the manager tries again after errors for as long as it takes")
-	}
-	p := &Persistence{ClusterName: cmp.Or(c.ClusterName, "default"), Migrate: !c.SkipMigration, Parameters: map[string]string{}}
-	var d *database
-	switch {
-	case c.PostgreSQL != nil && c.MySQL != nil:
-		return errors.New("postgresql and mysql must not both be set")
-	case c.PostgreSQL != nil:
-		d, p.Scheme = &c.PostgreSQL.database, "postgres"
-		mode := "prefer"
-		if c.PostgreSQL.SSL {
-			mode = cmp.Or(c.PostgreSQL.SSLMode, "require")
-		}
-		p.Parameters["sslmode"] = mode
-	case c.MySQL != nil:
-		d, p.Scheme, p.Parameters = &c.MySQL.database, "mysql", c.MySQL.Options
-	default:
-		return errors.New("archive needs postgresql or mysql")
-	}
-	if err := d.check(); err != nil {
+	connection, table, err := s.connection("persistence", &c.databases)
+	if err != nil {
 		return err
 	}
-	p.Host, p.Port, p.Database, p.Username, p.Password = d.Host, d.Port, d.Database, d.UserNameSecret, d.PasswordSecret
-	p.NodesTable = cmp.Or(d.TableName, "argo_workflows")
+	if connection == nil {
+		return errors.New("archive and nodeStatusOffLoad need postgresql or mysql")
+	}
+	p := &Persistence{Connection: *connection, Archive: c.Archive, ReadNodes: c.NodeStatusOffLoad, ClusterName: cmp.Or(c.ClusterName, "default"), Migrate: !c.SkipMigration,
+		NodesTable: cmp.Or(table, "argo_workflows")}
 	if c.ArchiveTTL != nil {
 		var t ttl
 		if err := json.Unmarshal(*c.ArchiveTTL, &t); err != nil {
@@ -156,6 +151,35 @@ func (s *Settings) persistence(raw json.RawMessage) error {
 	}
 	s.Persistence = p
 	return nil
+}
+
+// connection returns the connection that a key names and the name of its table; nil if it names none.
+func (s *Settings) connection(key string, c *databases) (*Connection, string, error) {
+	if c.ConnectionPool != nil {
+		s.ignore(key+".connectionPool", "the manager has at most 8 connections")
+	}
+	if c.DBReconnectConfig != nil {
+		s.ignore(key+".dbReconnectConfig", "the manager tries again after errors for as long as it takes")
+	}
+	to := &Connection{}
+	var d *database
+	switch {
+	case c.PostgreSQL != nil && c.MySQL != nil:
+		return nil, "", errors.New("postgresql and mysql must not both be set")
+	case c.PostgreSQL != nil:
+		d, to.Scheme = &c.PostgreSQL.database, "postgres"
+		mode := "prefer"
+		if c.PostgreSQL.SSL {
+			mode = cmp.Or(c.PostgreSQL.SSLMode, "require")
+		}
+		to.Parameters = map[string]string{"sslmode": mode}
+	case c.MySQL != nil:
+		d, to.Scheme, to.Parameters = &c.MySQL.database, "mysql", c.MySQL.Options
+	default:
+		return nil, "", nil
+	}
+	to.Host, to.Port, to.Database, to.Username, to.Password = d.Host, d.Port, d.Database, d.UserNameSecret, d.PasswordSecret
+	return to, d.TableName, d.check()
 }
 
 func (d *database) check() error {
