@@ -409,7 +409,7 @@ func (s *simulation) judge(node int, key string, size int) {
 	n.Release(key)
 	s.changes[node]++
 	betterL3, betterNUMA := false, false
-	distance := n.Distance(held.CPUs())
+	distance := anyDistance
 	for i, o := range s.nodes {
 		if better, ok := s.fewestL3(i, size, numa, distance); ok && better < l3 {
 			betterL3 = true
