@@ -533,13 +533,15 @@ func TestTheDaemonSetIsOne(t *testing.T) {
 func TestAMissingSocketOfSystemdIsReported(t *testing.T) {
 	h := newHarness(t, machines.NoL3)
 	h.check(os.RemoveAll(filepath.Join(h.dir, "cpuset")))
-	h.check(os.WriteFile(filepath.Join(h.dir, "cgroup.controllers"), []byte("cpuset cpu\n"), 0o644))
+	h.check(os.WriteFile(filepath.Join(h.dir, "cgroup.controllers"), []byte("cpuset\n"), 0o644))
 	group := func(dir string) {
 		path := filepath.Join(h.dir, dir)
 		h.check(os.MkdirAll(path, 0o755))
-		for file, content := range map[string]string{"cpuset.cpus": "\n", "cpuset.cpus.effective": "0-7\n", "cpuset.mems": "\n",
-			"cpuset.mems.effective": "0\n", "cpu.max": "max 100000\n", "cgroup.procs": ""} {
+		for file, content := range map[string]string{"cpuset.cpus": "0-7\n", "cpuset.mems": "0\n", "cgroup.procs": ""} {
 			h.check(os.WriteFile(filepath.Join(path, file), []byte(content), 0o644))
+		}
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			h.check(os.Symlink(file, filepath.Join(path, file+".effective")))
 		}
 	}
 	pod := h.pinned("a", "2-3")
