@@ -5,19 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/config"
+	"lockstep.dev/lockstep/internal/cputopology/agent/systemd"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
@@ -214,5 +218,33 @@ func TestAgentsGetFurtherArguments(t *testing.T) {
 		if got := strings.Contains(string(data), `"--take-over-kubelet","--reserved-percent=5"]`); got != (o.GetKind() == "DaemonSet") {
 			t.Errorf("%s %s has the arguments: %v", o.GetKind(), o.GetName(), got)
 		}
+	}
+}
+
+// TestAgentsReachSystemd checks that the agent's container has the directory of systemd's socket at
+// the same path as the node, so that the agent finds the socket also after systemd has made a new one.
+func TestAgentsReachSystemd(t *testing.T) {
+	objects, err := install.Objects(install.Options{Image: "registry.example/lockstep:1", Agent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, o := range objects {
+		if o.GetKind() != "DaemonSet" {
+			continue
+		}
+		agents := &appsv1.DaemonSet{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, agents); err != nil {
+			t.Fatal(err)
+		}
+		pod, dir := agents.Spec.Template.Spec, path.Dir(systemd.DefaultSocket)
+		for _, m := range pod.Containers[0].VolumeMounts {
+			for _, v := range pod.Volumes {
+				found = found || m.MountPath == dir && m.SubPath == "" && v.Name == m.Name && v.HostPath != nil && v.HostPath.Path == dir
+			}
+		}
+	}
+	if !found {
+		t.Errorf("no agent has the node's directory of %s", systemd.DefaultSocket)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cli"
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -84,12 +85,85 @@ func (e *env) eventOf(pod string, parts ...string) {
 	})
 }
 
-// TestPodsOfOtherSystemsAreDroppedIn creates pods as users of ACK and Koordinator do.
-func TestPodsOfOtherSystemsAreDroppedIn(t *testing.T) {
+// installedCluster starts a cluster of Kubernetes' own parts, its scheduler among them, and brings
+// Lockstep there as users do: by the command install.
+func installedCluster(t *testing.T) *localcluster.Cluster {
+	t.Helper()
+	nodes := localcluster.Nodes{Count: 2, CPU: "256", Memory: "1Ti", Pods: 50}
+	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithNodes(nodes))
+	var out strings.Builder
+	if code := cli.Run([]string{"install", "--kubeconfig", c.Kubeconfig(), "--cpu-policies"}, strings.NewReader(""), &out, &out); code != 0 {
+		t.Fatalf("lockstep install ends with %d: %s", code, out.String())
+	}
+	nodes.Topology = machines.AMD256NPS4.Name // what agents would report
+	if err := localcluster.CreateNodeTopologies(t.Context(), c.RESTConfig(), nodes); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestDropInAfterInstall runs pods of ACK's and Koordinator's users in a cluster that `lockstep up` has
+// not made.
+func TestDropInAfterInstall(t *testing.T) {
 	t.Parallel()
-	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall(),
-		localtest.WithNodes(localcluster.Nodes{Count: 2, Topology: machines.AMD256NPS4.Name, Pods: 50}))
+	c := installedCluster(t)
 	managertest.Start(t, c)
+	t.Run("the examples in both dialects", func(t *testing.T) { cpuExamplesRun(t, c) })
+	t.Run("pods of other systems", func(t *testing.T) { podsOfOtherSystemsAreDroppedIn(t, c) })
+}
+
+// cpuExamplesRun creates the manifests of examples/cpu exactly as they are.
+func cpuExamplesRun(t *testing.T, c *localcluster.Cluster) {
+	e := newEnv(t, c)
+	read := func(name string) string {
+		data, err := os.ReadFile("../../examples/cpu/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	namespace, workloads, _ := strings.Cut(read("drop-in.yaml"), "\n---\n")
+	e.apply(namespace)
+	its := *e
+	its.ns = "cpu-drop-in"
+	its.untilScheduler("lockstep")
+	its.apply(workloads)
+	e.apply(read("pinned.yaml"))
+
+	for _, job := range []string{"solver", "pi", "quiet"} {
+		e.says(jobs, job, `"phase":"Completed"`)
+	}
+	its.eventually("the Deployment and the pod of the example run", func() error {
+		pods, err := its.core.CoreV1().Pods(its.ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) != 3 {
+			return fmt.Errorf("there are %d pods", len(pods.Items))
+		}
+		for _, p := range pods.Items {
+			answer := topology.ACKResultAnnotation
+			if p.Name == "db" {
+				answer = topology.KoordinatorResultAnnotation
+			}
+			if p.Status.Phase != corev1.PodRunning || p.Spec.SchedulerName != "lockstep" || p.Annotations[answer] == "" || p.Annotations[topology.ResultAnnotation] == "" {
+				return fmt.Errorf("pod %s: %s, of scheduler %s, annotations %v", p.Name, p.Status.Phase, p.Spec.SchedulerName, p.Annotations)
+			}
+		}
+		return nil
+	})
+	for _, p := range e.pods() {
+		if p.Annotations[topology.ResultAnnotation] == "" || strings.HasPrefix(p.Name, "pi-") != (p.Annotations[topology.ACKResultAnnotation] != "") {
+			t.Errorf("pod %s has annotations %v", p.Name, p.Annotations)
+		}
+	}
+	if n := len(e.pods()); n != 8 {
+		t.Errorf("the jobs of the example have %d pods", n)
+	}
+}
+
+// podsOfOtherSystemsAreDroppedIn creates pods as users of ACK and Koordinator do.
+func podsOfOtherSystemsAreDroppedIn(t *testing.T, c *localcluster.Cluster) {
 	labelled, plain := newEnv(t, c), newEnv(t, c)
 	labelled.labelNamespace("lockstep")
 	labelled.untilScheduler("lockstep")
@@ -115,22 +189,6 @@ func TestPodsOfOtherSystemsAreDroppedIn(t *testing.T) {
 			t.Errorf("pod %s: scheduler %s, annotations %v", p.Name, p.Spec.SchedulerName, p.Annotations)
 		}
 	}
-
-	// The example, in this namespace.
-	example, err := os.ReadFile("../../examples/cpu/drop-in.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, workloads, _ := strings.Cut(string(example), "\n---\n")
-	labelled.apply(strings.ReplaceAll(workloads, "namespace: cpu-drop-in", "namespace: "+labelled.ns))
-	labelled.says(podResource, "db", `"phase":"Running"`)
-	labelled.eventually("the Deployment of the example runs", func() error {
-		d, err := labelled.core.AppsV1().Deployments(labelled.ns).Get(t.Context(), "web", metav1.GetOptions{})
-		if err == nil && d.Status.ReadyReplicas != 2 {
-			err = fmt.Errorf("%d pods are ready", d.Status.ReadyReplicas)
-		}
-		return err
-	})
 
 	plain.apply(dropIn("unscheduled", ackMarks, ""))
 	plain.eventOf("unscheduled", "cpuset-scheduler", "schedulerName lockstep", topology.SchedulerLabel)

@@ -90,7 +90,7 @@ func (e *env) try(manifests string) error {
 		}
 		gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
 		var at dynamic.ResourceInterface = e.dyn.Resource(gvr)
-		everywhere := []string{"Queue", "PriorityClass", "StorageClass", "PersistentVolume", "HyperNode", "APIService", "DeviceClass", "ResourceSlice"}
+		everywhere := []string{"Namespace", "Queue", "PriorityClass", "StorageClass", "PersistentVolume", "HyperNode", "APIService", "DeviceClass", "ResourceSlice"}
 		if !slices.Contains(everywhere, u.GetKind()) && !strings.HasPrefix(u.GetKind(), "Cluster") {
 			if u.GetNamespace() == "" {
 				u.SetNamespace(e.ns)

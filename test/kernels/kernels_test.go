@@ -57,7 +57,8 @@ func TestTheAgentOnRealKernels(t *testing.T) {
 }
 
 // TestTheAgentBesideSystemd runs the tests that need systemd on each kernel, with the systemd of this
-// machine.
+// machine, and with the rights of the agent's DaemonSet: root without capabilities (the guest switches
+// the machine off), and with systemd's directory read-only.
 func TestTheAgentBesideSystemd(t *testing.T) {
 	qemu, root, kernels := machines(t)
 	var a archive
@@ -79,6 +80,9 @@ DefaultDependencies=no
 [Service]
 Type=oneshot
 Environment=LOCKSTEP_SYSTEMD=1
+CapabilityBoundingSet=CAP_SYS_BOOT
+NoNewPrivileges=yes
+ReadOnlyPaths=/run/systemd
 ExecStart=/init -test.v -test.timeout=6m
 StandardOutput=tty
 StandardError=tty

@@ -515,3 +515,44 @@ func TestAgentReleases(t *testing.T) {
 	}
 	e.awaitAllowed(t, pod, "main", "0")
 }
+
+// quotas returns the first words of the CFS quotas of a container and of its pod: microseconds, or none.
+func (e *env) quotas(t *testing.T, pod *corev1.Pod, container string) string {
+	t.Helper()
+	var out []string
+	for _, dir := range []string{e.cgroupOf(t, pod, container), e.cgroupOf(t, pod, "")} {
+		data, err := os.ReadFile(filepath.Join(dir, "cpu.max"))
+		if os.IsNotExist(err) { // version 1: another hierarchy
+			data, err = os.ReadFile(filepath.Join(strings.Replace(dir, "/sys/fs/cgroup/cpuset/", "/sys/fs/cgroup/cpu/", 1), "cpu.cfs_quota_us"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		word, _, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+		out = append(out, strings.NewReplacer("max", "none", "-1", "none").Replace(word))
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestAgentSetsQuotasThatFit checks the quotas that a real kubelet and runtime have set for a limit of
+// one CPU: an exclusive container has none, and gets its own back when it has no CPUs of its own.
+func TestAgentSetsQuotasThatFit(t *testing.T) {
+	e := pinnable(t)
+	ns := e.namespace(t)
+	spec := onAgentNode("main")
+	spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	free := e.runPinned(t, ns, "free", nil, spec)
+	pod := e.runPinned(t, ns, "a", map[string]string{"main": "0"}, spec)
+	is := func(what, want string) {
+		t.Helper()
+		eventually(t, "the quotas "+want+" "+what, func(context.Context) (bool, error) { return e.quotas(t, pod, "main") == want, nil })
+	}
+	is("while it is pinned", "none, none")
+	if got := e.quotas(t, free, "main"); got != "100000, 100000" {
+		t.Errorf("a pod without CPUs of its own has the quotas %s", got)
+	}
+	e.unchoose(t, pod)
+	is("when it is not", "100000, 100000")
+	e.choose(t, pod, map[string]string{"main": "0"})
+	is("when it is pinned again", "none, none")
+}

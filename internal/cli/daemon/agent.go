@@ -97,7 +97,7 @@ API server any more.`,
 	f.StringVar(&cfg.NRISocket, "nri-socket", nri.DefaultSocket,
 		"where the container runtime's Node Resource Interface listens, if it does; empty: not asked")
 	f.StringVar(&cfg.SystemdSocket, "systemd-socket", systemd.DefaultSocket,
-		"where systemd listens, which is told the CPU sets of its units (cgroups of version 2), if it is there; empty: not told")
+		"where systemd listens, which is told the CPU sets of its units where the kubelet uses its cgroup driver\n(cgroups of version 2); empty: not told")
 	f.BoolVar(&cfg.Observe, "observe", false, "report, and write to no cgroup")
 	f.BoolVar(&release, "release", false, "give back what agents have done on this node, and end")
 	f.BoolVar(&offline, "offline", false, "with --release: do without an API server")

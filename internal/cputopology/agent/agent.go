@@ -67,7 +67,7 @@ type Config struct {
 	// used.
 	NRISocket string
 	// SystemdSocket is the socket of systemd, which is told the CPU sets of its units if cgroups are
-	// of version 2. Empty, or a socket that does not exist, means that it is not told.
+	// of version 2. Empty means that it is not told.
 	SystemdSocket string
 	// Reserved are CPUs for the system, which are not given out, instead of those that the kubelet's
 	// configuration reserves.
@@ -185,9 +185,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	var units enforce.Units
 	if cfg.SystemdSocket != "" && version == cgroup.V2 {
-		if _, err := os.Stat(cfg.SystemdSocket); err == nil {
-			units = systemd.New(cfg.SystemdSocket)
-		}
+		units = systemd.New(cfg.SystemdSocket)
 	}
 	var a *Agent
 	a = &Agent{

@@ -527,3 +527,45 @@ func TestTheDaemonSetIsOne(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAMissingSocketOfSystemdIsReported runs an agent whose container lacks the socket on a node with
+// systemd's cgroup driver. With the other driver, nothing is missing.
+func TestAMissingSocketOfSystemdIsReported(t *testing.T) {
+	h := newHarness(t, machines.NoL3)
+	h.check(os.RemoveAll(filepath.Join(h.dir, "cpuset")))
+	h.check(os.WriteFile(filepath.Join(h.dir, "cgroup.controllers"), []byte("cpuset\n"), 0o644))
+	group := func(dir string) {
+		path := filepath.Join(h.dir, dir)
+		h.check(os.MkdirAll(path, 0o755))
+		for file, content := range map[string]string{"cpuset.cpus": "0-7\n", "cpuset.mems": "0\n", "cgroup.procs": ""} {
+			h.check(os.WriteFile(filepath.Join(path, file), []byte(content), 0o644))
+		}
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			h.check(os.Symlink(file, filepath.Join(path, file+".effective")))
+		}
+	}
+	pod := h.pinned("a", "2-3")
+	h.cfg.SystemdSocket = filepath.Join(h.dir, "run", "private")
+	is := func(n *topologyv1alpha1.NodeTopology) bool {
+		return slices.ContainsFunc(n.Status.Problems, func(p topologyv1alpha1.Problem) bool {
+			return strings.Contains(p.Message, "systemd is not told") && strings.Contains(p.Message, h.cfg.SystemdSocket)
+		})
+	}
+	for _, dir := range []string{"kubepods", "kubepods/pod" + string(pod.UID), "kubepods/pod" + string(pod.UID) + "/0123456789abcdef"} {
+		group(dir)
+	}
+	h.run()
+	if n := h.await("it to be pinned", func(n *topologyv1alpha1.NodeTopology) bool { return n.Status.Pinned == 1 }); is(n) {
+		t.Errorf("with the driver cgroupfs: %+v", n.Status.Problems)
+	}
+	h.end()
+	h.check(os.RemoveAll(filepath.Join(h.dir, "kubepods")))
+	uid := strings.ReplaceAll(string(pod.UID), "-", "_")
+	for _, dir := range []string{"kubepods.slice", "kubepods.slice/kubepods-pod" + uid + ".slice",
+		"kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-0123456789abcdef.scope"} {
+		group(dir)
+	}
+	h.cfg.MetricsAddress = freeAddress(t)
+	h.run()
+	h.await("the problem", is)
+}

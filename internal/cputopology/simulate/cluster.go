@@ -30,7 +30,7 @@ func AsItIs(c Existing) (Result, error) {
 		for _, a := range n.Pods() {
 			size := a.CPUs().Len()
 			s.result.Placed++
-			s.count(i, size, +1)
+			s.idle -= size
 			s.judge(i, a.Key, size)
 		}
 	}

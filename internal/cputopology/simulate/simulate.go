@@ -122,12 +122,12 @@ type Result struct {
 	NUMASplitAvoidablePercent float64 `json:"numaSplitAvoidablePercent"`
 	// FreeL3 is the mean, over arrivals under load, of the number of idle L3 domains, and
 	// FreeL3Possible that of a bound of it: no packing of the running pods over the whole cluster
-	// leaves more domains idle without splitting a pod more than its size needs (see demand).
+	// leaves more domains idle without splitting a pod more than it is (see demand).
 	// FreeL3Percent is the first in percent of the second, and FreeL3IdlePercent in percent of the
 	// idle CPUs divided by the size of an L3 domain. FreeL3WithinPercent is, in percent of
 	// FreeL3Possible, the bound for packings of each node's pods on their node: the limit of what
-	// moves within nodes can achieve for the policy's choice of nodes. Nodes whose L3 domains differ
-	// in size do not count.
+	// moves within nodes can achieve for the policy's choice of nodes. Nodes whose L3 domains or
+	// NUMA nodes differ in size do not count.
 	FreeL3              float64 `json:"freeL3"`
 	FreeL3Possible      float64 `json:"freeL3Possible"`
 	FreeL3Percent       float64 `json:"freeL3Percent"`
@@ -176,7 +176,7 @@ type simulation struct {
 	arrivals int
 	pools    map[pool]*demand // of all nodes of the same kind, as one machine
 	each     []*demand        // by node; nil if the L3 domains of a node differ
-	eachFree int              // sum over the nodes of the domains that each could keep free
+	demanded []int            // by node: number of changes when its demand was read
 	result   Result
 	splits   struct{ l3, l3Avoidable, numa, numaAvoidable int }
 	seen     struct{ free, possible, within, idle, times float64 } // sums over arrivals under load
@@ -245,6 +245,7 @@ func newSimulation(nodes []*allocate.Node, seed uint64) (*simulation, error) {
 			s.empty = append(s.empty, allocate.NewNode("", l))
 		}
 		s.each = append(s.each, s.addPool(l))
+		s.demanded = append(s.demanded, 0)
 		if s.each[len(s.each)-1] != nil {
 			s.freeL3 += n.IdleL3()
 		}
@@ -254,27 +255,31 @@ func newSimulation(nodes []*allocate.Node, seed uint64) (*simulation, error) {
 }
 
 // addPool adds a node's L3 domains to the pool of its kind, and returns the demand of the node
-// alone. It returns nil for a machine whose domains differ, which no bound is known for.
+// alone. It returns nil for a machine whose domains or NUMA nodes differ in size, which no bound is
+// known for.
 func (s *simulation) addPool(l *allocate.Layout) *demand {
 	domains := l.L3Domains()
 	size := domains[0].Len()
 	if slices.ContainsFunc(domains, func(d cpuset.Set) bool { return d.Len() != size }) {
 		return nil
 	}
-	// With NUMA nodes of different sizes, the largest stands for all: the bound stays a bound.
 	perNUMA, here := 0, map[int]int{}
 	for _, numa := range l.NUMAOfL3() {
 		here[numa]++
 		perNUMA = max(perNUMA, here[numa])
 	}
+	for _, n := range here {
+		if n != perNUMA {
+			return nil
+		}
+	}
 	kind := pool{size, perNUMA}
 	if s.pools[kind] == nil {
 		s.pools[kind] = newDemand(kind)
 	}
-	s.pools[kind].addDomains(len(domains))
 	own := newDemand(kind)
-	own.addDomains(len(domains))
-	s.eachFree += len(domains)
+	own.addNUMA(len(here))
+	s.pools[kind].addNUMA(len(here))
 	return own
 }
 
@@ -306,30 +311,50 @@ func (s *simulation) seeFree() {
 	s.seen.free += float64(s.freeL3)
 	s.seen.possible += float64(all)
 	s.seen.within += float64(within)
-	for p, d := range s.pools {
-		s.seen.idle += float64(d.idle) / float64(p.l3)
+	for i, d := range s.each {
+		if d != nil {
+			s.seen.idle += float64(s.nodes[i].IdleCPUs()) / float64(d.l3)
+		}
 	}
 	s.seen.times++
 }
 
-// possible returns the largest numbers of L3 domains that could be idle. all is the number if all
-// pods were repacked over the whole cluster, and within if those of each node were repacked on
-// their node. Pods stay on machines of the same kind.
+// possible returns the largest numbers of L3 domains that could be idle with no pod split more than it
+// is. all is the number if all pods were repacked over the whole cluster, and within if those of each
+// node were repacked on their node. Pods stay on machines of the same kind.
 func (s *simulation) possible() (all, within int) {
-	for _, d := range s.pools {
-		all += d.free
+	for i, d := range s.each {
+		if d == nil {
+			continue
+		}
+		if s.demanded[i] != s.changes[i] {
+			s.demanded[i] = s.changes[i]
+			s.readDemand(s.nodes[i], d)
+		}
+		within += d.mostFree()
 	}
-	return all, s.eachFree
+	for _, d := range s.pools {
+		all += d.mostFree()
+	}
+	return all, within
 }
 
-// count adds (1) or removes (-1) a pod of a node from the counts of possible idle domains.
-func (s *simulation) count(node, size, sign int) {
-	s.idle -= sign * size
-	if d := s.each[node]; d != nil {
-		s.pools[d.pool].add(size, sign)
-		s.eachFree -= d.free
-		d.add(size, sign)
-		s.eachFree += d.free
+// readDemand brings the demand of a node, and of its pool, up to date.
+func (s *simulation) readDemand(n *allocate.Node, d *demand) {
+	change := map[kind]int{}
+	for k, pods := range d.pods {
+		change[k] = -pods
+	}
+	for _, a := range n.Pods() {
+		cpus := a.CPUs()
+		l3, numas := n.Spans(cpus)
+		change[d.kindOf(cpus.Len(), l3, numas)]++
+	}
+	for k, pods := range change {
+		if pods != 0 {
+			d.add(k, pods)
+			s.pools[d.pool].add(k, pods)
+		}
 	}
 }
 
@@ -343,7 +368,7 @@ func (s *simulation) leave(i int) {
 	p := s.pods[i]
 	s.nodes[p.node].Release(p.key)
 	s.recount(p.node)
-	s.count(p.node, p.cpus, -1)
+	s.idle += p.cpus
 	s.maintain(p.node)
 	s.pods[i] = s.pods[len(s.pods)-1]
 	s.pods = s.pods[:len(s.pods)-1]
@@ -369,7 +394,7 @@ func (s *simulation) arrive(size int) {
 		return
 	}
 	s.result.Placed++
-	s.count(node, size, +1)
+	s.idle -= size
 	s.pods = append(s.pods, pod{key, node, size})
 	s.recount(node)
 	s.judge(node, key, size)
@@ -409,7 +434,7 @@ func (s *simulation) judge(node int, key string, size int) {
 	n.Release(key)
 	s.changes[node]++
 	betterL3, betterNUMA := false, false
-	distance := n.Distance(held.CPUs())
+	distance := anyDistance
 	for i, o := range s.nodes {
 		if better, ok := s.fewestL3(i, size, numa, distance); ok && better < l3 {
 			betterL3 = true

@@ -104,6 +104,8 @@ type Enforcer struct {
 	tellNext time.Time
 	// quotaFailures are the pods whose quotas could not be written, by UID.
 	quotaFailures map[string]quotaFailure
+	// lifted are the kubelet's quotas of the pods that have others, by UID.
+	lifted map[string]apply.QuotaTarget
 }
 
 // failing is the state of a pod that could not be brought to its target.
@@ -156,7 +158,7 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	// 4. Determine the resulting state.
 	e.account(targets, pinned, changed, &out)
 	// 5. Set the quotas that fit, and tell systemd.
-	e.setQuotas(targets, quotas, now, &out)
+	e.setQuotas(targets, quotas, in.Kubelet, now, &out)
 	e.tell(targets, pinned, quotas, now, &out)
 	out.Moved = e.moved(in)
 	return out, nil

@@ -40,17 +40,29 @@ func quotaTarget(t apply.Target, quotas map[string]*desired.Quota, own bool) (ap
 }
 
 // setQuotas writes the quotas of the pods whose CPU sets were applied, after these: a container
-// without a quota must not run on CPUs of others.
-func (e *Enforcer) setQuotas(targets []apply.Target, quotas map[string]*desired.Quota, now time.Time, out *Outcome) {
+// without a quota must not run on CPUs of others. A pod that has lost its CPUs gets the kubelet's
+// quotas back, unless the kubelet has pinned it meanwhile.
+func (e *Enforcer) setQuotas(targets []apply.Target, quotas map[string]*desired.Quota, kubelet desired.Kubelet, now time.Time,
+	out *Outcome) {
 	if e.cfg.Quotas.Files == nil || e.cfg.Observe {
 		return
 	}
-	failing := map[string]quotaFailure{}
+	failing, lifted := map[string]quotaFailure{}, map[string]apply.QuotaTarget{}
 	for _, t := range targets {
 		uid := t.Pod.UID
 		want, known := quotaTarget(t, quotas, e.failing[uid] == nil)
-		if !known {
-			continue
+		back := !known
+		if back {
+			if want, known = e.lifted[uid]; !known || len(kubelet.Pins[uid]) > 0 {
+				continue
+			}
+			// systemd is told, too.
+			quotas[want.Path] = &desired.Quota{Own: want.Pod, Kubelets: want.Pod}
+			for dir, milli := range want.Leaves {
+				quotas[dir] = &desired.Quota{Own: milli, Kubelets: milli}
+			}
+		} else {
+			lifted[uid], _ = quotaTarget(t, quotas, false)
 		}
 		f, failed := e.quotaFailures[uid]
 		if !failed || !now.Before(f.next) {
@@ -66,9 +78,11 @@ func (e *Enforcer) setQuotas(targets []apply.Target, quotas map[string]*desired.
 			}
 		}
 		if failed {
-			failing[uid] = f
+			if failing[uid] = f; back {
+				lifted[uid] = want
+			}
 			out.Problems = append(out.Problems, f.problem)
 		}
 	}
-	e.quotaFailures = failing
+	e.quotaFailures, e.lifted = failing, lifted
 }

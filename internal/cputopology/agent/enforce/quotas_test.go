@@ -76,6 +76,10 @@ func TestQuotasFollowTheCPUs(t *testing.T) {
 		w.now = w.now.Add(retryMax)
 		settled(is("2"))
 		are("it can be pinned again", 0, 0, 500)
+		settled(is(""))
+		are("it has lost its CPUs", 1500, 1000, 500)
+		settled(is("2"))
+		are("it has CPUs again", 0, 0, 500)
 
 		w.restart()
 		w.e.cfg.Quotas = w.quotas()
