@@ -355,7 +355,7 @@ var mutations = []mutation{
 	{"a trait sees the output of another trait in place of its own", "internal/application/deploy/health.go",
 		"func(of int) bool { return of == trait },", "func(of int) bool { return trait == -1 && of == -1 },", "test/applications", "TestCases/two-traits-of-one-type", nil, nil},
 	{"what is applied once is made again after it was deleted", "internal/application/plan/policies.go",
-		"Affect: OnStateKeep}}, true", "Affect: OnStateKeep}}, false", "test/applications", "TestCases/apply-once-of-an-object-that-is-deleted", nil, nil},
+		"Affect: OnStateKeep, Deletion: true}", "Affect: OnStateKeep}", "test/applications", "TestCases/apply-once-of-an-object-that-is-deleted", nil, nil},
 	{"the revision in use counts among those that are kept", apps + "/replan.go",
 		"keep := 1 + *cmp.Or", "keep := *cmp.Or", "test/applications", "TestCases/application-revisions", nil, nil},
 	{"types without a definition are not warned of", "internal/cli/applications/types.go",

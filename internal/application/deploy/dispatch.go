@@ -173,7 +173,7 @@ func waitsFor(comp *plan.Component, healthy map[string]bool) bool {
 // deletedForGood reports whether an object of a revision that has been deployed was deleted by another
 // client, and is not created again.
 func (d *Deployer) deletedForGood(a *State, r *plan.Resource) bool {
-	if !r.AppliedOnce || r.ReadOnly {
+	if r.ReadOnly || !r.AppliedOnce() {
 		return false
 	}
 	ref := records.RefKey(r.Ref)

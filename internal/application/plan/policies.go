@@ -328,7 +328,7 @@ func BuiltIn(policyType string) bool {
 // Treat applies the policies' rules to r.
 func (p *Policies) Treat(r *Resource) {
 	if p.applyOnce && len(p.applyOnceRules) == 0 {
-		r.Keep, r.AppliedOnce = []KeptField{{Path: "*", Affect: OnStateKeep}}, true
+		r.Keep = []KeptField{{Path: "*", Affect: OnStateKeep, Deletion: true}}
 	}
 	for i := range p.applyOnceRules {
 		rule := &p.applyOnceRules[i]

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -49,6 +50,8 @@ type KeptField struct {
 	// Path is a path such as spec.replicas, or * for the whole object.
 	Path   string
 	Affect Affect
+	// Deletion is set if the object is not created again after another client has deleted it.
+	Deletion bool
 }
 
 // Resource is one object of an Application.
@@ -73,10 +76,7 @@ type Resource struct {
 	// PreDispatch for objects that are created before the workload.
 	Stage oam.StageType
 
-	Keep []KeptField
-	// AppliedOnce is set if the object is left alone once the revision has been deployed, also if
-	// another client has deleted it.
-	AppliedOnce    bool
+	Keep           []KeptField
 	GC             GCStrategy
 	Propagation    string
 	Shared         bool
@@ -91,6 +91,12 @@ type Resource struct {
 	Wave int
 	// Once is a JSON merge patch that applies when the object is created and never again, or nil.
 	Once []byte
+}
+
+// AppliedOnce reports whether the object is left alone once the revision has been deployed, also if
+// another client has deleted it.
+func (r *Resource) AppliedOnce() bool {
+	return slices.ContainsFunc(r.Keep, func(k KeptField) bool { return k.Deletion })
 }
 
 // ResourceType returns the type of the object in its component, as policies and labels name it.

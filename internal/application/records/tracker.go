@@ -193,7 +193,7 @@ func (r *Tracker) NameObjects(resources []plan.Resource) bool {
 		}
 		if !r.Has(x.Ref) {
 			stored = false
-			if x.AppliedOnce {
+			if x.AppliedOnce() {
 				if r.Unseen == nil {
 					r.Unseen = map[string]bool{}
 				}
