@@ -133,6 +133,36 @@ func (p *planner) add(cost int) bool {
 	return true
 }
 
+// wholeCores returns a number of idle CPUs, in as many whole cores as possible, and of the other cores
+// first those that are in use.
+func wholeCores(cores []cpuset.Set, idle cpuset.Set, count int) cpuset.Set {
+	var out cpuset.Builder
+	take := func(s cpuset.Set) {
+		for id := range s.All() {
+			if count > 0 {
+				out.Add(id)
+				count--
+			}
+		}
+	}
+	var whole, parts []cpuset.Set
+	for _, core := range cores {
+		switch free := core.Intersect(idle); {
+		case free.IsEmpty():
+		case free.Len() < core.Len():
+			parts = append(parts, free)
+		case free.Len() <= count:
+			take(free)
+		default:
+			whole = append(whole, free)
+		}
+	}
+	for _, s := range append(parts, whole...) {
+		take(s)
+	}
+	return out.Set()
+}
+
 // promising reports whether the L3 domain with the fewest CPUs in use could be emptied into the
 // gaps of the others.
 func promising(n *allocate.Node) bool {
@@ -172,8 +202,13 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 		for _, part := range m.parts {
 			cpus = cpus.Minus(p.s.domains[part.from])
 		}
+		several := !cpus.IsEmpty() || len(m.parts) > 1
 		for _, part := range m.parts {
-			cpus = cpus.Union(p.s.domains[part.to].Intersect(after.Idle()))
+			idle := p.s.domains[part.to].Intersect(after.Idle())
+			if several { // else the pod could take more here, and leave CPUs elsewhere that no move counts on
+				idle = wholeCores(p.node.Layout().Topology().Cores, idle, part.cpus)
+			}
+			cpus = cpus.Union(idle)
 		}
 		to, err := p.al.PlanWithin(after, from.Key, r, cpus)
 		if err != nil || to.Cost.Violations > from.Cost.Violations || after.Restore(to) != nil {
