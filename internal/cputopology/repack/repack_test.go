@@ -161,7 +161,7 @@ func TestIdleDomainsComeTogether(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := allocate.NewNode("n", l)
-			for d := 0; d < len(domains); d++ {
+			for d := range domains {
 				ids := domains[d].IDs()
 				switch {
 				case slices.Contains(c.idle, d):
