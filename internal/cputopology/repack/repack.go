@@ -76,7 +76,21 @@ func Within(n *allocate.Node, request func(key string) *allocate.Request, budget
 	if n.IdleCPUs()*gatherBelow <= n.Layout().Topology().Online().Len() {
 		p.gather()
 	}
+	p.plan.Freed = freed(n, p.node)
 	return p.plan
+}
+
+// freed returns the L3 domains that are idle afterwards and not before, as many as are idle in addition.
+func freed(before, after *allocate.Node) []cpuset.Set {
+	var out []cpuset.Set
+	more := after.IdleL3() - before.IdleL3()
+	was, domains := before.IdlePerL3(), before.Layout().L3Domains()
+	for d, idle := range after.IdlePerL3() {
+		if size := domains[d].Len(); idle == size && was[d] < size && len(out) < more {
+			out = append(out, domains[d])
+		}
+	}
+	return out
 }
 
 // gatherBelow is the share of a machine's CPUs, as a divisor, that must not be idle for idle domains to be
@@ -86,30 +100,20 @@ const gatherBelow = 8
 // free plans moves that free L3 domains or NUMA nodes, until no more can be freed.
 func (p *planner) free() {
 	for {
-		victims, cost, ok := p.s.next()
+		cost, ok := p.s.next()
 		if !ok {
 			return
 		}
-		if !p.add(cost) {
-			continue
-		}
-		for _, v := range victims {
-			p.plan.Freed = append(p.plan.Freed, p.s.domains[v])
-		}
+		p.add(cost)
 	}
 }
 
 // gather plans moves that bring idle domains together.
 func (p *planner) gather() {
 	for {
-		from, to, ok := p.s.gather()
-		if !ok || !p.add(p.s.spent) {
+		cost, ok := p.s.gather()
+		if !ok || !p.add(cost) {
 			return
-		}
-		for i, f := range p.plan.Freed {
-			if f.Equal(p.s.domains[to]) {
-				p.plan.Freed[i] = p.s.domains[from]
-			}
 		}
 	}
 }

@@ -153,7 +153,7 @@ func (s *search) findVictims(movable []int) {
 
 // next finds moves that empty the next victim that can be emptied. The caller must then call keep
 // or undo.
-func (s *search) next() (domains []int, cost int, ok bool) {
+func (s *search) next() (cost int, ok bool) {
 	for len(s.candidates) > 0 {
 		v := s.candidates[0]
 		s.candidates = s.candidates[1:]
@@ -184,16 +184,16 @@ func (s *search) next() (domains []int, cost int, ok bool) {
 			s.leaving[d] = false
 		}
 		if found {
-			return v.domains, s.spent, true
+			return s.spent, true
 		}
 	}
-	return nil, 0, false
+	return 0, false
 }
 
 // gather finds moves that bring idle domains together, if no NUMA node has room for one more pod of the
 // largest size on the node: the pods of the least used domain of the NUMA node with the most idle
 // domains go to an idle domain of another NUMA node. The caller must then call keep or undo.
-func (s *search) gather() (from, to int, ok bool) {
+func (s *search) gather() (cost int, ok bool) {
 	type room struct{ idle, domains, gap int } // domains, and the largest gap in the others
 	rooms := map[int]*room{}
 	all, most, domains := 0, 0, 0
@@ -215,11 +215,11 @@ func (s *search) gather() (from, to int, ok bool) {
 	}
 	fills, rest := s.largest/s.domains[0].Len(), s.largest%s.domains[0].Len()
 	if s.budget.StayInNUMA || most == 0 || all == most || domains < fills+min(rest, 1) {
-		return 0, 0, false
+		return 0, false
 	}
 	for _, r := range rooms {
 		if r.idle > fills || r.idle == fills && r.gap >= rest {
-			return 0, 0, false
+			return 0, false
 		}
 	}
 	type option struct{ from, used int }
@@ -248,10 +248,10 @@ func (s *search) gather() (from, to int, ok bool) {
 			}
 		}
 		if to >= 0 && s.all(s.pieces[o.from], to, func() bool { return true }) {
-			return o.from, to, true
+			return s.spent, true
 		}
 	}
-	return 0, 0, false
+	return 0, false
 }
 
 // placeAll finds a domain for each piece.
