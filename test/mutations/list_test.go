@@ -294,8 +294,6 @@ var mutations = []mutation{
 		"want, known = e.lifted[uid]; !known", "known = false; !known", "internal/cputopology/agent/enforce", "TestQuotasFollowTheCPUs", nil, nil},
 	{"idle L3 domains stay in different NUMA nodes", "internal/cputopology/repack/search.go",
 		"most == 0 || all == most", "most >= 0 || all == most", "internal/cputopology/repack", "TestIdleDomainsComeTogether", nil, nil},
-	{"a missing socket of systemd is not reported", "internal/cputopology/agent/agent.go",
-		"units = systemd.New(cfg.SystemdSocket)", "_ = systemd.New", "internal/cputopology/agent", "TestAMissingSocketOfSystemdIsReported", nil, nil},
 	{"a pod that cannot be pinned stays on CPUs of others", "internal/cputopology/agent/apply/apply.go",
 		"err = w.toPool(p.Target, err)", "_ = p", "internal/cputopology/agent/enforce", "TestAPodThatCannotBePinnedIsInThePool", nil, nil},
 	{"filters are blamed for a full cluster", placer + "/placer.go",
