@@ -72,7 +72,7 @@ The policy lockstep is the manager with its defaults, which moves pods within th
 each change; lockstep-without-moves is the manager with --repack-moves-per-hour 0. The others choose a node and then cores.
 
 The column OF AT MOST is a bound of the free L3 domains: no packing of the running pods over the whole cluster could keep more
-without splitting pods. WITHIN NODES is the same bound for each node's pods on their node, in percent of the former: no moves
+without splitting pods more than they are. WITHIN NODES is the same bound for each node's pods on their node, in percent of the former: no moves
 within nodes could keep more.
 
 To plan for machines and pods of your own: --sysfs DIR:COUNT adds COUNT nodes whose /sys was copied to DIR/sys, --machine

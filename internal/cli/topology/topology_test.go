@@ -122,7 +122,7 @@ func TestTopologyOfDumpedClusters(t *testing.T) {
 		"no node named":               {[]string{"show"}, command.ExitUsage, []string{"which node of the dump"}},
 		"a node with an assumed make": {[]string{"show", "b", "--assume", "intel104"}, command.ExitOK, []string{"104 idle"}},
 		"policies on its pods":        {[]string{"simulate", "--seeds", "1"}, command.ExitOK, []string{"as it is", "33.33 %", "kubelet-static-like"}},
-		"a plan of moves":             {[]string{"repack", "--dry-run"}, command.ExitOK, []string{"default/one"}},
+		"a plan of moves":             {[]string{"repack", "--dry-run"}, command.ExitOK, []string{"default/two"}},
 		"a plan as JSON":              {[]string{"repack", "a", "--dry-run", "-o", "json"}, command.ExitOK, []string{`"freed": [`}},
 		"a plan as YAML":              {[]string{"repack", "a", "--dry-run", "-o", "yaml"}, command.ExitOK, []string{"schemaVersion: v1", "freed:"}},
 		"a dump is not repacked":      {[]string{"repack", "a"}, command.ExitUsage, []string{"--dry-run"}},

@@ -539,27 +539,3 @@ func TestWhatCoresCannotGiveIsNotSearchedFor(t *testing.T) {
 		}
 	}
 }
-
-// TestFewestL3WithinADistance: a pod of 12 CPUs over two NUMA nodes, of which the near pair has its
-// idle CPUs in four L3 domains and the far pair in three.
-func TestFewestL3WithinADistance(t *testing.T) {
-	n := node(t, machines.AMD256NPS4, "")
-	// NUMA nodes 0 and 1 (near) keep 3 idle CPUs in each of two L3 domains, node 4 (far) a whole one.
-	idle := cpuset.MustParse("0-2,4-6,16-18,20-22,64-67,192-195")
-	taken := n.Idle().Minus(idle)
-	if err := n.Restore(&Allocation{Key: "before", Containers: []ContainerCPUs{{CPUs: taken, Held: taken, Share: 1}}}); err != nil {
-		t.Fatal(err)
-	}
-	near, far := n.Distance(cpuset.Of(0, 16)), n.Distance(cpuset.Of(0, 64))
-	if near != 12 || far != 32 || n.Distance(cpuset.Of(0, 4)) != 0 || n.Distance(cpuset.Of(0, 16, 64)) != 12+32+32 {
-		t.Fatalf("distances %d and %d", near, far)
-	}
-	for _, c := range []struct {
-		numas, distance, want int
-		ok                    bool
-	}{{2, near, 4, true}, {2, far, 3, true}, {2, near - 1, 0, false}, {1, far, 0, false}} {
-		if l3, ok := n.FewestL3(12, c.numas, c.distance); ok != c.ok || l3 != c.want {
-			t.Errorf("%+v: %d L3 domains, %v", c, l3, ok)
-		}
-	}
-}

@@ -2,7 +2,6 @@ package allocate
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -271,8 +270,8 @@ func TestTheTreeFindsWhatSetsFind(t *testing.T) {
 				}
 				againstSets(t, n, tree, want, int64(rng.IntN(100)), p)
 				for numas := range len(n.layout.numas) + 1 {
-					a, aOK := n.FewestL3(want, numas, math.MaxInt)
-					if b, bOK := tree.FewestL3(want, numas, math.MaxInt); a != b || aOK != bOK {
+					a, aOK := n.FewestL3(want, numas)
+					if b, bOK := tree.FewestL3(want, numas); a != b || aOK != bOK {
 						t.Fatalf("%v idle: %d CPUs in %d NUMA nodes take %d L3 domains (%v), with sets %d (%v)", n.cellIdle, want, numas, b, bOK, a, aOK)
 					}
 				}

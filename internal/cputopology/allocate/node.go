@@ -154,25 +154,9 @@ func (n *Node) FewestNUMA(count int) (numas int, ok bool) {
 	return fewestOf(n.numaIdle, count), n.totalIdle >= count
 }
 
-// Distance returns the sum of the distances between each two NUMA nodes that a set of CPUs uses.
-func (n *Node) Distance(cpus cpuset.Set) int {
-	sum := 0
-	var used []int
-	for i, id := range n.layout.cpus { // in order of own numbers, so that each NUMA node is a run
-		if numa := n.layout.cells[n.layout.cellAt(i)].numa; cpus.Contains(id) && !slices.Contains(used, numa) {
-			for _, other := range used {
-				sum += n.layout.distance(numa, other)
-			}
-			used = append(used, numa)
-		}
-	}
-	return sum
-}
-
-// FewestL3 returns the smallest number of L3 domains, in at most numas NUMA nodes whose distances
-// add up to at most distance, that together have count idle CPUs. ok is false if there is no such
-// choice. On machines of very many NUMA nodes the distances do not count.
-func (n *Node) FewestL3(count, numas, distance int) (l3 int, ok bool) {
+// FewestL3 returns the smallest number of L3 domains, in at most numas NUMA nodes, that together
+// have count idle CPUs. ok is false if there is no such choice.
+func (n *Node) FewestL3(count, numas int) (l3 int, ok bool) {
 	if n.totalIdle < count {
 		return 0, false
 	}
@@ -188,7 +172,7 @@ func (n *Node) FewestL3(count, numas, distance int) (l3 int, ok bool) {
 			idle = append(idle, n.cellIdle[l.numas[i].cells.lo:l.numas[i].cells.hi]...)
 			room += int(n.numaIdle[i])
 		}
-		if room >= count && set.distance <= distance {
+		if room >= count {
 			if used := fewestOf(idle, count); !ok || used < l3 {
 				l3, ok = used, true
 			}

@@ -7,6 +7,9 @@
 //	                     pieces that fit elsewhere; pods over several domains as a
 //	                     whole, if necessary in exchange for the pods of another domain
 //
+// On a node that is nearly full, idle domains are also brought together: if no NUMA node has room for one
+// more pod of the largest size, the pods of a domain beside idle ones go to an idle domain elsewhere.
+//
 // Each move goes to CPUs that are idle after the moves before it. So no two pods ever share a CPU
 // that they do not share before or after the plan, provided that the moves are made in order and
 // each is complete before the next begins. A plan may be abandoned after any move: every
@@ -38,10 +41,10 @@ type Budget struct {
 }
 
 // CostMaxDefault is the default of Budget.CostMax. With it, freeing an L3 domain of 8 CPUs may move
-// 40 CPUs within their NUMA node, or 20 CPUs to other NUMA nodes. Rewriting a CPU set costs its
-// threads a migration and cold caches, milliseconds each; a fragmented L3 domain costs the next
-// large pod for its whole life.
-const CostMaxDefault = 5.0
+// 96 CPUs within their NUMA node, or 48 CPUs to other NUMA nodes; far fewer are usual. Rewriting a CPU
+// set costs its threads a migration and cold caches, milliseconds each; a fragmented L3 domain costs
+// the next large pod for its whole life.
+const CostMaxDefault = 12.0
 
 // crossNUMA is the cost of moving a CPU to another NUMA node, in units of moves within one.
 const crossNUMA = 2
@@ -66,33 +69,102 @@ func Within(n *allocate.Node, request func(key string) *allocate.Request, budget
 	if budget.CostMax == 0 {
 		budget.CostMax = CostMaxDefault
 	}
-	var plan Plan
-	if !promising(n) {
-		return plan
-	}
 	p := planner{node: n, request: request, s: newSearch(n, request, budget)}
-	for {
-		victims, cost, ok := p.s.next()
-		if !ok {
-			return plan
-		}
-		if budget.MovesMax > 0 && len(plan.Moves)+len(p.s.moves) > budget.MovesMax {
-			p.s.undo()
-			continue
-		}
-		moves, after := p.carryOut()
-		if moves == nil {
-			p.s.undo()
-			continue
-		}
-		p.s.keep()
-		p.node = after
-		plan.Moves = append(plan.Moves, moves...)
-		plan.Cost += cost
-		for _, v := range victims {
-			plan.Freed = append(plan.Freed, n.Layout().L3Domains()[v])
+	if promising(n) {
+		p.free()
+	}
+	if n.IdleCPUs()*gatherBelow <= n.Layout().Topology().Online().Len() {
+		p.gather()
+	}
+	p.plan.Freed = freed(n, p.node)
+	return p.plan
+}
+
+// freed returns the L3 domains that are idle afterwards and not before, as many as are idle in addition.
+func freed(before, after *allocate.Node) []cpuset.Set {
+	var out []cpuset.Set
+	more := after.IdleL3() - before.IdleL3()
+	was, domains := before.IdlePerL3(), before.Layout().L3Domains()
+	for d, idle := range after.IdlePerL3() {
+		if size := domains[d].Len(); idle == size && was[d] < size && len(out) < more {
+			out = append(out, domains[d])
 		}
 	}
+	return out
+}
+
+// gatherBelow is the share of a machine's CPUs, as a divisor, that must not be idle for idle domains to be
+// brought together: where more are idle, the next large pod finds room anyway, here or on another node.
+const gatherBelow = 8
+
+// free plans moves that free L3 domains or NUMA nodes, until no more can be freed.
+func (p *planner) free() {
+	for {
+		cost, ok := p.s.next()
+		if !ok {
+			return
+		}
+		p.add(cost)
+	}
+}
+
+// gather plans moves that bring idle domains together.
+func (p *planner) gather() {
+	for {
+		cost, ok := p.s.gather()
+		if !ok || !p.add(cost) {
+			return
+		}
+	}
+}
+
+// add adds the moves that the search has found to the plan, or undoes them if they are too many or make
+// a pod worse off.
+func (p *planner) add(cost int) bool {
+	if p.s.budget.MovesMax > 0 && len(p.plan.Moves)+len(p.s.moves) > p.s.budget.MovesMax {
+		p.s.undo()
+		return false
+	}
+	moves, after := p.carryOut()
+	if moves == nil {
+		p.s.undo()
+		return false
+	}
+	p.s.keep()
+	p.node = after
+	p.plan.Moves = append(p.plan.Moves, moves...)
+	p.plan.Cost += cost
+	return true
+}
+
+// wholeCores returns a number of idle CPUs, in as many whole cores as possible, and of the other cores
+// first those that are in use.
+func wholeCores(cores []cpuset.Set, idle cpuset.Set, count int) cpuset.Set {
+	var out cpuset.Builder
+	take := func(s cpuset.Set) {
+		for id := range s.All() {
+			if count > 0 {
+				out.Add(id)
+				count--
+			}
+		}
+	}
+	var whole, parts []cpuset.Set
+	for _, core := range cores {
+		switch free := core.Intersect(idle); {
+		case free.IsEmpty():
+		case free.Len() < core.Len():
+			parts = append(parts, free)
+		case free.Len() <= count:
+			take(free)
+		default:
+			whole = append(whole, free)
+		}
+	}
+	for _, s := range append(parts, whole...) {
+		take(s)
+	}
+	return out.Set()
 }
 
 // promising reports whether the L3 domain with the fewest CPUs in use could be emptied into the
@@ -116,6 +188,7 @@ type planner struct {
 	node    *allocate.Node // state after the moves planned so far
 	request func(key string) *allocate.Request
 	s       *search
+	plan    Plan
 }
 
 // carryOut chooses the CPUs for the moves that the search has just found. It returns nil if a pod
@@ -133,8 +206,13 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 		for _, part := range m.parts {
 			cpus = cpus.Minus(p.s.domains[part.from])
 		}
+		several := !cpus.IsEmpty() || len(m.parts) > 1
 		for _, part := range m.parts {
-			cpus = cpus.Union(p.s.domains[part.to].Intersect(after.Idle()))
+			idle := p.s.domains[part.to].Intersect(after.Idle())
+			if several { // else the pod could take more here, and leave CPUs elsewhere that no move counts on
+				idle = wholeCores(p.node.Layout().Topology().Cores, idle, part.cpus)
+			}
+			cpus = cpus.Union(idle)
 		}
 		to, err := p.al.PlanWithin(after, from.Key, r, cpus)
 		if err != nil || to.Cost.Violations > from.Cost.Violations || after.Restore(to) != nil {

@@ -2,6 +2,8 @@ package repack
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -118,8 +120,73 @@ func TestPlansHold(t *testing.T) {
 				t.Fatalf("%s moved from %s to %s", m.Pod, m.From.CPUs(), m.To.CPUs())
 			}
 		}
+		for _, f := range plan.Freed {
+			if !f.SubsetOf(n.Idle()) {
+				t.Fatalf("CPUs %s are not idle", f)
+			}
+		}
 		if got := n.IdleL3() - before; got != len(plan.Freed) {
 			t.Fatalf("freed %d L3 domains, the plan says %v", got, plan.Freed)
 		}
 	})
+}
+
+// TestIdleDomainsComeTogether: on a node that is nearly full, idle L3 domains in different NUMA nodes
+// are brought into one, if a pod of the largest size has room in none.
+func TestIdleDomainsComeTogether(t *testing.T) {
+	l := layout(t, machines.AMD256NPS4)
+	domains, numa := l.L3Domains(), l.NUMAOfL3()
+	most := func(n *allocate.Node) int {
+		idle := map[int]int{}
+		for d, cpus := range n.IdlePerL3() {
+			if cpus == domains[d].Len() {
+				idle[numa[d]]++
+			}
+		}
+		return slices.Max(append(slices.Collect(maps.Values(idle)), 0))
+	}
+	for name, c := range map[string]struct {
+		idle     []int // L3 domains, four in each NUMA node
+		large    bool  // a pod has two L3 domains
+		budget   Budget
+		together int
+	}{
+		"two are brought together":               {[]int{1, 5}, true, Budget{}, 2},
+		"three, of which two suffice":            {[]int{1, 5, 9}, true, Budget{}, 2},
+		"they are together already":              {[]int{1, 2, 9}, true, Budget{}, 2},
+		"no pod needs two":                       {[]int{1, 5}, false, Budget{}, 1},
+		"pods stay in their NUMA nodes":          {[]int{1, 5}, true, Budget{StayInNUMA: true}, 1},
+		"the node has room, more than an eighth": {[]int{1, 5, 9, 13, 17}, true, Budget{}, 1},
+		"no move is left":                        {[]int{1, 5}, true, Budget{MovesMax: 1}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := allocate.NewNode("n", l)
+			for d := range domains {
+				ids := domains[d].IDs()
+				switch {
+				case slices.Contains(c.idle, d):
+				case c.large && d == 30:
+					pin(t, n, "large", domains[30].Union(domains[31]).String())
+				case c.large && d == 31:
+				default: // two pods of a half each
+					pin(t, n, fmt.Sprint(d, "a"), cpuset.Of(ids[:4]...).String())
+					pin(t, n, fmt.Sprint(d, "b"), cpuset.Of(ids[4:]...).String())
+				}
+			}
+			before := n.IdleL3()
+			plan := Within(n, bySize(n), c.budget)
+			if len(plan.Freed) != 0 {
+				t.Errorf("frees %v", plan.Freed)
+			}
+			for _, m := range plan.Moves {
+				n.Release(m.Pod)
+				if err := n.Restore(m.To); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := most(n); got != c.together || n.IdleL3() != before {
+				t.Errorf("%d idle domains in one NUMA node after %d moves, want %d; %d idle in all, want %d", got, len(plan.Moves), c.together, n.IdleL3(), before)
+			}
+		})
+	}
 }

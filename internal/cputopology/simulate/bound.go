@@ -103,8 +103,7 @@ type relaxation struct {
 	splits  []kind
 	right   []float64   // right-hand side of each row
 	inverse [][]float64 // of the basis
-	columns [][]float64 // of the basis
-	costs   []float64   // of these columns
+	costs   []float64   // of the columns of the basis
 	left    []float64   // how often each column of the basis is used
 	prices  []float64   // of each row
 	value   []float64   // scratch: by domains used and room in the last one
@@ -158,7 +157,6 @@ func compareKinds(a, b kind) int { return cmp.Or(a.cpus-b.cpus, a.domains-b.doma
 func (r *relaxation) start() {
 	rows, pieces := len(r.right), len(r.pieces)
 	columns := make([][]float64, rows)
-	r.columns = columns
 	r.costs = make([]float64, rows)
 	for i, x := range r.pieces {
 		columns[i] = make([]float64, rows)
@@ -199,7 +197,6 @@ func (r *relaxation) start() {
 		}
 	}
 	empty := r.inverse[rows-1]
-	columns[rows-1] = r.nodes(1)
 	empty[rows-1] = 1
 	for i := range r.pieces {
 		for k := range rows - 1 {
@@ -213,7 +210,7 @@ func (r *relaxation) start() {
 		}
 	}
 	if r.left[rows-1] < 0 {
-		r.left[rows-1], r.costs[rows-1], columns[rows-1] = -r.left[rows-1], lacking, r.nodes(-1)
+		r.left[rows-1], r.costs[rows-1] = -r.left[rows-1], lacking
 		for k := range empty {
 			empty[k] = -empty[k]
 		}
@@ -397,7 +394,7 @@ func (r *relaxation) pivot(entering []float64, c float64) bool {
 		r.inverse[out][i] /= column[out]
 	}
 	r.left[out] /= column[out]
-	r.columns[out], r.costs[out] = entering, c
+	r.costs[out] = c
 	for k := range n {
 		if k == out || column[k] == 0 {
 			continue

@@ -9,7 +9,7 @@
 //
 // A placement is split if it uses more L3 domains than a pod of its size needs on an empty machine.
 // The split is avoidable if at that moment some node had idle CPUs for the pod in fewer L3 domains
-// of no more NUMA nodes, which are no farther apart. The same applies to NUMA nodes. Free L3 domains are counted after every
-// arrival under load, and compared with the number that repacking all running pods would leave
-// free.
+// and no more NUMA nodes, however far apart these are. The same applies to NUMA nodes. Free L3 domains
+// are counted after every arrival under load, and compared with the number that repacking all running
+// pods would leave free.
 package simulate

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -190,7 +189,7 @@ type fewestL3 struct {
 	ok          bool
 }
 
-type fewestKey struct{ cpus, numas, distance int }
+type fewestKey struct{ cpus, numas int }
 
 // Run simulates one policy.
 func Run(cfg Config, policy Policy) (Result, error) {
@@ -410,9 +409,6 @@ func (s *simulation) maintain(node int) {
 	}
 }
 
-// anyDistance is above the distance of every set of NUMA nodes.
-const anyDistance = math.MaxInt
-
 // judge counts the placement's splits. To find out what was possible before the placement, it
 // removes the pod temporarily.
 func (s *simulation) judge(node int, key string, size int) {
@@ -423,7 +419,7 @@ func (s *simulation) judge(node int, key string, size int) {
 	for _, e := range s.empty {
 		if u, ok := e.FewestNUMA(size); ok {
 			leastNUMA = min(leastNUMA, u)
-			if l, ok := e.FewestL3(size, u, anyDistance); ok {
+			if l, ok := e.FewestL3(size, u); ok {
 				leastL3 = min(leastL3, l)
 			}
 		}
@@ -434,9 +430,8 @@ func (s *simulation) judge(node int, key string, size int) {
 	n.Release(key)
 	s.changes[node]++
 	betterL3, betterNUMA := false, false
-	distance := anyDistance
 	for i, o := range s.nodes {
-		if better, ok := s.fewestL3(i, size, numa, distance); ok && better < l3 {
+		if better, ok := s.fewestL3(i, size, numa); ok && better < l3 {
 			betterL3 = true
 		}
 		if better, ok := o.FewestNUMA(size); ok && better < numa {
@@ -465,8 +460,8 @@ func (s *simulation) judge(node int, key string, size int) {
 }
 
 // fewestL3 is Node.FewestL3, cached until the node changes.
-func (s *simulation) fewestL3(node, size, numas, distance int) (int, bool) {
-	key := fewestKey{size, numas, distance}
+func (s *simulation) fewestL3(node, size, numas int) (int, bool) {
+	key := fewestKey{size, numas}
 	known := s.fewest[key]
 	if known == nil {
 		known = make([]fewestL3, len(s.nodes))
@@ -478,7 +473,7 @@ func (s *simulation) fewestL3(node, size, numas, distance int) (int, bool) {
 	k := &known[node]
 	if k.changes != s.changes[node] {
 		k.changes = s.changes[node]
-		k.l3, k.ok = s.nodes[node].FewestL3(size, numas, distance)
+		k.l3, k.ok = s.nodes[node].FewestL3(size, numas)
 	}
 	return k.l3, k.ok
 }
