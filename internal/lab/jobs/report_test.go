@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
@@ -272,5 +273,20 @@ func TestAFasterRunHasNoFloor(t *testing.T) {
 	}
 	if line := r.Line(); !strings.Contains(line, want) {
 		t.Error(line)
+	}
+}
+
+// TestRatesAreCompared has a system that keeps up with every rate, and one that does not.
+func TestRatesAreCompared(t *testing.T) {
+	r := &Report{}
+	for i, rate := range []Rate{{Sustained: 120, PodsPerJob: 1, Bound: "no rate above --rate-max was tried"}, {Sustained: 30, Behind: 31, PodsPerJob: 1}} {
+		run := &Run{System: []string{"fast", "slow"}[i], Scenario: scenario.Rate, Shape: "1x1", Repeat: 1, Rate: &rate, Settings: map[string]string{}}
+		run.Invariants.Violations = []string{}
+		r.Runs = append(r.Runs, run)
+	}
+	const want = "fast keeps up with 120 jobs of 1 pod a second (no rate above --rate-max was tried); slow keeps up with 30.0 jobs of 1 pod a second " +
+		"and falls behind at 31.0; fast has at least 4.0 times the rate of slow, nothing lost"
+	if got := r.Page().Verdict; got != want {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }

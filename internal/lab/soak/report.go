@@ -10,7 +10,6 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/page"
-	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/stats"
 	"lockstep.dev/lockstep/internal/lab/system"
@@ -21,22 +20,16 @@ type Report struct{ series.Report[*Run] }
 
 // Run is the result of one system.
 type Run struct {
-	System   string `json:"system"`
-	Scenario string `json:"scenario"`
-	Repeat   int    `json:"repeat"`
-	series.Verdict
+	series.SystemRun
 	// Seconds is how long the churn lasted, Jobs and Pods how many were created.
 	Seconds float64 `json:"seconds"`
 	Jobs    int     `json:"jobs"`
 	Pods    int     `json:"pods"`
-	// LagSeconds is how late the client itself was at most.
-	LagSeconds float64 `json:"lagSeconds"`
 	// Growths are the trends of all lines, and Growing counts those of the system, its objects and
 	// etcd that grow without bound.
 	Growths []Growth `json:"growths"`
 	Growing int      `json:"growing"`
 	Lines   []Line   `json:"lines,omitempty"`
-	Used    rig.Used `json:"used"`
 }
 
 // Quantity is what a line shows.
@@ -130,17 +123,6 @@ func (r *Run) judge(judged func(q Quantity, of string) bool) {
 	}
 }
 
-// Title implements series.Run.
-func (r *Run) Title() string {
-	if r.Repeat > 1 {
-		return fmt.Sprintf("%s soak #%d", r.System, r.Repeat)
-	}
-	return r.System + " soak"
-}
-
-// Repeated implements series.Run.
-func (r *Run) Repeated() *int { return &r.Repeat }
-
 // Line implements series.Run.
 func (r *Run) Line() string {
 	return fmt.Sprintf("%d jobs and %d pods in %.0f s, %s", r.Jobs, r.Pods, r.Seconds, r.growing())
@@ -229,9 +211,12 @@ func (r *Report) verdict() string {
 func (r *Report) Page() page.Page {
 	p := r.Report.Page("Soak")
 	p.Verdict, p.Bad = r.verdict(), r.Faults() != nil
+	var clients []series.ClientOf
 	for _, run := range r.Runs {
 		p.Sections = append(p.Sections, run.section())
+		clients = series.ClientsOf(clients, run.System, run.Clients)
 	}
+	p.Sections = append(p.Sections, series.ClientLimits(clients)...)
 	return p
 }
 

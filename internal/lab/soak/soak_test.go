@@ -55,9 +55,10 @@ func TestALeakIsFlagged(t *testing.T) {
 		{`{RATE: "100"}`, false},
 	} {
 		rep, err := Measure(t.Context(), Config{
-			Config: series.Config{Repeat: 1, Timeout: 4 * time.Minute, OutDir: t.TempDir(), Kube: kube, Version: "test", Nodes: localcluster.Nodes{Count: 20},
-				Progress: func(line string) { t.Log(line) }},
-			Systems: []string{toy(t, c.env)}, Duration: 45 * time.Second, JobsPerSecond: 2, PodsPerJob: 2, Life: 4 * time.Second,
+			SystemsConfig: series.SystemsConfig{Systems: []string{toy(t, c.env)},
+				Config: series.Config{Repeat: 1, Timeout: 4 * time.Minute, OutDir: t.TempDir(), Kube: kube, Version: "test", Nodes: localcluster.Nodes{Count: 20},
+					Progress: func(line string) { t.Log(line) }}},
+			Duration: 45 * time.Second, JobsPerSecond: 2, PodsPerJob: 2, Life: 4 * time.Second,
 		})
 		if err != nil || len(rep.Runs) != 1 {
 			t.Fatalf("%+v, %v", rep, err)
@@ -100,7 +101,7 @@ func TestALeakIsFlagged(t *testing.T) {
 
 // TestOnlyTheSystemIsJudged has an API server whose memory grows, and a controller's queue.
 func TestOnlyTheSystemIsJudged(t *testing.T) {
-	r := &Run{System: "toy", Repeat: 1}
+	r := &Run{SystemRun: series.SystemRun{System: "toy", Scenario: Scenario, Repeat: 1}}
 	r.Violations = []string{}
 	for i := range 200 {
 		at := float64(i)
@@ -130,7 +131,8 @@ func TestOnlyTheSystemIsJudged(t *testing.T) {
 }
 
 func TestSoaksThatAreRefused(t *testing.T) {
-	good := Config{Config: series.Config{Repeat: 1, Timeout: time.Minute, Nodes: localcluster.Nodes{Count: 10}}, Systems: []string{"lockstep"},
+	good := Config{SystemsConfig: series.SystemsConfig{Systems: []string{"lockstep"},
+		Config: series.Config{Repeat: 1, Timeout: time.Minute, Nodes: localcluster.Nodes{Count: 10}}},
 		Duration: time.Minute, JobsPerSecond: 1, PodsPerJob: 1, Life: time.Second}
 	if err := good.Complete(); err != nil {
 		t.Fatal(err)
