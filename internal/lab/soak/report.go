@@ -202,9 +202,17 @@ func (g Growth) says() string {
 func (r *Report) verdict() string {
 	var parts []string
 	for _, run := range r.Measured() {
-		parts = append(parts, fmt.Sprintf("%s: %s of churn, %s", run.System, page.Seconds(run.Seconds), run.growing()))
+		parts = append(parts, fmt.Sprintf("%s: %s of churn, %s", run.System, lasting(run.Seconds), run.growing()))
 	}
 	return strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
+}
+
+// lasting formats a long time.
+func lasting(seconds float64) string {
+	if seconds < 120 {
+		return page.Seconds(seconds)
+	}
+	return fmt.Sprintf("%.0f minutes", seconds/60)
 }
 
 // Page returns the report's page.
@@ -244,7 +252,7 @@ func (r *Run) section() page.Section {
 			c.Title += "," + unit
 		}
 		for _, l := range r.Lines {
-			if l.Quantity == q {
+			if l.Quantity == q && len(l.At) > 1 { // a queue that was empty but once has no line
 				c.Lines = append(c.Lines, page.Line{Name: l.Of, X: l.At, Y: l.Value, Color: series.ColorOf(l.Of)})
 			}
 		}
