@@ -253,6 +253,10 @@ func (v *variant) row(g *group, longest float64) []page.Cell {
 	}
 }
 
+// apart reports whether a ratio is so far from 1 that too few runs, and not equal systems, are the reason
+// why its confidence interval has 1.
+func apart(ratio float64) bool { return max(ratio, 1/ratio) > 1.5 }
+
 // factor formats how many times as fast one is as another.
 func factor(r stats.Ratio) string {
 	switch {
@@ -260,6 +264,8 @@ func factor(r stats.Ratio) string {
 		return "–"
 	case r.N == 1:
 		return page.Factor(r.Mean) + " ×"
+	case !r.Differs() && apart(r.Mean):
+		return fmt.Sprintf("%s × (%s to %s), not certain", page.Factor(r.Mean), page.Factor(r.Low), page.Factor(r.Up))
 	case !r.Differs():
 		return fmt.Sprintf("equal (%s to %s ×)", page.Factor(r.Low), page.Factor(r.Up))
 	}

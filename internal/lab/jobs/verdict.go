@@ -76,6 +76,8 @@ func (r *Report) comparison(subject, peer string) string {
 		return page.Factor(a) + " to " + page.Factor(b)
 	}
 	switch {
+	case !differ && len(all) == 1 && apart(least):
+		return fmt.Sprintf("%s times as fast as %s, which so few runs do not make certain (95 %% confidence: %s)", page.Factor(least), peer, between(all[0].Low, all[0].Up))
 	case !differ:
 		return fmt.Sprintf("as fast as %s within the error (%s times)", peer, between(least, most))
 	case least >= 1 && len(all) == 1 && all[0].N > 1:
