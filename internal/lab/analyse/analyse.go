@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -232,7 +233,7 @@ func CountWrites(events []Event, match func(*Event) bool) Writes {
 	return w
 }
 
-// maxCauses bounds the length of Result.Causes: messages may name objects.
+// maxCauses bounds the length of Result.Causes: messages may name objects, also others than their own.
 const maxCauses = 20
 
 func countCause(res *Result, e *Event) {
@@ -240,6 +241,9 @@ func countCause(res *Result, e *Event) {
 		res.Causes = map[string]int{}
 	}
 	key := e.Kind() + ": " + e.Cause
+	if e.Name != "" { // one cause, whichever object it is about
+		key = strings.ReplaceAll(key, strconv.Quote(e.Name), `"…"`)
+	}
 	if _, known := res.Causes[key]; !known && len(res.Causes) >= maxCauses {
 		key = "others"
 	}

@@ -406,6 +406,15 @@ func TestFailuresAreCountedByCause(t *testing.T) {
 	if got["pods/create: timeout"] != 2*maxCauses || got["pods/create: pod 0"] != 1 || len(got) != maxCauses+1 || got["others"] != maxCauses+1 {
 		t.Errorf("%d causes: %v", len(got), got)
 	}
+	in = goodRun()
+	for i := range 2 * maxCauses {
+		e := refused(fmt.Sprintf(`pods "p-%d" is forbidden`, i))
+		e.Name = fmt.Sprintf("p-%d", i)
+		in.Events = append(in.Events, e)
+	}
+	if diff := cmp.Diff(map[string]int{`pods/create: pods "…" is forbidden`: 2 * maxCauses}, Analyse(in).Causes); diff != "" {
+		t.Errorf("several pods refused for one cause (-want +got):\n%s", diff)
+	}
 	if got := Analyse(goodRun()).Causes; got != nil {
 		t.Errorf("a good run has failures: %v", got)
 	}

@@ -248,7 +248,28 @@ func (r *Report) verdict() string {
 	if len(ratios) > 0 {
 		parts = append(parts, page.Range(ratios, "%.2f")+" × the floor")
 	}
+	for _, run := range r.Measured() {
+		parts = append(parts, run.together()...)
+	}
 	return strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
+}
+
+// together says what several managers, or several clusters, made of the load.
+func (r *Run) together() (parts []string) {
+	first := r.deployment()
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		if r.Scenario == ScenarioShards && strings.HasSuffix(p.Name, " managers") && p.Ran != nil && first.PerSecond > 0 {
+			parts = append(parts, fmt.Sprintf("%s: %.1f a second, %s times the rate of one", p.Name, p.PerSecond, page.Factor(p.PerSecond/first.PerSecond)))
+		}
+	}
+	if r.TakeoverSeconds > 0 {
+		parts = append(parts, "everything that was changed when one was killed ran within "+page.Seconds(r.TakeoverSeconds))
+	}
+	if r.UnreachableRatio > 0 {
+		parts = append(parts, fmt.Sprintf("with one cluster cut off the others took %s times as long", page.Factor(r.UnreachableRatio)))
+	}
+	return parts
 }
 
 // floorBounds reports whether there is a floor that the run did not beat.

@@ -375,6 +375,23 @@ func (t *trial) clear(ctx context.Context, namespace string, n int) error {
 	return err
 }
 
+// collected waits until the garbage collector has deleted the revisions of deleted applications, which it
+// does only half a minute after the control plane has learnt of their kind. Applications of the same
+// names would find them, and write more.
+func (t *trial) collected(ctx context.Context) error {
+	revisions := 0
+	reached, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
+		list := &oam.ApplicationRevisionList{}
+		err := t.apps.Get().Namespace(namespace).Resource("applicationrevisions").Param("limit", "1").Do(ctx).Into(list)
+		revisions = len(list.Items)
+		return err == nil && revisions == 0, err
+	})
+	if err == nil && !reached {
+		err = fmt.Errorf("--timeout=%s ran out when there were revisions of deleted applications", t.cfg.Timeout)
+	}
+	return err
+}
+
 // there counts the applications of a namespace.
 func (t *trial) there(namespace string) int {
 	return t.seen.Count(namespace, func(observation) bool { return true })
@@ -408,6 +425,9 @@ func (t *trial) done(ctx context.Context, p *Phase) error {
 }
 
 func (t *trial) deploy(ctx context.Context, what string) (*Phase, error) {
+	if err := t.collected(ctx); err != nil {
+		return nil, err
+	}
 	n := t.cfg.Applications
 	t.Say("%s: %d applications", what, n)
 	p, err := t.phase(ctx, what, func() error {

@@ -13,6 +13,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // TestAnInterruptedRunKeepsThePhasesThatWereDone interrupts a run on a real control plane after its
@@ -64,5 +65,31 @@ func TestAnInterruptedRunKeepsThePhasesThatWereDone(t *testing.T) {
 	}
 	if !strings.Contains(table.String(), "5/5") || !strings.Contains(table.String(), why.Error()) {
 		t.Errorf("table:\n%s", table.String())
+	}
+}
+
+// TestTheSameApplicationsAreDeployedAgain deploys with one manager, deletes, and deploys with two, sooner
+// than the garbage collector knows of revisions.
+func TestTheSameApplicationsAreDeployedAgain(t *testing.T) {
+	localtest.Long(t)
+	kube, err := localcluster.FindKube()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lockstep := filepath.Join(t.TempDir(), "lockstep")
+	if out, err := exec.Command("go", "build", "-o", lockstep, "lockstep.dev/lockstep/cmd/lockstep").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	rep, err := Measure(t.Context(), Config{
+		Config: series.Config{Nodes: localcluster.Nodes{Count: 1}, ClientConcurrency: 4, Repeat: 1, Timeout: 2 * time.Minute, OutDir: t.TempDir(), Lockstep: lockstep,
+			Kube: kube, Version: "test", Progress: func(line string) { t.Log(line) }},
+		Scenario: ScenarioShards, Applications: 5, Managers: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := rep.Runs[0]; r.Error != "" || len(r.Violations) > 0 || len(r.Phases) != 5 {
+		t.Errorf("error %q, %d phases, violations %q", r.Error, len(r.Phases), r.Violations)
 	}
 }

@@ -208,7 +208,10 @@ func cpu(r Run) []Finding {
 	f := Finding{Kind: MachineCPU, Share: busy / float64(r.CPUs),
 		Evidence: []string{fmt.Sprintf("%.1f of %d CPUs were busy: %s", busy, r.CPUs, strings.Join(parts, ", "))},
 		Advice:   []string{"give " + largest + " more CPU: it uses the most"}}
-	if largest == metrics.APIServer {
+	switch {
+	case r.OtherCPUs > r.CPUSeconds[largest]/r.Seconds:
+		f.Advice = []string{"measure again while the machine has no other work: it uses the most"}
+	case largest == metrics.APIServer:
 		f.Kind, f.Advice = APIServerCPU, serverAdvice
 	}
 	return full(f)

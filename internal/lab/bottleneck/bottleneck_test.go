@@ -56,6 +56,9 @@ func TestFind(t *testing.T) {
 		"no idle CPU, mostly for others": {func(r *Run) {
 			r.CPUs, r.CPUSeconds, r.OtherCPUs = 2, map[string]float64{metrics.APIServer: 4, "manager": 11}, 0.3
 		}, nil, MachineCPU, "1.8 of 2 CPUs were busy: manager 1.10, kube-apiserver 0.40, other work 0.30", "give manager more CPU"},
+		"no idle CPU, mostly for work that is not of the measurement": {func(r *Run) {
+			r.CPUs, r.CPUSeconds, r.OtherCPUs = 2, map[string]float64{metrics.APIServer: 6, metrics.EtcdName: 2}, 1
+		}, nil, MachineCPU, "1.8 of 2 CPUs were busy: kube-apiserver 0.60, etcd 0.20, other work 1.00", "no other work"},
 		"an API server elsewhere without idle CPU": {func(r *Run) {
 			r.Metrics = server(func(s *metrics.Server) { s.CPUSeconds, s.CPUs = 38, 4 })
 		}, nil, APIServerCPU, "the API server used 3.8 of its 4 CPUs", ""},

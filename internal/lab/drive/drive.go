@@ -7,6 +7,7 @@
 package drive
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,44 +166,84 @@ func (c *Client) Submit(ctx context.Context, n, concurrency int, job func(int) O
 	return group.Wait()
 }
 
-// Sent says when a job of Pace was due, and how much later it was sent.
+// Arrivals are jobs that are created each at its time.
+type Arrivals struct {
+	N int
+	// Due returns when the i-th job is due, after the first call. Times do not decrease.
+	Due func(i int) time.Duration
+	Job func(i int) (Object, error)
+	// InFlight bounds the creates in flight. 0 is what the connections carry at a time. A server that
+	// takes longer makes the client late, which Sent.Lag shows.
+	InFlight int
+	// Created, if set, is called when the i-th job has been created. It must be safe for concurrent use
+	// and must not block.
+	Created func(i int)
+}
+
+// Sent says when a job was due, and how much later it was sent.
 type Sent struct {
 	Due time.Time
 	Lag time.Duration
 }
 
-// inFlightMax bounds the creates of Pace in flight: what the connections carry at a time. A server
-// that takes longer makes the client late, which Sent.Lag shows.
 const inFlightMax = 200 * connections
 
-// Pace creates n jobs in order at a rate, in jobs per second. Each is sent when it is due, whether
-// earlier ones have been answered or not: an open loop. Pace returns when all have been answered.
-func (c *Client) Pace(ctx context.Context, n int, rate float64, job func(int) Object) ([]Sent, error) {
+// Send creates jobs in order. Each is sent when it is due, whether earlier ones have been answered or
+// not: an open loop. Send returns when all have been answered.
+func (c *Client) Send(ctx context.Context, a Arrivals) ([]Sent, error) {
 	group, sending := errgroup.WithContext(ctx)
-	group.SetLimit(inFlightMax)
-	out := make([]Sent, n)
+	group.SetLimit(cmp.Or(a.InFlight, inFlightMax))
+	out := make([]Sent, a.N)
 	begin := time.Now()
 	for i := range out {
-		out[i].Due = begin.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+		out[i].Due = begin.Add(a.Due(i))
 	}
 	for i := range out {
-		j := job(i)
-		created := j.DeepCopyObject().(Object)
-		if wait := time.Until(out[i].Due); wait > 0 {
-			select {
-			case <-sending.Done():
-			case <-time.After(wait):
-			}
+		j, err := a.Job(i)
+		if err != nil {
+			return out, errors.Join(fmt.Errorf("job %d: %w", i, err), group.Wait())
 		}
-		if sending.Err() != nil {
+		created := j.DeepCopyObject().(Object)
+		if Until(sending, out[i].Due) != nil {
 			break
 		}
 		group.Go(func() error {
 			out[i].Lag = max(0, time.Since(out[i].Due))
-			return c.CreateJob(sending, j, created)
+			if err := c.CreateJob(sending, j, created); err != nil {
+				return err
+			}
+			if a.Created != nil {
+				a.Created(i)
+			}
+			return nil
 		})
 	}
-	return out, errors.Join(group.Wait(), ctx.Err())
+	return out, errors.Join(group.Wait(), context.Cause(ctx))
+}
+
+// LagMax returns the greatest lag.
+func LagMax(sent []Sent) (most time.Duration) {
+	for _, s := range sent {
+		most = max(most, s.Lag)
+	}
+	return most
+}
+
+// Pace sends n jobs at a rate, in jobs per second.
+func (c *Client) Pace(ctx context.Context, n int, rate float64, job func(int) Object) ([]Sent, error) {
+	return c.Send(ctx, Arrivals{N: n, Job: func(i int) (Object, error) { return job(i), nil },
+		Due: func(i int) time.Duration { return time.Duration(float64(i) / rate * float64(time.Second)) }})
+}
+
+// Until waits until a time.
+func Until(ctx context.Context, at time.Time) error {
+	if wait := time.Until(at); wait > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // Pods lists a namespace's pods.

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,7 +47,7 @@ func (r *Report) clientLimits() phenomenon {
 		if unlimited != nil {
 			c.Lines = append(c.Lines, page.Line{Name: "without limit", Color: limited.Color, Style: page.Dashed,
 				X: []float64{limited.X[0], limited.X[len(limited.X)-1]}, Y: []float64{unlimited.rate(), unlimited.rate()}})
-			text += fmt.Sprintf(", %s without limit: the limit costs a factor of %s", perSecond(unlimited.rate()), shortFactor(unlimited.rate()/lowest.rate()))
+			text += fmt.Sprintf(", %s without limit: the limit costs a factor of %s", perSecond(unlimited.rate()), page.Factor(unlimited.rate()/lowest.rate()))
 			if unlimited.rate() < 1.1*lowest.rate() {
 				text = fmt.Sprintf("%s: the limit costs nothing here", strings.Split(text, ": the limit")[0])
 			}
@@ -84,7 +85,8 @@ func (r *Report) foreignPods() phenomenon {
 	}}
 	s := page.Section{Title: "How fast are pods of others scheduled?",
 		Note: "These pods exist before a scheduler sees them: there is no way around a second write for each."}
-	var sentences []string
+	var loads []string
+	behind := map[string][]string{}
 	for _, run := range r.typical() {
 		created := 0.0
 		if run.CreateSeconds > 0 {
@@ -93,10 +95,16 @@ func (r *Report) foreignPods() phenomenon {
 		t.Rows = append(t.Rows, []page.Cell{page.Text(run.Shape), run.cell(), page.Text(perSecond(created)), page.Text(page.Seconds(run.CreateSeconds)),
 			{Text: page.Seconds(run.ScheduleSeconds), Tone: page.Strong}, page.Text(page.Seconds(max(0, run.ScheduleSeconds-run.CreateSeconds))),
 			page.Text(page.Thousands(run.PendingMax)), page.Text(page.Thousands(run.Writes["pods/binding"]))})
-		sentences = append(sentences, fmt.Sprintf("%s binds %s %s after the last is created", run.label, run.Shape,
-			page.Seconds(max(0, run.ScheduleSeconds-run.CreateSeconds))))
+		if !slices.Contains(loads, run.Shape) {
+			loads = append(loads, run.Shape)
+		}
+		behind[run.Shape] = append(behind[run.Shape], page.Seconds(max(0, run.ScheduleSeconds-run.CreateSeconds))+" ("+run.label+")")
 	}
 	s.Tables = []page.Table{t}
+	var sentences []string
+	for _, load := range loads {
+		sentences = append(sentences, fmt.Sprintf("of %s the last has a node %s after it is created", load, strings.Join(behind[load], ", ")))
+	}
 	return phenomenon{sentence: strings.Join(sentences, "; "), sections: []page.Section{s}}
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/page"
@@ -42,7 +43,7 @@ func (r *Report) Page() page.Page {
 	case shown.alone:
 		p.Verdict = shown.sentence + ", " + r.lost()
 	case shown.sentence != "" && r.Sweep == nil:
-		p.Verdict = shown.sentence + ". " + p.Verdict
+		p.Verdict = shown.sentence + ". " + strings.ToUpper(p.Verdict[:1]) + p.Verdict[1:]
 	}
 	if !shown.alone {
 		p.Sections = append(p.Sections, results(groups))
@@ -50,15 +51,7 @@ func (r *Report) Page() page.Page {
 			p.Sections = append(p.Sections, g.section())
 		}
 	}
-	if clients := r.clients(); len(clients) > 0 {
-		t := page.Table{Columns: []page.Column{{Title: "System", Key: true}, {Title: "Client", Key: true},
-			{Title: "QPS", Right: true, Help: "requests per second that the client allows itself"},
-			{Title: "Burst", Right: true, Help: "requests that it may send at once before that"}}}
-		for _, c := range clients {
-			t.Rows = append(t.Rows, []page.Cell{page.Text(c.System), page.Text(c.Name), page.Text(c.QPS), page.Text(c.Burst)})
-		}
-		p.Sections = append(p.Sections, page.Section{Title: "Client limits", Tables: []page.Table{t}})
-	}
+	p.Sections = append(p.Sections, series.ClientLimits(r.clients())...)
 	return p
 }
 
@@ -247,7 +240,7 @@ func (v *variant) row(g *group, longest float64) []page.Cell {
 			time.Text = "events lost"
 		}
 	}
-	ratio := mean(ratios, shortFactor)
+	ratio := mean(ratios, page.Factor)
 	if len(ratios) == 0 && noFloor {
 		ratio.Text = "no floor"
 	}
@@ -260,28 +253,23 @@ func (v *variant) row(g *group, longest float64) []page.Cell {
 	}
 }
 
+// apart reports whether a ratio is so far from 1 that too few runs, and not equal systems, are the reason
+// why its confidence interval has 1.
+func apart(ratio float64) bool { return max(ratio, 1/ratio) > 1.5 }
+
 // factor formats how many times as fast one is as another.
 func factor(r stats.Ratio) string {
 	switch {
 	case r.N == 0:
 		return "–"
 	case r.N == 1:
-		return shortFactor(r.Mean) + " ×"
+		return page.Factor(r.Mean) + " ×"
+	case !r.Differs() && apart(r.Mean):
+		return fmt.Sprintf("%s × (%s to %s), not certain", page.Factor(r.Mean), page.Factor(r.Low), page.Factor(r.Up))
 	case !r.Differs():
-		return fmt.Sprintf("equal (%s to %s ×)", shortFactor(r.Low), shortFactor(r.Up))
+		return fmt.Sprintf("equal (%s to %s ×)", page.Factor(r.Low), page.Factor(r.Up))
 	}
-	return fmt.Sprintf("%s × (%s to %s)", shortFactor(r.Mean), shortFactor(r.Low), shortFactor(r.Up))
-}
-
-// shortFactor formats a factor with about two digits that matter.
-func shortFactor(x float64) string {
-	switch {
-	case x < 2:
-		return fmt.Sprintf("%.2f", x)
-	case x < 10:
-		return fmt.Sprintf("%.1f", x)
-	}
-	return fmt.Sprintf("%.0f", x)
+	return fmt.Sprintf("%s × (%s to %s)", page.Factor(r.Mean), page.Factor(r.Low), page.Factor(r.Up))
 }
 
 // section has the charts of a group, and the figures of its runs.

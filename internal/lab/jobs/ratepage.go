@@ -71,10 +71,38 @@ func (r *Report) rates() phenomenon {
 		t.Rows = append(t.Rows, append(row, page.Text(run.writesPerPod()), page.Count(run.Failed, page.Bad), page.Count(len(run.Invariants.Violations), page.Bad)))
 		out.sections = append(out.sections, run.rateSection(color))
 	}
+	if s := r.rateFactors(); s != "" {
+		sentences = append(sentences, s)
+	}
 	first.Tables = []page.Table{t}
 	first.Charts = []page.Chart{r.waitOverRate()}
 	out.sentence, out.sections = cmp.Or(strings.Join(sentences, "; "), "nothing was measured"), append([]page.Section{first}, out.sections...)
 	return out
+}
+
+// rateFactors compares the rates that systems keep up with under one load; empty if there is nothing to
+// compare.
+func (r *Report) rateFactors() string {
+	var parts []string
+	for i, run := range r.Runs {
+		if i == 0 || run.Rate == nil || run.Error != "" || run.Rate.Sustained == 0 {
+			continue
+		}
+		first := r.Runs[0]
+		if first.Rate == nil || first.Error != "" || first.Shape != run.Shape || first.name() == run.name() {
+			continue
+		}
+		factor := first.Rate.Sustained / run.Rate.Sustained
+		text := fmt.Sprintf("%s times the rate of %s", page.Factor(factor), r.called(run))
+		if first.Rate.Behind == 0 && run.Rate.Behind > 0 {
+			text = "at least " + text
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return r.called(r.Runs[0]) + " has " + strings.Join(parts, ", ")
 }
 
 // step returns the last step at a rate with a verdict, or nil.

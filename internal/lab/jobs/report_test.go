@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
@@ -202,18 +203,19 @@ func TestVerdicts(t *testing.T) {
 		return func(r *Run) { r.Settings = map[string]string{"manager writes in flight": n} }
 	}
 	for want, runs := range map[string][]*Run{
-		"lockstep: 100 pods in 2.00 s, 50 a second, 1.04 × the floor, nothing lost":                             {with(run("lockstep", "1x100", 1, 2), ratio(1.04))},
-		"lockstep: 5.1 times as fast as kubernetes, nothing lost":                                               {run("lockstep", "1x100", 1, 2), run("kubernetes", "1x100", 1, 10.2)},
-		"lockstep: 1.50 to 4.0 times as fast as kubernetes, nothing lost":                                       {run("lockstep", "1x100", 1, 2), run("kubernetes", "1x100", 1, 3), run("lockstep", "10x10", 1, 2), run("kubernetes", "10x10", 1, 8)},
-		"lockstep: slower than kubernetes, 2.0 times its time, nothing lost":                                    {run("lockstep", "1x100", 1, 4), run("kubernetes", "1x100", 1, 2)},
-		"lockstep: 0.50 to 2.0 times as fast as kubernetes, depending on the load, nothing lost":                {run("lockstep", "1x100", 1, 4), run("kubernetes", "1x100", 1, 2), run("lockstep", "10x10", 1, 2), run("kubernetes", "10x10", 1, 4)},
-		"lockstep: as fast as toy within the error (1.00 times), nothing lost":                                  {run("lockstep", "1x100", 1, 2), run("toy", "1x100", 1, 2.2), run("lockstep", "1x100", 2, 2.2), run("toy", "1x100", 2, 2)},
-		"lockstep: 2.0 times as fast as toy (95 % confidence: 2.0), nothing lost":                               {run("lockstep", "1x100", 1, 2), run("toy", "1x100", 1, 4), run("lockstep", "1x100", 2, 3), run("toy", "1x100", 2, 6)},
-		"lockstep: 100 pods in 1.00 s to 2.00 s, the fastest is lockstep, gang, nothing lost":                   {run("lockstep", "1x100", 1, 2), with(run("lockstep", "1x100", 1, 1), func(r *Run) { r.Gang = true })},
-		"lockstep: 100 pods in 2.00 s, 50 a second, 3 violations, 1 run not measured":                           {with(run("lockstep", "1x100", 1, 2), func(r *Run) { r.Invariants.Violations = []string{"a", "b", "c"} }), {System: "kubernetes", Shape: "1x100", Error: "x"}},
-		"toy: 40 pods failed or without a node, the time ran out in 1 run":                                      {with(run("toy", "1x100", 1, 2), func(r *Run) { r.TimedOut, r.Failed = "--timeout", 40 })},
-		"lockstep: 2 loads in 2.00 s to 3.00 s, 1.20 × the floor (no floor in 1 of 2 runs), nothing lost":       {with(run("lockstep", "1x100", 1, 2), ratio(1.2)), with(run("lockstep", "10x10", 1, 3), noFloor)},
-		"lockstep: 100 pods in 2.00 s, 50 a second, no floor, because the bare client was slower, nothing lost": {with(run("lockstep", "1x100", 1, 2), noFloor)},
+		"lockstep: 100 pods in 2.00 s, 50 a second, 1.04 × the floor, nothing lost":                                             {with(run("lockstep", "1x100", 1, 2), ratio(1.04))},
+		"lockstep: 5.1 times as fast as kubernetes, nothing lost":                                                               {run("lockstep", "1x100", 1, 2), run("kubernetes", "1x100", 1, 10.2)},
+		"lockstep: 1.50 to 4.0 times as fast as kubernetes, nothing lost":                                                       {run("lockstep", "1x100", 1, 2), run("kubernetes", "1x100", 1, 3), run("lockstep", "10x10", 1, 2), run("kubernetes", "10x10", 1, 8)},
+		"lockstep: slower than kubernetes, 2.0 times its time, nothing lost":                                                    {run("lockstep", "1x100", 1, 4), run("kubernetes", "1x100", 1, 2)},
+		"lockstep: 0.50 to 2.0 times as fast as kubernetes, depending on the load, nothing lost":                                {run("lockstep", "1x100", 1, 4), run("kubernetes", "1x100", 1, 2), run("lockstep", "10x10", 1, 2), run("kubernetes", "10x10", 1, 4)},
+		"lockstep: as fast as toy within the error (1.00 times), nothing lost":                                                  {run("lockstep", "1x100", 1, 2), run("toy", "1x100", 1, 2.2), run("lockstep", "1x100", 2, 2.2), run("toy", "1x100", 2, 2)},
+		"lockstep: 2.5 times as fast as toy, which so few runs do not make certain (95 % confidence: 0.18 to 35), nothing lost": {run("lockstep", "1x100", 1, 2.8), run("toy", "1x100", 1, 8.55), run("lockstep", "1x100", 2, 3.95), run("toy", "1x100", 2, 7.95)},
+		"lockstep: 2.0 times as fast as toy (95 % confidence: 2.0), nothing lost":                                               {run("lockstep", "1x100", 1, 2), run("toy", "1x100", 1, 4), run("lockstep", "1x100", 2, 3), run("toy", "1x100", 2, 6)},
+		"lockstep: 100 pods in 1.00 s to 2.00 s, the fastest is lockstep, gang, nothing lost":                                   {run("lockstep", "1x100", 1, 2), with(run("lockstep", "1x100", 1, 1), func(r *Run) { r.Gang = true })},
+		"lockstep: 100 pods in 2.00 s, 50 a second, 3 violations, 1 run not measured":                                           {with(run("lockstep", "1x100", 1, 2), func(r *Run) { r.Invariants.Violations = []string{"a", "b", "c"} }), {System: "kubernetes", Shape: "1x100", Error: "x"}},
+		"toy: 40 pods failed or without a node, the time ran out in 1 run":                                                      {with(run("toy", "1x100", 1, 2), func(r *Run) { r.TimedOut, r.Failed = "--timeout", 40 })},
+		"lockstep: 2 loads in 2.00 s to 3.00 s, 1.20 × the floor (no floor in 1 of 2 runs), nothing lost":                       {with(run("lockstep", "1x100", 1, 2), ratio(1.2)), with(run("lockstep", "10x10", 1, 3), noFloor)},
+		"lockstep: 100 pods in 2.00 s, 50 a second, no floor, because the bare client was slower, nothing lost":                 {with(run("lockstep", "1x100", 1, 2), noFloor)},
 		"lockstep: adaptive takes 1.10 × the time of the best of 3 fixed settings, lockstep w=16, nothing lost": {
 			with(run("lockstep", "1x100", 1, 2.2), writes("adaptive")), with(run("lockstep", "1x100", 1, 8), writes("1")),
 			with(run("lockstep", "1x100", 1, 2), writes("16")), with(run("lockstep", "1x100", 1, 3), writes("256"))},
@@ -272,5 +274,20 @@ func TestAFasterRunHasNoFloor(t *testing.T) {
 	}
 	if line := r.Line(); !strings.Contains(line, want) {
 		t.Error(line)
+	}
+}
+
+// TestRatesAreCompared has a system that keeps up with every rate, and one that does not.
+func TestRatesAreCompared(t *testing.T) {
+	r := &Report{}
+	for i, rate := range []Rate{{Sustained: 120, PodsPerJob: 1, Bound: "no rate above --rate-max was tried"}, {Sustained: 30, Behind: 31, PodsPerJob: 1}} {
+		run := &Run{System: []string{"fast", "slow"}[i], Scenario: scenario.Rate, Shape: "1x1", Repeat: 1, Rate: &rate, Settings: map[string]string{}}
+		run.Invariants.Violations = []string{}
+		r.Runs = append(r.Runs, run)
+	}
+	const want = "fast keeps up with 120 jobs of 1 pod a second (no rate above --rate-max was tried); slow keeps up with 30.0 jobs of 1 pod a second " +
+		"and falls behind at 31.0; fast has at least 4.0 times the rate of slow, nothing lost"
+	if got := r.Page().Verdict; got != want {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }

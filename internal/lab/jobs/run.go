@@ -32,15 +32,20 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	for i, e := range experiments {
 		t := &trial{cfg: &cfg, experiment: e, index: i + 1, total: len(experiments), run: e.result()}
 		t.run.Scenario = cfg.Scenario
-		trials = append(trials, t)
-		runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure, SaveEvents: func(n int) error {
-			return t.SaveEvents(fmt.Sprintf("%02d-%s", n, strings.Trim(notInFileNames.ReplaceAllString(t.run.Title(), "-"), "-")))
-		}})
+		trials, runs = append(trials, t), append(runs, t.planned())
 	}
 	if err := cfg.afford(trials, 0); err != nil {
 		return nil, err
 	}
 	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.Page()) }, runs...)
+}
+
+// planned returns the trial as a run of a report. Its events are saved under its number in the plan, which
+// stays the same if a sweep is resumed.
+func (t *trial) planned() series.Planned[*Run] {
+	return series.Planned[*Run]{Run: &t.run, Measure: t.measure, SaveEvents: func(int) error {
+		return t.SaveEvents(fmt.Sprintf("%02d-%s", t.index, strings.Trim(notInFileNames.ReplaceAllString(t.run.Title(), "-"), "-")))
+	}}
 }
 
 // effective returns the configuration, including defaults, for the report.

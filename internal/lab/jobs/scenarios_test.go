@@ -118,7 +118,7 @@ func TestPodsOfOthers(t *testing.T) {
 	localtest.Long(t)
 	rep := measureScenario(t, scenario.ForeignPods, func(c *Config) {
 		c.Systems, c.Shapes, c.Foreign = []string{"lockstep"}, []scenario.Shape{{Jobs: 4, PodsPerJob: 5}}, scenario.Foreign
-	}, "How fast are pods of others scheduled?", "lockstep binds 4x5 deployments ", "lockstep binds 20x1 pods ", "kube-controller-manager")
+	}, "How fast are pods of others scheduled?", "of 4x5 deployments the last has a node ", "of 20x1 pods the last has a node ", "kube-controller-manager")
 	if len(rep.Runs) != 2 {
 		t.Fatalf("%d runs", len(rep.Runs))
 	}

@@ -238,7 +238,7 @@ func MeasureSweep(ctx context.Context, cfg Config, s Sweep, resumed *Report) (*R
 	}
 	var runs []series.Planned[*Run]
 	for _, t := range trials {
-		runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure})
+		runs = append(runs, t.planned())
 	}
 	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.Page()) }, runs...)
 }

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -205,6 +206,9 @@ func TestAnInterruptedSweepIsResumed(t *testing.T) {
 		if run.Error != "" || run.Scheduled != 20 || run.Settings["rate"] != run.Parameters["system.rate"] {
 			t.Errorf("%s: error %q, %d scheduled, settings %v", run.Title(), run.Error, run.Scheduled, run.Settings)
 		}
+	}
+	if events, err := filepath.Glob(filepath.Join(cfg.OutDir, "0[12]-*", observe.EventsFile)); err != nil || len(events) != 2 {
+		t.Errorf("the events of the runs: %v, %v", events, err)
 	}
 	if points := rep.points(); len(points) != 2 {
 		t.Errorf("%d settings have a figure", len(points))

@@ -81,7 +81,7 @@ func (r *Report) sweepVerdict() string {
 	text := fmt.Sprintf("the best of %s is %s: %s", page.Plural(len(points), "setting"), describe(least.values), r.format(least.summary()))
 	worst := slices.MaxFunc(points, func(a, b *point) int { return cmpFloat(a.summary().Mean, b.summary().Mean) })
 	if worst != least {
-		text += fmt.Sprintf("; the worst, %s, takes %s ×", describe(worst.values), shortFactor(worst.summary().Mean/least.summary().Mean))
+		text += fmt.Sprintf("; the worst, %s, takes %s ×", describe(worst.values), page.Factor(worst.summary().Mean/least.summary().Mean))
 	}
 	switch {
 	case len(equal) > 3:

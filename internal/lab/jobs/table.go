@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"lockstep.dev/lockstep/internal/lab/system"
+	"lockstep.dev/lockstep/internal/lab/series"
 )
 
 // column is one column of the table. Figures are right-aligned.
@@ -125,20 +125,10 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 	return err
 }
 
-// clientOf is the client limit of one program of one system.
-type clientOf struct {
-	System string
-	system.Client
-}
-
 // clients returns the client limits of all systems in the report.
-func (r *Report) clients() (out []clientOf) {
+func (r *Report) clients() (out []series.ClientOf) {
 	for _, run := range r.Runs {
-		for _, c := range run.Clients {
-			if c := (clientOf{run.System, c}); !slices.Contains(out, c) {
-				out = append(out, c)
-			}
-		}
+		out = series.ClientsOf(out, run.System, run.Clients)
 	}
 	return out
 }

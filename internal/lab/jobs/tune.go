@@ -138,8 +138,7 @@ func MeasureTune(ctx context.Context, cfg Config) (*Report, error) {
 		} else if i > 0 {
 			t.run.Repeat = 2
 		}
-		trials = append(trials, t)
-		runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure})
+		trials, runs = append(trials, t), append(runs, t.planned())
 	}
 	if err := cfg.afford(trials, 0); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockstep.dev/lockstep/internal/lab/bottleneck"
+	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -50,6 +51,9 @@ func TestTuneNamesAClientLimit(t *testing.T) {
 		if !run.complete() {
 			t.Fatalf("%s: error %q, %s", run.Title(), run.Error, run.TimedOut)
 		}
+	}
+	if events, err := filepath.Glob(filepath.Join(cfg.OutDir, "0[1-4]-*", observe.EventsFile)); err != nil || len(events) != 4 {
+		t.Errorf("the events of the runs: %v, %v", events, err)
 	}
 	if len(rep.Tune.Findings) == 0 || rep.Tune.Findings[0].Kind != bottleneck.ClientLimit {
 		t.Fatalf("findings %+v", rep.Tune.Findings)

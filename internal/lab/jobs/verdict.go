@@ -70,16 +70,18 @@ func (r *Report) comparison(subject, peer string) string {
 		least, most, differ = min(least, ratio.Mean), max(most, ratio.Mean), differ || ratio.Differs()
 	}
 	between := func(a, b float64) string {
-		if shortFactor(a) == shortFactor(b) {
-			return shortFactor(a)
+		if page.Factor(a) == page.Factor(b) {
+			return page.Factor(a)
 		}
-		return shortFactor(a) + " to " + shortFactor(b)
+		return page.Factor(a) + " to " + page.Factor(b)
 	}
 	switch {
+	case !differ && len(all) == 1 && apart(least):
+		return fmt.Sprintf("%s times as fast as %s, which so few runs do not make certain (95 %% confidence: %s)", page.Factor(least), peer, between(all[0].Low, all[0].Up))
 	case !differ:
 		return fmt.Sprintf("as fast as %s within the error (%s times)", peer, between(least, most))
 	case least >= 1 && len(all) == 1 && all[0].N > 1:
-		return fmt.Sprintf("%s times as fast as %s (95 %% confidence: %s)", shortFactor(least), peer, between(all[0].Low, all[0].Up))
+		return fmt.Sprintf("%s times as fast as %s (95 %% confidence: %s)", page.Factor(least), peer, between(all[0].Low, all[0].Up))
 	case least >= 1:
 		return between(least, most) + " times as fast as " + peer
 	case most <= 1:
@@ -139,7 +141,7 @@ func (r *Report) valley(subject string) string {
 			continue
 		}
 		ratio := best.timesAsFast(adaptive)
-		text := fmt.Sprintf("adaptive takes %s × the time of the best of %d fixed settings, %s", shortFactor(ratio.Mean), fixed, best.label)
+		text := fmt.Sprintf("adaptive takes %s × the time of the best of %d fixed settings, %s", page.Factor(ratio.Mean), fixed, best.label)
 		if !ratio.Differs() {
 			text += ", which is no difference beyond the error"
 		}
@@ -170,9 +172,9 @@ func (r *Report) floorOf(subject string) string {
 		return "no floor, because the bare client was slower"
 	}
 	least, most := slices.Min(ratios), slices.Max(ratios)
-	s := shortFactor(least)
-	if shortFactor(most) != s {
-		s += " to " + shortFactor(most)
+	s := page.Factor(least)
+	if page.Factor(most) != s {
+		s += " to " + page.Factor(most)
 	}
 	s += " × the floor"
 	if without > 0 {

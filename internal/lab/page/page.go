@@ -253,6 +253,17 @@ func Plural(n int, noun string) string {
 	return Thousands(n) + " " + noun + "s"
 }
 
+// Factor formats how many times as much something is.
+func Factor(x float64) string {
+	switch {
+	case x < 2:
+		return fmt.Sprintf("%.2f", x)
+	case x < 10:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.0f", x)
+}
+
 // Seconds formats a time.
 func Seconds(s float64) string {
 	if s < 10 {

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
-	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/system"
@@ -26,10 +24,7 @@ const Scenario = "replay"
 
 // Config configures a replay.
 type Config struct {
-	series.Config
-	// Systems are the systems to measure, one after the other, and Parameters those of files.
-	Systems    []string
-	Parameters map[string]string
+	series.SystemsConfig
 	// Gang says that the pods of a job get nodes together, if the system can do that.
 	Gang bool
 	// Trace is the load, and TraceName its name for the report.
@@ -42,8 +37,6 @@ type Config struct {
 // Complete sets defaults and validates the configuration.
 func (c *Config) Complete() error {
 	switch {
-	case len(c.Systems) == 0:
-		return errors.New("no system")
 	case c.Trace == nil || len(c.Trace.Jobs) == 0:
 		return errors.New("no trace")
 	case !(c.Speed > 0) || math.IsInf(c.Speed, 0):
@@ -51,27 +44,14 @@ func (c *Config) Complete() error {
 	case c.ClientConcurrency < 1:
 		return fmt.Errorf("client concurrency: %d is not positive", c.ClientConcurrency)
 	}
-	if err := c.Nodes.Complete(); err != nil {
+	if err := c.SystemsConfig.Complete(); err != nil {
 		return err
 	}
 	largest := slices.MaxFunc(c.Trace.Jobs, func(a, b trace.Job) int { return a.Pods - b.Pods })
 	if room := c.Nodes.Count * c.Nodes.Pods; largest.Pods > room {
 		return fmt.Errorf("the load does not fit: the largest job has %d pods, and %d nodes have room for %d", largest.Pods, c.Nodes.Count, room)
 	}
-	for _, name := range c.Systems {
-		if _, err := c.system(name); err != nil {
-			return err
-		}
-	}
-	return c.Config.Complete()
-}
-
-func (c *Config) system(name string) (system.System, error) {
-	writes := 0
-	if len(c.WriterConcurrency) > 0 {
-		writes = c.WriterConcurrency[0]
-	}
-	return system.New(name, system.Options{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs, Parameters: c.Parameters, WriterConcurrency: writes})
+	return nil
 }
 
 // What a run takes beside the trace, for the estimate.
@@ -86,26 +66,21 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Complete(); err != nil {
 		return nil, err
 	}
-	inner, err := series.New[*Run](cfg.Config, map[string]any{"scenario": Scenario, "systems": cfg.Systems, "trace": cfg.TraceName, "traceFormat": cfg.Trace.Format,
+	inner, err := series.New[*Run](cfg.Config, cfg.Effective(Scenario, map[string]any{"trace": cfg.TraceName, "traceFormat": cfg.Trace.Format,
 		"speed": cfg.Speed, "jobs": len(cfg.Trace.Jobs), "pods": cfg.Trace.Pods(), "mostPodsAtATime": cfg.Trace.Most(), "skippedJobs": cfg.Trace.Skipped,
-		"gang": cfg.Gang, "nodes": cfg.Nodes.Count, "nodeCPU": cfg.Nodes.CPU, "nodePods": cfg.Nodes.Pods, "etcdDurable": cfg.Durable, "managerArgs": cfg.ManagerArgs,
-		"repeat": cfg.Repeat})
+		"gang": cfg.Gang, "clientConcurrency": cfg.ClientConcurrency}))
 	if err != nil {
 		return nil, err
 	}
 	rep := &Report{inner}
-	var runs []series.Planned[*Run]
-	for repeat := range cfg.Repeat {
-		for _, name := range cfg.Systems {
-			sys, err := cfg.system(name)
-			if err != nil {
-				return nil, err
-			}
-			t := &trial{cfg: &cfg, sys: sys, run: Run{System: sys.Name(), Scenario: Scenario, Repeat: repeat + 1, Jobs: len(cfg.Trace.Jobs), Pods: cfg.Trace.Pods()}}
-			runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure, SaveEvents: func(n int) error {
-				return t.SaveEvents(fmt.Sprintf("%02d-%s", n, t.run.System))
-			}})
-		}
+	runs, err := series.PlanSystems(&cfg.SystemsConfig, Scenario, func(sys system.System, run series.SystemRun) series.Planned[*Run] {
+		t := &trial{cfg: &cfg, sys: sys, run: Run{SystemRun: run, Jobs: len(cfg.Trace.Jobs), Pods: cfg.Trace.Pods()}}
+		return series.Planned[*Run]{Run: &t.run, Measure: t.measure, SaveEvents: func(n int) error {
+			return t.SaveEvents(fmt.Sprintf("%02d-%s", n, t.run.System))
+		}}
+	})
+	if err != nil {
+		return nil, err
 	}
 	length := time.Duration(cfg.Trace.Length() / cfg.Speed * float64(time.Second))
 	if err := cfg.Afford(series.Estimate{Runs: len(runs), Time: time.Duration(len(runs)) * (length + startTime),
@@ -121,10 +96,6 @@ type trial struct {
 	cfg *Config
 	sys system.System
 	run Run
-
-	lock sync.Mutex
-	// lag is how late the client was at most.
-	lag time.Duration
 }
 
 const namespace = "replay"
@@ -141,15 +112,11 @@ type progress struct {
 // measure makes the run, step by step.
 func (t *trial) measure(ctx context.Context) (err error) {
 	//   1. Start a control plane.
-	t.Trial, err = t.cfg.StartTrial(ctx, t.run.Title(), t.sys.Jobs(), func(c *localcluster.Config) {
-		c.ManagerCommand, c.Install, c.ExtraArgs = nil, nil, nil
-		t.sys.Configure(c)
-	})
+	t.Trial, err = t.cfg.StartSystem(ctx, t.run.Title(), t.sys, func(*localcluster.Config) {})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.Stop(ctx, err != nil)) }()
-	t.Log.Source.(*observe.AuditLog).Users = t.sys.Users()
 	if err := errors.Join(t.warmUp(ctx), t.Client.CreateNamespace(ctx, namespace)); err != nil {
 		return err
 	}
@@ -163,7 +130,6 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	//   3. Analyse the run.
 	t.run.TimedOut, t.run.OtherCPUs, t.run.Metrics, t.run.Lost = t.TimedOut, used.OtherCPUs, used.Metrics, used.Lost
 	t.run.Used = rig.UsedBetween(used.Before, used.After)
-	t.run.LagSeconds = analyse.Round(t.lag.Seconds(), 2)
 	t.run.analyse(t.cfg.Trace, t.Log.Events, jobs, t.sys)
 	return nil
 }
@@ -206,9 +172,8 @@ func (t *trial) warmUp(ctx context.Context) error {
 // replay creates the jobs at their times, follows which have their nodes, and deletes each after its
 // duration. It returns when every job has had its nodes and those with a duration are deleted.
 func (t *trial) replay(ctx context.Context, jobs map[string]*progress) error {
-	began := time.Now()
 	group, sending := errgroup.WithContext(ctx)
-	group.Go(func() error { return t.send(sending, began) })
+	group.Go(func() error { return t.send(sending) })
 	length := time.Duration(t.cfg.Trace.Length() / t.cfg.Speed * float64(time.Second))
 	byName := map[string]trace.Job{}
 	for i, j := range t.cfg.Trace.Jobs {
@@ -287,28 +252,15 @@ func (t *trial) podsOf(name string) int {
 }
 
 // send creates the jobs at their times.
-func (t *trial) send(ctx context.Context, began time.Time) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(t.cfg.ClientConcurrency)
-	for i, j := range t.cfg.Trace.Jobs {
-		at := began.Add(time.Duration(j.Arrival / t.cfg.Speed * float64(time.Second)))
-		timer := time.NewTimer(time.Until(at))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return errors.Join(group.Wait(), context.Cause(ctx))
-		case <-timer.C:
-		}
-		job, err := t.sys.NewJob(system.Job{Namespace: namespace, Name: jobName(i), Index: i, Pods: j.Pods, Gang: t.cfg.Gang && t.sys.Gangs()})
-		if err != nil {
-			return fmt.Errorf("job %s: %w", jobName(i), err)
-		}
-		group.Go(func() error {
-			t.lock.Lock()
-			t.lag = max(t.lag, time.Since(at))
-			t.lock.Unlock()
-			return t.Client.CreateJob(ctx, job, job.DeepCopyObject().(drive.Object))
-		})
-	}
-	return group.Wait()
+func (t *trial) send(ctx context.Context) error {
+	jobs := t.cfg.Trace.Jobs
+	sent, err := t.Client.Send(ctx, drive.Arrivals{
+		N: len(jobs), InFlight: t.cfg.ClientConcurrency,
+		Due: func(i int) time.Duration { return time.Duration(jobs[i].Arrival / t.cfg.Speed * float64(time.Second)) },
+		Job: func(i int) (drive.Object, error) {
+			return t.sys.NewJob(system.Job{Namespace: namespace, Name: jobName(i), Index: i, Pods: jobs[i].Pods, Gang: t.cfg.Gang && t.sys.Gangs()})
+		},
+	})
+	t.run.LagSeconds = analyse.Round(drive.LagMax(sent).Seconds(), 2)
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockstep.dev/lockstep/internal/lab/series"
+	"lockstep.dev/lockstep/internal/lab/system"
 	"lockstep.dev/lockstep/internal/lab/trace"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -40,9 +41,9 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Config: series.Config{Repeat: 1, Timeout: 2 * time.Minute, OutDir: t.TempDir(), Kube: kube, Version: "test", Nodes: localcluster.Nodes{Count: 5},
-			ClientConcurrency: 4, Progress: func(line string) { t.Log(line) }},
-		Systems: []string{toy(t)}, Trace: load, TraceName: "four", Speed: 2,
+		SystemsConfig: series.SystemsConfig{Systems: []string{toy(t)}, Config: series.Config{Repeat: 1, Timeout: 2 * time.Minute, OutDir: t.TempDir(), Kube: kube, Version: "test", Nodes: localcluster.Nodes{Count: 5},
+			ClientConcurrency: 4, Progress: func(line string) { t.Log(line) }}},
+		Trace: load, TraceName: "four", Speed: 2,
 	}
 	rep, err := Measure(t.Context(), cfg)
 	if err != nil || len(rep.Runs) != 1 {
@@ -70,8 +71,28 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestTheVerdictOfAReplay compares two systems.
+func TestTheVerdictOfAReplay(t *testing.T) {
+	rep := &Report{}
+	for name, ms := range map[string]float64{"slow": 12_000, "fast": 3_000} {
+		r := &Run{SystemRun: series.SystemRun{System: name, Scenario: Scenario, Repeat: 1, Clients: []system.Client{{Name: name, QPS: "20", Burst: "30"}}}, Jobs: 7}
+		r.WaitMs.P50, r.WaitMs.P99 = ms/2, ms
+		rep.Runs = append(rep.Runs, r)
+	}
+	p := rep.Page()
+	const want = "fast replay: 99 % of 7 jobs waited less than 3.00 s for their nodes, half of them less than 1.50 s; " +
+		"slow replay: 99 % of 7 jobs waited less than 12.0 s for their nodes, half of them less than 6.00 s (4.0 and 4.0 times as long as fast replay); nothing lost"
+	if p.Verdict != want {
+		t.Errorf("%s\nwant %s", p.Verdict, want)
+	}
+	if last := p.Sections[len(p.Sections)-1]; last.Title != "Client limits" || len(last.Tables[0].Rows) != 2 {
+		t.Errorf("client limits: %+v", last)
+	}
+}
+
 func TestReplaysThatAreRefused(t *testing.T) {
-	good := Config{Config: series.Config{Repeat: 1, Timeout: time.Minute, Nodes: localcluster.Nodes{Count: 10}, ClientConcurrency: 1}, Systems: []string{"lockstep"},
+	good := Config{SystemsConfig: series.SystemsConfig{Systems: []string{"lockstep"},
+		Config: series.Config{Repeat: 1, Timeout: time.Minute, Nodes: localcluster.Nodes{Count: 10}, ClientConcurrency: 1}},
 		Trace: &trace.Trace{Jobs: []trace.Job{{Pods: 5}}}, Speed: 1}
 	if err := good.Complete(); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/page"
-	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/system"
 	"lockstep.dev/lockstep/internal/lab/trace"
@@ -22,10 +21,7 @@ type Report struct{ series.Report[*Run] }
 
 // Run is the result of one system.
 type Run struct {
-	System   string `json:"system"`
-	Scenario string `json:"scenario"`
-	Repeat   int    `json:"repeat"`
-	series.Verdict
+	series.SystemRun
 	// Jobs and Pods are those of the trace. Started counts the jobs all of whose pods had nodes.
 	Jobs    int `json:"jobs"`
 	Pods    int `json:"pods"`
@@ -36,15 +32,12 @@ type Run struct {
 	// WaitMaxMs the longest.
 	WaitMs    analyse.Percentiles `json:"waitMs"`
 	WaitMaxMs float64             `json:"waitMaxMs"`
-	// LagSeconds is how late the client itself was at most.
-	LagSeconds float64 `json:"lagSeconds"`
 	// Waiting and Running are the pods of jobs that wait for nodes, and of jobs that have them, over
 	// time.
 	Waiting *Line `json:"waiting,omitempty"`
 	Running *Line `json:"running,omitempty"`
 	// Writes are the system's writes, without heartbeats.
 	analyse.Writes
-	Used rig.Used `json:"used"`
 }
 
 // Line is a number of pods over time in seconds.
@@ -124,17 +117,6 @@ func (l *Line) step(at float64, pods int) {
 	l.At, l.Pods = append(l.At, at), append(l.Pods, pods)
 }
 
-// Title implements series.Run.
-func (r *Run) Title() string {
-	if r.Repeat > 1 {
-		return fmt.Sprintf("%s replay #%d", r.System, r.Repeat)
-	}
-	return r.System + " replay"
-}
-
-// Repeated implements series.Run.
-func (r *Run) Repeated() *int { return &r.Repeat }
-
 // Line implements series.Run.
 func (r *Run) Line() string {
 	return fmt.Sprintf("%d of %d jobs with %d pods started in %.1f s, wait p50 %s, p99 %s", r.Started, r.Jobs, r.Pods, r.Seconds, page.Ms(r.WaitMs.P50), page.Ms(r.WaitMs.P99))
@@ -174,12 +156,18 @@ func (r *Run) Notes(cpus int) []string {
 	return notes
 }
 
+// verdict says how long jobs waited, the system with the shortest waits first, and how many times as
+// long they waited with the others.
 func (r *Report) verdict() string {
 	runs := slices.SortedStableFunc(slices.Values(r.Measured()), func(a, b *Run) int { return cmp.Compare(a.WaitMs.P99, b.WaitMs.P99) })
 	var parts []string
 	for _, run := range runs {
-		parts = append(parts, fmt.Sprintf("%s: 99 %% of %s waited less than %s for their nodes, half of them less than %s", run.System, page.Plural(run.Jobs, "job"),
-			page.Ms(run.WaitMs.P99), page.Ms(run.WaitMs.P50)))
+		text := fmt.Sprintf("%s: 99 %% of %s waited less than %s for their nodes, half of them less than %s", run.Title(), page.Plural(run.Jobs, "job"),
+			page.Ms(run.WaitMs.P99), page.Ms(run.WaitMs.P50))
+		if first := runs[0]; run != first && first.WaitMs.P99 > 0 && first.WaitMs.P50 > 0 {
+			text += fmt.Sprintf(" (%s and %s times as long as %s)", page.Factor(run.WaitMs.P99/first.WaitMs.P99), page.Factor(run.WaitMs.P50/first.WaitMs.P50), first.Title())
+		}
+		parts = append(parts, text)
 	}
 	return strings.Join(append(parts, r.Troubles("nothing lost")), "; ")
 }
@@ -195,7 +183,9 @@ func (r *Report) Page() page.Page {
 		{Title: "Client late", Right: true, Help: "how late the client itself was at most"}, {Title: "Violations", Right: true}}}
 	waiting, running := page.Chart{Title: "Pods of jobs that wait", Unit: " s"}, page.Chart{Title: "Pods of jobs that have their nodes", Unit: " s"}
 	s := page.Section{Title: "Waits"}
+	var clients []series.ClientOf
 	for i, run := range r.Measured() {
+		clients = series.ClientsOf(clients, run.System, run.Clients)
 		started := page.Textf("%s of %s", page.Thousands(run.Started), page.Thousands(run.Jobs))
 		if run.Started < run.Jobs {
 			started.Tone = page.Bad
@@ -217,6 +207,6 @@ func (r *Report) Page() page.Page {
 			Tables: append([]page.Table{series.WritesTable("Writes of the system", run.Writes), series.UsageTable(run.Used)}, run.MetricTables()...)})
 	}
 	s.Tables, s.Charts = []page.Table{t}, []page.Chart{waiting, running}
-	p.Sections = append(p.Sections, s)
+	p.Sections = append(append(p.Sections, s), series.ClientLimits(clients)...)
 	return p
 }

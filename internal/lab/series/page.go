@@ -16,6 +16,7 @@ import (
 // has to know, the hardware and the settings.
 func (r *Report[R]) Page(title string) page.Page {
 	p := page.Page{Title: title, Version: r.Version, Time: r.Time, Hardware: r.Machine.pairs(), Settings: page.Settings(r.Config)}
+	var busy []R
 	for _, run := range r.Runs {
 		failure, violations := run.Outcome()
 		if *failure != "" {
@@ -25,11 +26,34 @@ func (r *Report[R]) Page(title string) page.Page {
 			p.Problems = append(p.Problems, page.Problem{Run: run.Title(), Text: v})
 		}
 		for _, note := range run.Notes(r.Machine.CPUs) {
+			if note == run.Circumstance().busy(r.Machine.CPUs) {
+				busy = append(busy, run)
+				continue
+			}
 			p.Warnings = append(p.Warnings, run.Title()+": "+note)
 		}
 	}
+	if note := r.busy(busy); note != "" {
+		p.Warnings = append(p.Warnings, note)
+	}
 	p.Bad = r.Faults() != nil
 	return p
+}
+
+// busy says in one line that the machine was busy in some of the runs; empty if there are none.
+func (r *Report[R]) busy(some []R) string {
+	switch len(some) {
+	case 0:
+		return ""
+	case 1:
+		return some[0].Title() + ": " + some[0].Circumstance().busy(r.Machine.CPUs)
+	}
+	var others []float64
+	for _, run := range some {
+		others = append(others, run.Circumstance().OtherCPUs)
+	}
+	return fmt.Sprintf("the machine was busy in %d of %d runs: other work used %.1f to %.1f of its %d CPUs", len(some), len(r.Runs),
+		slices.Min(others), slices.Max(others), r.Machine.CPUs)
 }
 
 // Troubles says in a few words what went wrong in the runs, or that nothing did: nothing is the word

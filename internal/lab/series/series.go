@@ -107,10 +107,21 @@ func (c *Circumstances) Notes(cpus int) (notes []string) {
 	if c.Lost != "" {
 		notes = append(notes, "the observer lost events, so there is no time and no ratio: "+c.Lost)
 	}
-	if c.OtherCPUs > busyShare*float64(cpus) {
-		notes = append(notes, fmt.Sprintf("the machine was busy: other work used %.1f of its %d CPUs", c.OtherCPUs, cpus))
+	if note := c.busy(cpus); note != "" {
+		notes = append(notes, note)
 	}
 	return notes
+}
+
+// Circumstance implements Run.
+func (c *Circumstances) Circumstance() *Circumstances { return c }
+
+// busy says that the machine was busy; empty if it was not.
+func (c *Circumstances) busy(cpus int) string {
+	if c.OtherCPUs <= busyShare*float64(cpus) {
+		return ""
+	}
+	return fmt.Sprintf("the machine was busy: other work used %.1f of its %d CPUs", c.OtherCPUs, cpus)
 }
 
 // Bad adds a violation.
@@ -134,6 +145,8 @@ type Run interface {
 	// Notes returns what a reader of any figure of the run has to know, on a machine with so many
 	// CPUs.
 	Notes(cpus int) []string
+	// Circumstance returns the circumstances that Notes describes.
+	Circumstance() *Circumstances
 	// Late says that --timeout ran out, and how far the run was; empty if it did not.
 	Late() string
 	// Missed says which events the observer lost; empty if it lost none.

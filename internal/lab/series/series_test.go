@@ -139,6 +139,22 @@ func TestWhatAReaderHasToKnowIsNoted(t *testing.T) {
 	}
 }
 
+// TestABusyMachineIsNotedOnce has three runs of which two were disturbed.
+func TestABusyMachineIsNotedOnce(t *testing.T) {
+	r := &Report[*run]{Machine: Machine{CPUs: 2}}
+	for name, cpus := range map[string]float64{"a": 0.5, "b": 0.1, "c": 1.25} {
+		r.Runs = append(r.Runs, &run{Name: name, Verdict: Verdict{Circumstances: Circumstances{OtherCPUs: cpus, Lost: map[string]string{"b": "all"}[name]}}})
+	}
+	want := []string{"b: the observer lost events, so there is no time and no ratio: all", "the machine was busy in 2 of 3 runs: other work used 0.5 to 1.2 of its 2 CPUs"}
+	if diff := cmp.Diff(want, r.Page("").Warnings); diff != "" {
+		t.Error(diff)
+	}
+	r.Runs = []*run{{Name: "a", Verdict: Verdict{Circumstances: Circumstances{OtherCPUs: 0.5}}}}
+	if diff := cmp.Diff([]string{"a: the machine was busy: other work used 0.5 of its 2 CPUs"}, r.Page("").Warnings); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestReportsAreCombined(t *testing.T) {
 	read := func(runs ...*run) *Report[*run] {
 		return &Report[*run]{SchemaVersion: Schema, Version: "v1", Config: map[string]any{"nodes": 10.0, "same": "x"}, Runs: runs,

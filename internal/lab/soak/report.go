@@ -10,7 +10,6 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/page"
-	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/stats"
 	"lockstep.dev/lockstep/internal/lab/system"
@@ -21,22 +20,16 @@ type Report struct{ series.Report[*Run] }
 
 // Run is the result of one system.
 type Run struct {
-	System   string `json:"system"`
-	Scenario string `json:"scenario"`
-	Repeat   int    `json:"repeat"`
-	series.Verdict
+	series.SystemRun
 	// Seconds is how long the churn lasted, Jobs and Pods how many were created.
 	Seconds float64 `json:"seconds"`
 	Jobs    int     `json:"jobs"`
 	Pods    int     `json:"pods"`
-	// LagSeconds is how late the client itself was at most.
-	LagSeconds float64 `json:"lagSeconds"`
 	// Growths are the trends of all lines, and Growing counts those of the system, its objects and
 	// etcd that grow without bound.
 	Growths []Growth `json:"growths"`
 	Growing int      `json:"growing"`
 	Lines   []Line   `json:"lines,omitempty"`
-	Used    rig.Used `json:"used"`
 }
 
 // Quantity is what a line shows.
@@ -130,17 +123,6 @@ func (r *Run) judge(judged func(q Quantity, of string) bool) {
 	}
 }
 
-// Title implements series.Run.
-func (r *Run) Title() string {
-	if r.Repeat > 1 {
-		return fmt.Sprintf("%s soak #%d", r.System, r.Repeat)
-	}
-	return r.System + " soak"
-}
-
-// Repeated implements series.Run.
-func (r *Run) Repeated() *int { return &r.Repeat }
-
 // Line implements series.Run.
 func (r *Run) Line() string {
 	return fmt.Sprintf("%d jobs and %d pods in %.0f s, %s", r.Jobs, r.Pods, r.Seconds, r.growing())
@@ -220,18 +202,29 @@ func (g Growth) says() string {
 func (r *Report) verdict() string {
 	var parts []string
 	for _, run := range r.Measured() {
-		parts = append(parts, fmt.Sprintf("%s: %s of churn, %s", run.System, page.Seconds(run.Seconds), run.growing()))
+		parts = append(parts, fmt.Sprintf("%s: %s of churn, %s", run.System, lasting(run.Seconds), run.growing()))
 	}
 	return strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
+}
+
+// lasting formats a long time.
+func lasting(seconds float64) string {
+	if seconds < 120 {
+		return page.Seconds(seconds)
+	}
+	return fmt.Sprintf("%.0f minutes", seconds/60)
 }
 
 // Page returns the report's page.
 func (r *Report) Page() page.Page {
 	p := r.Report.Page("Soak")
 	p.Verdict, p.Bad = r.verdict(), r.Faults() != nil
+	var clients []series.ClientOf
 	for _, run := range r.Runs {
 		p.Sections = append(p.Sections, run.section())
+		clients = series.ClientsOf(clients, run.System, run.Clients)
 	}
+	p.Sections = append(p.Sections, series.ClientLimits(clients)...)
 	return p
 }
 
@@ -259,7 +252,7 @@ func (r *Run) section() page.Section {
 			c.Title += "," + unit
 		}
 		for _, l := range r.Lines {
-			if l.Quantity == q {
+			if l.Quantity == q && len(l.At) > 1 { // a queue that was empty but once has no line
 				c.Lines = append(c.Lines, page.Line{Name: l.Of, X: l.At, Y: l.Value, Color: series.ColorOf(l.Of)})
 			}
 		}

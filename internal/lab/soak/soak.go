@@ -25,10 +25,7 @@ const Scenario = "soak"
 
 // Config configures a soak.
 type Config struct {
-	series.Config
-	// Systems are the systems to measure, one after the other, and Parameters those of files.
-	Systems    []string
-	Parameters map[string]string
+	series.SystemsConfig
 	// Duration is how long jobs come. JobsPerSecond jobs of PodsPerJob pods come each second, and each
 	// is deleted after Life.
 	Duration      time.Duration
@@ -40,25 +37,18 @@ type Config struct {
 // Complete sets defaults and validates the configuration.
 func (c *Config) Complete() error {
 	switch {
-	case len(c.Systems) == 0:
-		return errors.New("no system")
 	case c.Duration < durationMin:
 		return fmt.Errorf("duration: %s is less than %s, which says nothing about growth", c.Duration, durationMin)
 	case c.JobsPerSecond <= 0 || c.JobsPerSecond > 1000 || c.PodsPerJob < 1 || c.Life < time.Second:
 		return errors.New("soak: want 0 to 1,000 jobs per second, at least one pod each, and a life of at least a second")
 	}
-	if err := c.Nodes.Complete(); err != nil {
+	if err := c.SystemsConfig.Complete(); err != nil {
 		return err
 	}
 	if room, most := c.Nodes.Count*c.Nodes.Pods, int(c.JobsPerSecond*c.Life.Seconds()*float64(c.PodsPerJob)); room < 2*most {
 		return fmt.Errorf("the load does not fit: about %d pods live at a time, and %d nodes have room for %d; half of it has to be free", most, c.Nodes.Count, room)
 	}
-	for _, name := range c.Systems {
-		if _, err := c.system(name); err != nil {
-			return err
-		}
-	}
-	return c.Config.Complete()
+	return nil
 }
 
 const (
@@ -69,36 +59,23 @@ const (
 	everyMin = time.Second
 )
 
-func (c *Config) system(name string) (system.System, error) {
-	writes := 0
-	if len(c.WriterConcurrency) > 0 {
-		writes = c.WriterConcurrency[0]
-	}
-	return system.New(name, system.Options{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs, Parameters: c.Parameters, WriterConcurrency: writes})
-}
-
 // Measure makes all runs and writes the report into OutDir after each.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Complete(); err != nil {
 		return nil, err
 	}
-	inner, err := series.New[*Run](cfg.Config, map[string]any{"scenario": Scenario, "systems": cfg.Systems, "duration": cfg.Duration.String(),
-		"jobsPerSecond": cfg.JobsPerSecond, "podsPerJob": cfg.PodsPerJob, "life": cfg.Life.String(), "nodes": cfg.Nodes.Count, "etcdDurable": cfg.Durable,
-		"managerArgs": cfg.ManagerArgs, "repeat": cfg.Repeat})
+	inner, err := series.New[*Run](cfg.Config, cfg.Effective(Scenario, map[string]any{"duration": cfg.Duration.String(),
+		"jobsPerSecond": cfg.JobsPerSecond, "podsPerJob": cfg.PodsPerJob, "life": cfg.Life.String()}))
 	if err != nil {
 		return nil, err
 	}
 	rep := &Report{inner}
-	var runs []series.Planned[*Run]
-	for repeat := range cfg.Repeat {
-		for _, name := range cfg.Systems {
-			sys, err := cfg.system(name)
-			if err != nil {
-				return nil, err
-			}
-			t := &trial{cfg: &cfg, sys: sys, run: Run{System: sys.Name(), Scenario: Scenario, Repeat: repeat + 1}}
-			runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure})
-		}
+	runs, err := series.PlanSystems(&cfg.SystemsConfig, Scenario, func(sys system.System, run series.SystemRun) series.Planned[*Run] {
+		t := &trial{cfg: &cfg, sys: sys, run: Run{SystemRun: run}}
+		return series.Planned[*Run]{Run: &t.run, Measure: t.measure}
+	})
+	if err != nil {
+		return nil, err
 	}
 	pods := int64(cfg.Duration.Seconds() * cfg.JobsPerSecond * float64(cfg.PodsPerJob))
 	if err := cfg.Afford(series.Estimate{Runs: len(runs), Time: time.Duration(len(runs)) * (cfg.Duration + startTime),
@@ -131,9 +108,7 @@ const namespace = "soak"
 func (t *trial) measure(ctx context.Context) (err error) {
 	//   1. Start a control plane, whose etcd forgets old versions often enough to see its growth, and
 	//      which counts its objects as often as they are asked for.
-	t.Trial, err = t.cfg.StartTrial(ctx, t.run.Title(), t.sys.Jobs(), func(c *localcluster.Config) {
-		c.ManagerCommand, c.Install, c.ExtraArgs = nil, nil, map[localcluster.Component][]string{}
-		t.sys.Configure(c)
+	t.Trial, err = t.cfg.StartSystem(ctx, t.run.Title(), t.sys, func(c *localcluster.Config) {
 		compact := max(10*time.Second, min(5*time.Minute, t.cfg.Duration/30))
 		c.ExtraArgs[localcluster.APIServer] = append([]string{"--etcd-compaction-interval=" + compact.String(),
 			"--etcd-count-metric-poll-period=" + max(everyMin, t.cfg.Duration/points).String()}, c.ExtraArgs[localcluster.APIServer]...)
@@ -177,49 +152,34 @@ func (t *trial) measure(ctx context.Context) (err error) {
 
 // churn creates jobs at the rate, and deletes each after its life.
 func (t *trial) churn(ctx context.Context) error {
-	ends := time.Now().Add(t.cfg.Duration)
+	name := func(i int) string { return fmt.Sprintf("soak-%07d", i) }
 	each := time.Duration(float64(time.Second) / t.cfg.JobsPerSecond)
 	group, living := errgroup.WithContext(ctx)
-	due := time.Now()
-	for i := 0; due.Before(ends); i++ {
-		if until(living, due) != nil {
-			break
-		}
-		name := fmt.Sprintf("soak-%07d", i)
-		job, err := t.sys.NewJob(system.Job{Namespace: namespace, Name: name, Index: i, Pods: t.cfg.PodsPerJob})
-		if err != nil {
-			return err
-		}
-		group.Go(func() error {
-			if err := t.Client.CreateJob(living, job, job.DeepCopyObject().(drive.Object)); err != nil {
-				return err
-			}
+	arrivals := drive.Arrivals{
+		N:   int((t.cfg.Duration + each - 1) / each),
+		Due: func(i int) time.Duration { return time.Duration(i) * each },
+		Job: func(i int) (drive.Object, error) {
+			return t.sys.NewJob(system.Job{Namespace: namespace, Name: name(i), Index: i, Pods: t.cfg.PodsPerJob})
+		},
+		Created: func(i int) {
 			t.lock.Lock()
 			t.run.Jobs++
 			t.lock.Unlock()
-			if err := until(living, time.Now().Add(t.cfg.Life)); err != nil {
-				return err
-			}
-			return t.Client.DeleteJob(living, namespace, name)
-		})
-		due = due.Add(each)
-		if late := time.Since(due); late > 0 {
-			t.run.LagSeconds = max(t.run.LagSeconds, analyse.Round(late.Seconds(), 2))
-		}
+			ends := time.Now().Add(t.cfg.Life)
+			group.Go(func() error {
+				if err := drive.Until(living, ends); err != nil {
+					return err
+				}
+				return t.Client.DeleteJob(living, namespace, name(i))
+			})
+		},
 	}
+	group.Go(func() error {
+		sent, err := t.Client.Send(living, arrivals)
+		t.run.LagSeconds = analyse.Round(drive.LagMax(sent).Seconds(), 2)
+		return err
+	})
 	return errors.Join(group.Wait(), context.Cause(ctx))
-}
-
-// until waits until a time.
-func until(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // watch adds a point to each line at the interval until the churn has ended.

@@ -55,9 +55,10 @@ func TestALeakIsFlagged(t *testing.T) {
 		{`{RATE: "100"}`, false},
 	} {
 		rep, err := Measure(t.Context(), Config{
-			Config: series.Config{Repeat: 1, Timeout: 4 * time.Minute, OutDir: t.TempDir(), Kube: kube, Version: "test", Nodes: localcluster.Nodes{Count: 20},
-				Progress: func(line string) { t.Log(line) }},
-			Systems: []string{toy(t, c.env)}, Duration: 45 * time.Second, JobsPerSecond: 2, PodsPerJob: 2, Life: 4 * time.Second,
+			SystemsConfig: series.SystemsConfig{Systems: []string{toy(t, c.env)},
+				Config: series.Config{Repeat: 1, Timeout: 4 * time.Minute, OutDir: t.TempDir(), Kube: kube, Version: "test", Nodes: localcluster.Nodes{Count: 20},
+					Progress: func(line string) { t.Log(line) }}},
+			Duration: 45 * time.Second, JobsPerSecond: 2, PodsPerJob: 2, Life: 4 * time.Second,
 		})
 		if err != nil || len(rep.Runs) != 1 {
 			t.Fatalf("%+v, %v", rep, err)
@@ -100,7 +101,7 @@ func TestALeakIsFlagged(t *testing.T) {
 
 // TestOnlyTheSystemIsJudged has an API server whose memory grows, and a controller's queue.
 func TestOnlyTheSystemIsJudged(t *testing.T) {
-	r := &Run{System: "toy", Repeat: 1}
+	r := &Run{SystemRun: series.SystemRun{System: "toy", Scenario: Scenario, Repeat: 1}, Seconds: 1819}
 	r.Violations = []string{}
 	for i := range 200 {
 		at := float64(i)
@@ -108,6 +109,7 @@ func TestOnlyTheSystemIsJudged(t *testing.T) {
 		r.add(Memory, "toy", at, 50+3*math.Sin(at))
 		r.add(Waiting, "toy: jobs", at, at)
 	}
+	r.add(Goroutines, "once", 100, 1) // nothing to draw
 	r.judge(func(_ Quantity, of string) bool { return strings.HasPrefix(of, "toy") })
 	const want = "grows without bound: queue of toy: jobs from 66 to 199 (3600 an hour)"
 	if got := r.growing(); got != want || r.Growing != 1 {
@@ -115,7 +117,7 @@ func TestOnlyTheSystemIsJudged(t *testing.T) {
 	}
 	rep := &Report{series.Report[*Run]{Runs: []*Run{r}}}
 	p := rep.Page()
-	if !p.Bad || !strings.Contains(p.Verdict, want) || len(p.Sections) != 1 || len(p.Sections[0].Charts) != 2 {
+	if !p.Bad || !strings.Contains(p.Verdict, "toy: 30 minutes of churn, "+want) || len(p.Sections) != 1 || len(p.Sections[0].Charts) != 2 {
 		t.Errorf("page: bad %v, verdict %q", p.Bad, p.Verdict)
 	}
 	var html bytes.Buffer
@@ -130,7 +132,8 @@ func TestOnlyTheSystemIsJudged(t *testing.T) {
 }
 
 func TestSoaksThatAreRefused(t *testing.T) {
-	good := Config{Config: series.Config{Repeat: 1, Timeout: time.Minute, Nodes: localcluster.Nodes{Count: 10}}, Systems: []string{"lockstep"},
+	good := Config{SystemsConfig: series.SystemsConfig{Systems: []string{"lockstep"},
+		Config: series.Config{Repeat: 1, Timeout: time.Minute, Nodes: localcluster.Nodes{Count: 10}}},
 		Duration: time.Minute, JobsPerSecond: 1, PodsPerJob: 1, Life: time.Second}
 	if err := good.Complete(); err != nil {
 		t.Fatal(err)

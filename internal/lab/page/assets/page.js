@@ -17,6 +17,7 @@
     const color = l => css(`--c${l.color % 8}`);
     const opts = {
       width: el.clientWidth, height: Math.min(300, Math.max(200, el.clientWidth * 0.6)), legend: {show: false},
+      padding: [null, log ? 36 : null, null, null],
       cursor: {points: {size: 6}, drag: {x: true, y: false}},
       scales: {x: log ? {time: false, distr: 3} : {time: false, range: (_, lo, hi) => [Math.min(0, lo), hi]}, y: {range: (_, lo, hi) => [0, hi * 1.04 || 1]}},
       axes: [{...axis, values: (_, v) => v.map(x => x == null ? "" : number(x) + (el.dataset.unit || "")), size: 34},
