@@ -58,6 +58,16 @@ func (v *vela) apply(manifest string) {
 	}
 }
 
+// beside applies a manifest of another object.
+func (v *vela) beside(manifest string) {
+	v.Helper()
+	object := map[string]any{}
+	if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
+		v.Fatal(err)
+	}
+	(&run{T: v.T, w: v.w, ns: v.ns}).apply(object)
+}
+
 func (v *vela) get(r schema.GroupVersionResource, name string) *unstructured.Unstructured {
 	v.Helper()
 	u, err := v.w.dyn.Resource(r).Namespace(v.ns).Get(v.Context(), name, metav1.GetOptions{})
@@ -702,7 +712,7 @@ spec:
 func TestClientsRestartAStep(t *testing.T) {
 	t.Parallel()
 	v := asVela(t)
-	v.apply(`
+	v.beside(`
 apiVersion: core.oam.dev/v1beta1
 kind: WorkflowStepDefinition
 metadata: {name: gate}
@@ -718,7 +728,7 @@ spec:
         parameter: {}
 `)
 	gate := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	v.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: gate}, data: {open: \"no\"}}")
+	v.beside("{apiVersion: v1, kind: ConfigMap, metadata: {name: gate}, data: {open: \"no\"}}")
 	v.apply(`
 apiVersion: core.oam.dev/v1beta1
 kind: Application

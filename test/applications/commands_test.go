@@ -35,8 +35,8 @@ spec:
 func TestAStepRunsACommand(t *testing.T) {
 	t.Parallel()
 	v := asVela(t)
-	v.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}")
-	v.apply("{apiVersion: v1, kind: Secret, metadata: {name: account}}")
+	v.beside("{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}")
+	v.beside("{apiVersion: v1, kind: Secret, metadata: {name: account}}")
 	v.apply(commandApp)
 	job := &batchv1.Job{}
 	eventually(v, "the Job is there", func() error {

@@ -254,7 +254,7 @@ func TestEveryStrategyInAClusterThatIsLost(t *testing.T) {
 	e := start(t)
 	f := e.far(0)
 	fates := map[string][2]fate{ // of an object that leaves, and of one whose Application is deleted
-		"none": {deleted, deleted}, "onAppUpdate": {deleted, deleted}, "onAppDelete": {owned, deleted}, "never": {released, released}, "keepLegacyResource": {owned, deleted},
+		"none": {deleted, deleted}, "onAppUpdate": {deleted, deleted}, "onAppDelete": {owned, deleted}, "never": {}, "keepLegacyResource": {owned, deleted},
 	}
 	spec := func(app, object, strategy string) string {
 		return placed(object, "v", "{clusters: ["+f.name+"]}") + strings.Replace(collects(strategy), "[data]", "["+app+"]", 1)
@@ -283,14 +283,16 @@ func TestEveryStrategyInAClusterThatIsLost(t *testing.T) {
 	for strategy, want := range fates {
 		app := named("leaves", strategy)
 		f.config(e, app+"-new", "v")
+		if strategy == "never" { // nothing waits for its labels to be taken off
+			f.config(e, app, "v")
+			e.gone(applications, named("ends", strategy))
+			f.config(e, named("ends", strategy), "v")
+			continue
+		}
 		e.becomes(app, want[0], f.there(e, app))
 		app = named("ends", strategy)
 		e.gone(applications, app)
-		if strategy == "never" {
-			f.config(e, app, "v") // its labels could not be taken off
-		} else {
-			e.becomes(app, want[1], f.there(e, app))
-		}
+		e.becomes(app, want[1], f.there(e, app))
 	}
 	f.detach(e)
 	for strategy := range fates {

@@ -330,8 +330,8 @@ func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fe
 				if v, err = process(i, v, fetch); err != nil {
 					err = fmt.Errorf("processing: %w", err)
 				}
-			} else {
-				v, err = charts(i, v, fetch)
+			} else if v, err = charts(i, v, fetch); err != nil {
+				err = fmt.Errorf("%s: %w", helmPackage, err)
 			}
 			if err != nil {
 				return explain(t.def, v, err)

@@ -32,7 +32,7 @@ func (c *Runner) obey(a *deploy.State, w *Run, order Command) (changed bool) {
 	case theirs == nil:
 		return false
 	case w.status.Finished:
-		return !theirs.Finished && c.restartDropped(a, w, theirs)
+		return !theirs.Finished && restartDropped(a, w, theirs)
 	case theirs.Terminated && !w.status.Terminated:
 		c.command(a, w, "terminate", "")
 	case theirs.Suspend && !w.status.Suspend:
@@ -85,7 +85,7 @@ func CommandOf(value, last string) (verb, step string, ok bool) {
 
 func (c *Runner) command(a *deploy.State, w *Run, verb, step string) {
 	if verb == "restart" {
-		c.restartFrom(a, w, step)
+		restartFrom(a, w, step)
 		return
 	}
 	if w.status.Finished {
@@ -122,7 +122,7 @@ func (c *Runner) command(a *deploy.State, w *Run, verb, step string) {
 
 // restartDropped restarts a workflow that has ended at the failed steps that another client has
 // removed from its status. It reports whether there are any.
-func (c *Runner) restartDropped(a *deploy.State, w *Run, theirs *oam.WorkflowStatus) (found bool) {
+func restartDropped(a *deploy.State, w *Run, theirs *oam.WorkflowStatus) (found bool) {
 	var dropped []string
 	for st := range flow.StepsOf(w.status) {
 		if st.Phase == oam.StepFailed && stepOf(theirs, st.Name) == nil {
@@ -130,7 +130,7 @@ func (c *Runner) restartDropped(a *deploy.State, w *Run, theirs *oam.WorkflowSta
 		}
 	}
 	for _, step := range dropped {
-		found = c.restartFrom(a, w, step) || found
+		found = restartFrom(a, w, step) || found
 	}
 	return found
 }
@@ -138,7 +138,7 @@ func (c *Runner) restartDropped(a *deploy.State, w *Run, theirs *oam.WorkflowSta
 // restartFrom has a workflow continue with a failed step, and forgets what that step and those after
 // it have given. It reports whether the step has failed. The step's objects stay until it applies them
 // again or the workflow ends without them.
-func (c *Runner) restartFrom(a *deploy.State, w *Run, step string) bool {
+func restartFrom(a *deploy.State, w *Run, step string) bool {
 	status, again := flow.Restart(w.program, w.status, step)
 	if status == nil {
 		return false

@@ -27,7 +27,7 @@ type configTemplate struct {
 
 // config answers with the Secret and the other objects of a config that has a template.
 func (x *action) config() (render.Answer, bool, error) {
-	t, known, err := x.configTemplate(text(x.Params, "template"))
+	t, known, err := readTemplate(x, text(x.Params, "template"))
 	if err != nil || !known {
 		return render.Answer{}, false, err
 	}
@@ -49,9 +49,9 @@ func (x *action) config() (render.Answer, bool, error) {
 	return render.Answer{Returns: map[string]any{"secret": secret, "objects": others}}, true, nil
 }
 
-// configTemplate reads a template: NAME of the system namespace, whose templates are for everyone as
+// readTemplate reads a template: NAME of the system namespace, whose templates are for everyone as
 // its definitions are, or NAMESPACE/NAME.
-func (x *action) configTemplate(called string) (*configTemplate, bool, error) {
+func readTemplate(x *action, called string) (*configTemplate, bool, error) {
 	t := &configTemplate{namespace: oam.SystemNamespace, name: called}
 	if namespace, name, found := strings.Cut(called, "/"); found {
 		t.namespace, t.name = namespace, name

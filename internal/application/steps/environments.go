@@ -16,7 +16,7 @@ import (
 
 // deployEnvironment deploys the Application to an environment of an env-binding policy.
 func (x *action) deployEnvironment() (render.Answer, bool, error) {
-	unit, err := x.r.environment(x.w, text(x.Params, "policy"), text(x.Params, "env"))
+	unit, err := environment(x.r, x.w, text(x.Params, "policy"), text(x.Params, "env"))
 	if err != nil {
 		return render.Answer{}, false, err
 	}
@@ -28,7 +28,7 @@ func (x *action) deployEnvironment() (render.Answer, bool, error) {
 // Terraform, and with the placements of the environment.
 func (x *action) cloudResources() (render.Answer, bool, error) {
 	inputs, _ := x.Params["inputs"].(map[string]any)
-	unit, err := x.r.environment(x.w, text(inputs, "policy"), text(inputs, "env"))
+	unit, err := environment(x.r, x.w, text(inputs, "policy"), text(inputs, "env"))
 	if err != nil {
 		return render.Answer{}, false, err
 	}
@@ -80,7 +80,7 @@ func asValue(v any) (out any, _ error) {
 
 // environment returns the unit that deploys the Application to an environment of an env-binding
 // policy: of the Application's first one, if policy is empty.
-func (c *Runner) environment(w *Run, policy, env string) (plan.DeployUnit, error) {
+func environment(c *Runner, w *Run, policy, env string) (plan.DeployUnit, error) {
 	if policy == "" {
 		policies := w.input.Spec.Policies
 		i := slices.IndexFunc(policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeEnvBinding })
