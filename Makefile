@@ -95,9 +95,10 @@ test-kernels: ## Run the agent's tests on kernels of Debian in virtual machines 
 	go test ./test/kernels -v -timeout 20m -count 1
 
 .PHONY: test-stores
-test-stores: ## Run the tests of artifact stores on real servers, which are fetched (needs npm, java and mvn; three minutes)
+test-stores: build ## Run the tests of artifact stores on real servers, which are fetched (needs npm, java and mvn; ten minutes at first)
 	hack/stores.sh
 	go test ./test/stores -v -timeout 20m -count 1
+	go test ./test/realnodes -run 'TestArtifactStores$$' -v -timeout 20m -count 1
 
 .PHONY: test-lab
 test-lab: build ## Run the laboratory's long tests, too: each scenario, tune and soak on control planes (about 15 minutes)

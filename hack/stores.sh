@@ -7,7 +7,10 @@ to=$PWD/bin/stores
 mkdir -p "$to"
 
 if [ ! -x "$to/fake-gcs-server" ]; then
-	GOBIN=$to go install github.com/fsouza/fake-gcs-server@v1.56.1 || echo "stores: no server for Google Cloud Storage" >&2
+	CGO_ENABLED=0 GOBIN=$to go install github.com/fsouza/fake-gcs-server@v1.56.1 || echo "stores: no server for Google Cloud Storage" >&2
+fi
+if [ ! -x "$to/minio" ]; then
+	CGO_ENABLED=0 GOBIN=$to go install github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c || echo "stores: no server for S3" >&2
 fi
 if [ ! -d "$to/azurite/node_modules" ]; then
 	if command -v npm >/dev/null; then

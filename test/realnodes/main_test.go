@@ -37,6 +37,10 @@ var missing error
 
 func TestMain(m *testing.M) {
 	sandbox.Main(manager.Evaluators())
+	if repositories := os.Getenv(asStores); repositories != "" {
+		fmt.Fprintln(os.Stderr, serveStores(repositories))
+		os.Exit(1)
+	}
 	if os.Getenv(asLockstep) != "" {
 		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/artifacts/artifactstest"
 )
 
 // blobKey is the key of the account that Azure's emulator has.
@@ -51,10 +53,38 @@ spec:
   - name: main
     image: localhost/busybox:1
     command: [/bin/busybox, sh, -c, "/bin/busybox ln -s usr/lib /lib; /bin/busybox ln -s usr/lib64 /lib64; exec NODE /stores/azurite/node_modules/azurite/dist/src/blob/main.js --blobHost 0.0.0.0 --blobPort 10000 --location /data --silent --skipApiVersionCheck --disableTelemetry --disableProductStyleUrl"]
-    env: [{name: AZURITE_ACCOUNTS, value: "lockstep:KEY"}]
+    env: [{name: AZURITE_ACCOUNTS, value: "lockstep:BLOBKEY"}]
     readinessProbe: {tcpSocket: {port: 10000}, periodSeconds: 1}
     volumeMounts: [{name: stores, mountPath: /stores}, {name: usr, mountPath: /usr}, {name: data, mountPath: /data}]
   volumes: [{name: stores, hostPath: {path: STORES}}, {name: usr, hostPath: {path: /usr}}, {name: data, hostPath: {path: DIR}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: minio, labels: {store: minio}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: localhost/busybox:1
+    command: [/stores/minio, server, /data, --address, ":9000"]
+    env: [{name: MINIO_ROOT_USER, value: me}, {name: MINIO_ROOT_PASSWORD, value: s3cret-s3cret}, {name: MINIO_KMS_SECRET_KEY, value: "artifacts:KMSKEY"}]
+    readinessProbe: {httpGet: {path: /minio/health/ready, port: 9000}, periodSeconds: 1}
+    volumeMounts: [{name: stores, mountPath: /stores}]
+  volumes: [{name: stores, hostPath: {path: STORES}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: servers, labels: {store: servers}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: localhost/busybox:1
+    command: [/bin/busybox, sh, -c, "/bin/busybox ln -s usr/lib /lib; /bin/busybox ln -s usr/lib64 /lib64; exec /test/TEST"]
+    env: [{name: LOCKSTEP_TEST_AS_STORES, value: /repositories}]
+    readinessProbe: {tcpSocket: {port: 8083}, periodSeconds: 1}
+    volumeMounts: [{name: test, mountPath: /test}, {name: usr, mountPath: /usr}, {name: repositories, mountPath: /repositories}]
+  volumes: [{name: test, hostPath: {path: TESTDIR}}, {name: usr, hostPath: {path: /usr}}, {name: repositories, hostPath: {path: DIR/repositories}}]
 ---
 apiVersion: v1
 kind: Pod
@@ -120,8 +150,73 @@ templates:
   container: {image: "localhost/busybox:1", command: [sh, -c, "cat /tmp/in/a /tmp/in/deep/b /tmp/again"]}
 `
 
-// TestArtifactStores runs workflows whose artifacts are in Google Cloud Storage, Azure and HDFS, by
-// servers in pods: stored, listed by a data template, loaded, with logs, and deleted.
+// webWorkflow stores artifacts where URLs say, and loads these, a repository of git and a text. All
+// artifacts stored are deleted with it.
+const webWorkflow = `
+entrypoint: main
+artifactGC: {strategy: OnWorkflowDeletion}
+templates:
+- name: main
+  steps:
+  - - {name: make, template: make}
+  - - name: use
+      template: use
+      arguments:
+        artifacts:
+        - {name: web, from: "{{steps.make.outputs.artifacts.web}}"}
+        - {name: factory, from: "{{steps.make.outputs.artifacts.factory}}"}
+        - {name: hadoop, from: "{{steps.make.outputs.artifacts.hadoop}}"}
+- name: make
+  retryStrategy: {limit: 20, retryPolicy: Always, backoff: {duration: 2s}} # HDFS has no data node at first
+  outputs:
+    artifacts:
+    - {name: web, path: /tmp/web, http: {url: "http://SERVERS:8081/{{workflow.name}}/web", auth: {basicAuth: {usernameSecret: {name: stores, key: user}, passwordSecret: {name: stores, key: password}}}}}
+    - {name: factory, path: /tmp/factory, artifactory: {url: "http://SERVERS:8081/{{workflow.name}}/factory", usernameSecret: {name: stores, key: user}, passwordSecret: {name: stores, key: password}}}
+    - {name: hadoop, path: /tmp/hadoop, archive: {none: {}}, http: {url: "http://HADOOP:9870/webhdfs/v1/{{workflow.name}}/web?op=CREATE&overwrite=true&user.name=root"}}
+  container: {image: "localhost/busybox:1", command: [sh, -c, "cd /tmp && for a in web factory hadoop; do echo $a > $a; done"]}
+- name: use
+  inputs:
+    artifacts:
+    - {name: web, path: /tmp/web}
+    - {name: factory, path: /tmp/factory}
+    - {name: hadoop, path: /tmp/hadoop}
+    - {name: code, path: /tmp/code, git: {repo: "http://SERVERS:8082/repo.git", revision: v1, usernameSecret: {name: stores, key: user}, passwordSecret: {name: stores, key: password}}}
+    - {name: text, path: /tmp/text, raw: {data: text}}
+  script: {image: "localhost/busybox:1", command: [sh], source: "cd /tmp && echo $(cat web factory hadoop code/file text)"}
+`
+
+// asStores is an environment variable that makes the test binary serve the stores for which there
+// is no program to fetch, and git repositories of the directory that it names.
+const asStores = "LOCKSTEP_TEST_AS_STORES"
+
+// serveStores serves until it is killed.
+func serveStores(repositories string) error {
+	oss := artifactstest.NewOSS()
+	if err := oss.Backend.CreateBucket("bucket"); err != nil {
+		return err
+	}
+	failed := make(chan error)
+	for address, handler := range map[string]http.Handler{
+		":8081": artifactstest.HTTP(), ":8082": artifactstest.Git("/usr/bin/git", repositories), ":8083": oss,
+	} {
+		go func() { failed <- http.ListenAndServe(address, handler) }()
+	}
+	return <-failed
+}
+
+// storeKind returns which kind of store an artifact is in.
+func storeKind(a *wf.Artifact) string {
+	for kind, is := range map[string]bool{"google": a.GCS != nil, "azure": a.Azure != nil, "hadoop": a.HDFS != nil, "minio": a.S3 != nil, "oss": a.OSS != nil} {
+		if is {
+			return kind
+		}
+	}
+	return "web"
+}
+
+// TestArtifactStores runs workflows whose artifacts are in S3, Google Cloud Storage, Azure, HDFS and
+// OSS, by servers in pods: stored, listed by a data template, loaded, with logs, and deleted. One
+// more stores by HTTP, in Artifactory and by WebHDFS, and loads these, git and a text.
 func TestArtifactStores(t *testing.T) {
 	stores, err := filepath.Abs("../../bin/stores")
 	if err != nil {
@@ -131,6 +226,10 @@ func TestArtifactStores(t *testing.T) {
 	if err != nil {
 		t.Skip("node is not installed")
 	}
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("git is not installed")
+	}
 	java, err := exec.LookPath("java")
 	if err == nil {
 		java, err = filepath.EvalSymlinks(java)
@@ -139,10 +238,14 @@ func TestArtifactStores(t *testing.T) {
 	if err != nil || len(settings) == 0 {
 		t.Skip("java is not installed")
 	}
-	for _, name := range []string{"fake-gcs-server", "azurite", "hadoop"} {
+	for _, name := range []string{"fake-gcs-server", "azurite", "hadoop", "minio"} {
 		if _, err := os.Stat(filepath.Join(stores, name)); err != nil {
 			t.Skipf("%s is not there: run hack/stores.sh", name)
 		}
+	}
+	test, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	e := shared.get(t)
 	namespace, client := e.namespace(t), e.workflows(t)
@@ -150,9 +253,15 @@ func TestArtifactStores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := artifactstest.NewGitRepository(git, filepath.Join(dir, "repositories")); err != nil {
+		t.Fatal(err)
+	}
 	createBlobContainer(t, filepath.Join(stores, "azurite/node_modules/azurite/dist/src/blob/main.js"), node, dir)
-	text := strings.NewReplacer("NAMESPACE", namespace, "STORES", stores, "DIR", dir, "NODE", node, "KEY", blobKey,
+	kmsKey := base64.StdEncoding.EncodeToString([]byte("32 bytes are the key of the keys"))
+	text := strings.NewReplacer("NAMESPACE", namespace, "STORES", stores, "TESTDIR", filepath.Dir(test), "TEST", filepath.Base(test),
+		"LOCKSTEP_TEST_AS_STORES", asStores, "DIR", dir, "NODE", node, "KMSKEY", kmsKey, "BLOBKEY", blobKey,
 		"JAVACONF", settings[0], "JAVA", java).Replace(storePods)
+	addresses := map[string]string{}
 	for _, one := range strings.Split(text, "\n---\n") {
 		pod := &corev1.Pod{}
 		if err := yaml.UnmarshalStrict([]byte(one), pod); err != nil {
@@ -171,27 +280,15 @@ func TestArtifactStores(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		addresses[pod.Name] = ""
 	}
-	suffix := "." + namespace + ".svc.cluster.local"
-	_, err = e.client.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "azure"}, StringData: map[string]string{"key": blobKey},
-	}, metav1.CreateOptions{})
-	if err == nil {
-		_, err = e.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "stores"}, Data: map[string]string{
-			"google": "archiveLogs: true\ngcs: {bucket: bucket, keyFormat: \"{{workflow.name}}\"}",
-			"azure":  "archiveLogs: true\nazure: {endpoint: \"http://azure" + suffix + ":10000/lockstep\", container: box, blobNameFormat: \"{{workflow.name}}\", accountKeySecret: {name: azure, key: key}}",
-			"hadoop": "archiveLogs: true\nhdfs: {addresses: [\"hadoop" + suffix + ":8020\"], hdfsUser: root, pathFormat: \"/{{workflow.name}}\", force: true}",
-		}}, metav1.CreateOptions{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, store := range []string{"google", "azure", "hadoop"} {
-		eventually(t, "the server "+store, func(ctx context.Context) (bool, error) {
-			pod, err := e.client.CoreV1().Pods(namespace).Get(ctx, store, metav1.GetOptions{})
+	for server := range addresses {
+		eventually(t, "the server "+server, func(ctx context.Context) (bool, error) {
+			pod, err := e.client.CoreV1().Pods(namespace).Get(ctx, server, metav1.GetOptions{})
 			if err != nil {
 				return false, err
 			}
+			addresses[server] = pod.Status.PodIP
 			for _, c := range pod.Status.Conditions {
 				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 					return true, nil
@@ -200,17 +297,54 @@ func TestArtifactStores(t *testing.T) {
 			return false, nil
 		})
 	}
+	suffix := "." + namespace + ".svc.cluster.local"
+	_, err = e.client.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "stores"},
+		StringData: map[string]string{"azure": blobKey, "user": artifactstest.User, "password": artifactstest.Password, "minio": "s3cret-s3cret"},
+	}, metav1.CreateOptions{})
+	repositories := strings.NewReplacer("SUFFIX", suffix, "SERVERS", addresses["servers"])
+	if err == nil {
+		_, err = e.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "stores"}, Data: map[string]string{
+			"google": `{archiveLogs: true, gcs: {bucket: bucket, keyFormat: "{{workflow.name}}"}}`,
+			"azure": repositories.Replace(`{archiveLogs: true, azure: {endpoint: "http://azureSUFFIX:10000/lockstep", container: box,
+				blobNameFormat: "{{workflow.name}}", accountKeySecret: {name: stores, key: azure}}}`),
+			"hadoop": repositories.Replace(`{archiveLogs: true, hdfs: {addresses: ["hadoopSUFFIX:8020"], hdfsUser: root, pathFormat: "/{{workflow.name}}", force: true}}`),
+			"minio": repositories.Replace(`{archiveLogs: true, s3: {endpoint: "minioSUFFIX:9000", insecure: true, bucket: fresh, keyFormat: "{{workflow.name}}",
+				createBucketIfNotPresent: {}, encryptionOptions: {enableEncryption: true, kmsKeyId: artifacts},
+				accessKeySecret: {name: stores, key: user}, secretKeySecret: {name: stores, key: minio}}}`),
+			// An address has no name for the bucket to go before.
+			"oss": repositories.Replace(`{archiveLogs: true, oss: {endpoint: "http://SERVERS:8083", bucket: bucket, keyFormat: "{{workflow.name}}",
+				accessKeySecret: {name: stores, key: user}, secretKeySecret: {name: stores, key: password}}}`),
+		}}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Google's client has no setting for another server but the environment.
 	env := fmt.Sprintf(`"env": [{"name": "STORAGE_EMULATOR_HOST", "value": "google%s:4443"}]`, suffix)
 	patches := strings.NewReplacer(
 		"'LISTPATCH'", `'{"containers": [{"name": "main", `+env+`}]}'`,
 		"'USEPATCH'", `'{"initContainers": [{"name": "init", `+env+`}, {"name": "wait", `+env+`}]}'`,
 		"'PATCH'", `'{"initContainers": [{"name": "wait", `+env+`}]}'`)
-	for _, store := range []string{"google", "azure", "hadoop"} {
+	expected := map[string][]string{
+		"make": {"Succeeded", "artifact=tree", "artifact=file", "artifact=main-logs"},
+		"list": {"Succeeded", `result="[\"file\"]"`},
+		"use":  {"Succeeded", "artifact=main-logs"},
+	}
+	for _, store := range []string{"google", "azure", "hadoop", "minio", "oss", "web"} {
 		t.Run(store, func(t *testing.T) {
+			t.Parallel()
 			w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: store}}
 			w.SetGroupVersionKind(wf.GroupVersion.WithKind("Workflow"))
-			if err := yaml.UnmarshalStrict([]byte(patches.Replace(strings.ReplaceAll(storeWorkflow, "STORE}", store+"}"))), &w.Spec); err != nil {
+			manifest, expected := patches.Replace(strings.ReplaceAll(storeWorkflow, "STORE}", store+"}")), expected
+			if store == "web" {
+				manifest = strings.NewReplacer("SERVERS", "servers"+suffix, "HADOOP", "hadoop"+suffix).Replace(webWorkflow)
+				expected = map[string][]string{
+					"make": {"Succeeded", "artifact=web", "artifact=factory", "artifact=hadoop"},
+					"use":  {"Succeeded", `result="web factory hadoop first text"`},
+				}
+			}
+			if err := yaml.UnmarshalStrict([]byte(manifest), &w.Spec); err != nil {
 				t.Fatal(err)
 			}
 			if store == "google" {
@@ -225,17 +359,13 @@ func TestArtifactStores(t *testing.T) {
 				err := client.Get().Namespace(namespace).Resource("workflows").Name(store).Do(ctx).Into(&now)
 				return now.Status.Phase.Completed(), err
 			})
-			e.check(t, &workflowCase{nodes: map[string][]string{
-				"make": {"Succeeded", "artifact=tree", "artifact=file", "artifact=main-logs"},
-				"list": {"Succeeded", `result="[\"file\"]"`},
-				"use":  {"Succeeded", "artifact=main-logs"},
-			}}, &now)
+			e.check(t, &workflowCase{nodes: expected}, &now)
 			for _, n := range now.Status.Nodes {
 				if n.Outputs == nil {
 					continue
 				}
 				for _, a := range n.Outputs.Artifacts {
-					if (a.GCS != nil) != (store == "google") || (a.Azure != nil) != (store == "azure") || (a.HDFS != nil) != (store == "hadoop") {
+					if storeKind(&a) != store {
 						t.Errorf("artifact %s of %s is elsewhere: %+v", a.Name, n.DisplayName, a.ArtifactLocation)
 					}
 				}

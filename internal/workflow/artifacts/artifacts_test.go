@@ -4,21 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
+	"lockstep.dev/lockstep/internal/workflow/artifacts/artifactstest"
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor/archive"
 )
@@ -63,38 +61,21 @@ func fakeS3(t *testing.T) func(key string) execapi.Location {
 	}
 }
 
-// fakeHTTP is a server that stores what is put. It refuses every third request temporarily.
+// fakeHTTP is a server that stores what is put, for those who have its token. It refuses every third
+// request temporarily.
 func fakeHTTP(t *testing.T) func(path string) execapi.Location {
 	t.Helper()
-	var mu sync.Mutex
-	kept, requests := map[string][]byte{}, 0
+	store := artifactstest.HTTP()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		if requests++; requests%3 == 0 {
-			http.Error(w, "busy", http.StatusServiceUnavailable)
-			return
-		}
-		user, password, _ := r.BasicAuth()
-		if user+":"+password != "me:s3cret" || r.Header.Get("X-Token") != "t0ken" {
+		if r.Header.Get("X-Token") != "t0ken" {
 			http.Error(w, "who?", http.StatusUnauthorized)
 			return
 		}
-		data, found := kept[r.URL.Path]
-		switch {
-		case r.Method == http.MethodPut:
-			kept[r.URL.Path], _ = io.ReadAll(r.Body)
-		case !found:
-			http.NotFound(w, r)
-		case r.Method == http.MethodDelete:
-			delete(kept, r.URL.Path)
-		default:
-			w.Write(data)
-		}
+		store.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
-	user, password, token := file(t, "me", dir, "user"), file(t, "s3cret", dir, "password"), file(t, "t0ken", dir, "token")
+	user, password, token := file(t, artifactstest.User, dir, "user"), file(t, artifactstest.Password, dir, "password"), file(t, "t0ken", dir, "token")
 	return func(path string) execapi.Location {
 		return execapi.Location{HTTP: &execapi.HTTP{
 			URL: server.URL + "/" + path + "?signature=s1gned", Username: user, Password: password, Headers: []execapi.Header{{Name: "X-Token", File: token}},
@@ -283,39 +264,10 @@ func gitServer(t *testing.T) string {
 		t.Skip("git is not installed")
 	}
 	dir := t.TempDir()
-	work := filepath.Join(dir, "work")
-	run := func(args ...string) {
-		t.Helper()
-		cmd := exec.Command(git, args...)
-		cmd.Dir = work
-		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v: %s", args, err, out)
-		}
-	}
-	if err := os.MkdirAll(work, 0o755); err != nil {
+	if err := artifactstest.NewGitRepository(git, dir); err != nil {
 		t.Fatal(err)
 	}
-	run("init", "-q", "-b", "main")
-	for i, name := range []string{"first", "second"} {
-		file(t, name, work, "file")
-		run("add", ".")
-		run("commit", "-q", "-m", name)
-		if i == 0 {
-			run("tag", "v1")
-			run("branch", "old")
-		}
-	}
-	run("clone", "-q", "--bare", work, filepath.Join(dir, "repo.git"))
-	handler := &cgi.Handler{Path: git, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=x"}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, password, _ := r.BasicAuth(); user != "me" || password != "s3cret" {
-			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
-			http.Error(w, "who?", http.StatusUnauthorized)
-			return
-		}
-		handler.ServeHTTP(w, r)
-	}))
+	server := httptest.NewServer(artifactstest.Git(git, dir))
 	t.Cleanup(server.Close)
 	return server.URL + "/repo.git"
 }

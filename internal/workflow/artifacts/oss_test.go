@@ -2,64 +2,27 @@ package artifacts
 
 import (
 	"bytes"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
-
+	"lockstep.dev/lockstep/internal/workflow/artifacts/artifactstest"
 	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
-// fakeOSS is a server of objects whose API is that of OSS as far as the client uses it: S3's, with
-// other headers. It records who signed requests, and their tokens.
+// fakeOSS is a server of OSS and the locations on it.
 type fakeOSS struct {
-	mu      sync.Mutex
-	signers []string
-	backend *s3mem.Backend
-	at      func(key string) execapi.Location
+	*artifactstest.OSS
+	at func(key string) execapi.Location
 }
 
 func newFakeOSS(t *testing.T) *fakeOSS {
 	t.Helper()
-	f := &fakeOSS{backend: s3mem.New()}
-	inner := gofakes3.New(f.backend).Server()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, rest, _ := strings.Cut(r.Header.Get("Authorization"), "OSS ")
-		who, _, _ := strings.Cut(rest, ":")
-		if token := r.Header.Get("X-Oss-Security-Token"); token != "" {
-			who += " " + token
-		}
-		f.mu.Lock()
-		if !slices.Contains(f.signers, who) {
-			f.signers = append(f.signers, who)
-		}
-		f.mu.Unlock()
-		r.Header.Del("Authorization")
-		if r.ContentLength < 0 { // OSS takes content of a length that is not announced
-			text, _ := io.ReadAll(r.Body)
-			r.Body = io.NopCloser(bytes.NewReader(text))
-			r.Header.Set("Content-Length", strconv.Itoa(len(text)))
-		}
-		if r.URL.Query().Has("acl") {
-			if found, err := f.backend.BucketExists(strings.Trim(r.URL.Path, "/")); err != nil || !found {
-				w.WriteHeader(http.StatusNotFound)
-				w.Write([]byte(`<Error><Code>NoSuchBucket</Code></Error>`))
-				return
-			}
-			w.Write([]byte(`<AccessControlPolicy><AccessControlList><Grant>private</Grant></AccessControlList></AccessControlPolicy>`))
-			return
-		}
-		inner.ServeHTTP(w, r)
-	}))
+	f := &fakeOSS{OSS: artifactstest.NewOSS()}
+	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	access, secret := file(t, "access\n", t.TempDir(), "access"), file(t, "s3cret\n", t.TempDir(), "secret")
 	f.at = func(key string) execapi.Location {
@@ -88,7 +51,7 @@ func TestOSS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeOSS(t)
-			if err := f.backend.CreateBucket("bucket"); err != nil {
+			if err := f.Backend.CreateBucket("bucket"); err != nil {
 				t.Fatal(err)
 			}
 			l := f.at("dir/a b")
@@ -118,8 +81,8 @@ func TestOSS(t *testing.T) {
 			if err := Load(t.Context(), load); err == nil || !strings.Contains(err.Error(), os.ErrNotExist.Error()) {
 				t.Errorf("deleted, and still there: %v", err)
 			}
-			if !slices.Equal(f.signers, []string{c.signer}) {
-				t.Errorf("signed by %q, want %q", f.signers, c.signer)
+			if !slices.Equal(f.Signers(), []string{c.signer}) {
+				t.Errorf("signed by %q, want %q", f.Signers(), c.signer)
 			}
 		})
 	}

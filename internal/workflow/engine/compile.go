@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +67,9 @@ func scopeOf(cluster bool, name string) string {
 	return "namespaced/" + name
 }
 
+// twiceTemplates is the fault of a workflow with templates of its own and with those of a template.
+const twiceTemplates = "templates: cannot be used with workflowTemplateRef, whose templates would be replaced"
+
 // load resolves workflowTemplateRef, stores all referenced templates in the status, and validates
 // the spec.
 func (r *Run) load() error {
@@ -73,6 +77,9 @@ func (r *Run) load() error {
 	r.spec = ownSpec(&w.Spec)
 	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
 		if w.Status.StoredWorkflowTemplateSpec == nil {
+			if len(w.Spec.Templates) > 0 {
+				return errors.New(twiceTemplates)
+			}
 			spec, found := r.librarySpec(ref.ClusterScope, ref.Name)
 			if fault := r.malformed(ref.ClusterScope, ref.Name); !found && fault != nil {
 				return fmt.Errorf("workflowTemplateRef: %w", fault)

@@ -97,6 +97,11 @@ func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete 
 			l.report(prefix, c.findings)
 			return
 		}
+		if field, message, _ := strings.Cut(twiceTemplates, ": "); len(spec.Templates) > 0 {
+			c.add(place{}.at(field), "%s", message)
+			l.report(prefix, c.findings)
+			return
+		}
 		merged, err := MergeSpec(base, spec)
 		if err != nil {
 			c.add(at, "%s", err)
@@ -106,6 +111,7 @@ func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete 
 		c.spec, scope = merged, scopeOf(ref.ClusterScope, ref.Name)
 	}
 	c.checker.spec(c.spec, complete)
+	c.manifests(c.spec)
 	if complete {
 		c.parameters = map[string]bool{}
 		for i := range c.spec.Arguments.Parameters {

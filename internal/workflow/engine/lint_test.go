@@ -192,3 +192,20 @@ spec:
 		t.Error(p)
 	}
 }
+
+// TestLintOfManifests checks that manifests of resource templates are YAML, whatever their variables.
+func TestLintOfManifests(t *testing.T) {
+	for manifest, want := range map[string]string{
+		`"a: [b"`: "spec.templates.main.resource.manifest",
+		`"kind: Job\n---\nkind: {{workflow.name}}\n---\n{{='kind: Job'}}"`: "",
+	} {
+		problems := Lint(objects(t, "kind: Workflow\nmetadata: {name: w}\nspec: {entrypoint: main, templates: [{name: main, resource: {action: create, manifest: "+manifest+"}}]}"), nil, template.InProcess())
+		var got string
+		for _, p := range problems {
+			got += p.Where
+		}
+		if got != want {
+			t.Errorf("%s: %v", manifest, problems)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -91,6 +92,13 @@ func (c *references) arguments(args wf.Arguments, t *wf.Template, p place, submi
 		at := slices.IndexFunc(t.Inputs.Parameters, func(in wf.Parameter) bool { return in.Name == a.Name })
 		if at >= 0 && constant(a.Value) && !allows(&t.Inputs.Parameters[at], *a.Value) {
 			c.add(p.at("arguments").named("parameters", i, a.Name).at("value"), "%s", notInEnum(&t.Inputs.Parameters[at], *a.Value))
+		}
+	}
+	for i := range t.Inputs.Artifacts {
+		in := &t.Inputs.Artifacts[i]
+		given := slices.ContainsFunc(args.Artifacts, func(a wf.Artifact) bool { return a.Name == in.Name })
+		if !given && !in.Optional && in.ArtifactLocation == (wf.ArtifactLocation{}) && c.spec.TemplateDefaults == nil {
+			c.add(p.at("arguments"), "inputs.artifacts.%s was not supplied, which template %s needs", in.Name, t.Name)
 		}
 	}
 	for _, in := range t.Inputs.Parameters {
@@ -330,7 +338,7 @@ func (c *references) resolves(name string, v *view) verdict {
 	case "item":
 		for at := v; at != nil; at = at.outer {
 			if m := at.viewer; m != nil && loops(m.step) {
-				return maybe
+				return found(itemsHave(m.step.WithItems, rest))
 			}
 		}
 		if rest == "" {
@@ -341,6 +349,21 @@ func (c *references) resolves(name string, v *view) verdict {
 		return maybe
 	}
 	return literally
+}
+
+// itemsHave reports whether an item has the key, or may have it: those of withParam are not known yet.
+func itemsHave(items []wf.Item, key string) bool {
+	if items == nil || key == "" {
+		return true
+	}
+	first, _, _ := strings.Cut(key, ".")
+	return slices.ContainsFunc(items, func(item wf.Item) bool {
+		fields := map[string]json.RawMessage{}
+		if err := json.Unmarshal(item.Raw, &fields); err != nil {
+			return strings.HasPrefix(string(item.Raw), "[")
+		}
+		return fields[key] != nil || fields[first] != nil
+	})
 }
 
 // declares reports whether the template declares the input or output that rest names.

@@ -35,6 +35,11 @@ func unused(spec *wf.WorkflowSpec, yield func(place)) {
 		if t.Executor != nil {
 			yield(place{}.named("templates", i, t.Name).at("executor"))
 		}
+		if t.Steps != nil || t.DAG != nil || t.Suspend != nil {
+			for _, name := range ofPods(t) {
+				yield(place{}.named("templates", i, t.Name).at(name))
+			}
+		}
 		for j, list := range [][]wf.Artifact{t.Inputs.Artifacts, t.Outputs.Artifacts} {
 			for k := range list {
 				if list[k].ArchiveLogs != nil {

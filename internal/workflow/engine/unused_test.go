@@ -49,3 +49,30 @@ spec:
 		})
 	}
 }
+
+// TestFieldsOfPodsAreNamed checks that a workflow says which fields have no effect where no pod is.
+func TestFieldsOfPodsAreNamed(t *testing.T) {
+	for spec, want := range map[string]string{
+		`steps: [[{name: a, template: leaf}]]`:      "no effect: templates.main.daemon, templates.main.nodeSelector, templates.main.sidecars",
+		`dag: {tasks: [{name: a, template: leaf}]}`: "no effect: templates.main.daemon, templates.main.nodeSelector, templates.main.sidecars",
+		`suspend: {}`: "no effect: templates.main.daemon, templates.main.nodeSelector, templates.main.sidecars",
+		`container: {image: busybox, command: [true]}`: "",
+	} {
+		w := &wf.Workflow{}
+		text := "entrypoint: main\ntemplates:\n- {name: main, nodeSelector: {a: b}, daemon: true, sidecars: [{name: s, image: a}], " + spec + "}\n- {name: leaf, suspend: {}}"
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "[true]", `["true"]`)), &w.Spec); err != nil {
+			t.Fatal(err)
+		}
+		w.Name = "w"
+		engine.New(w, engine.Config{Evaluate: template.InProcess()}).Step(time.Unix(0, 0))
+		said := ""
+		for _, c := range w.Status.Conditions {
+			if c.Type == wf.ConditionSpecWarning {
+				said = c.Message
+			}
+		}
+		if said != want {
+			t.Errorf("%s: the condition says %q, want %q", spec, said, want)
+		}
+	}
+}

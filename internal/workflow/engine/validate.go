@@ -35,6 +35,7 @@ func (f finding) Error() string { return f.where + ": " + f.message }
 type checker struct {
 	findings []finding
 	run      template.Run // compiles expressions that are not cheap
+	partial  bool         // templates get more fields from templateDefaults
 }
 
 // place is a position in a spec: field and where are as in finding, with a leading dot.
@@ -90,6 +91,7 @@ func join(findings []finding) error {
 // entrypoint.
 func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	top := place{}
+	c.partial = spec.TemplateDefaults != nil
 	for i := range spec.ExecutorPlugins {
 		if spec.ExecutorPlugins[i].Name == "" {
 			c.add(top.index("executorPlugins", i).at("name"), "is required")
@@ -118,6 +120,7 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	c.parameters(spec.Arguments.Parameters, top.at("arguments"))
 	for i := range spec.Arguments.Artifacts {
 		a := &spec.Arguments.Artifacts[i]
+		c.nameOfValue(top.at("arguments").named("artifacts", i, a.Name), a.Name)
 		c.location(&a.ArtifactLocation, top.at("arguments").named("artifacts", i, a.Name))
 	}
 	c.hooks(spec.Hooks, top)
@@ -136,6 +139,8 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 			c.add(at.at("name"), "is required")
 		case names[t.Name]:
 			c.add(at, "name is not unique")
+		default:
+			c.nameOfCall(at, t.Name)
 		}
 		names[t.Name] = true
 		c.template(t, at)
@@ -194,6 +199,9 @@ func (c *checker) template(t *wf.Template, p place) {
 	c.parameters(t.Inputs.Parameters, p.at("inputs"))
 	c.parameters(t.Outputs.Parameters, p.at("outputs"))
 	c.artifacts(t, p)
+	if len(kinds) == 1 {
+		c.shape(t, p)
+	}
 	if t.ArchiveLocation != nil {
 		c.location(t.ArchiveLocation, p.at("archiveLocation"))
 	}
@@ -319,11 +327,15 @@ func (c *checker) containerSet(t *wf.Template, p place) {
 	if len(t.Outputs.Parameters)+len(t.Outputs.Artifacts) > 0 && !names[mainContainer] {
 		c.add(p.at("containers"), "outputs come from the container named '%s', and there is none", mainContainer)
 	}
+	if len(t.Inputs.Artifacts) > 0 && !names[mainContainer] {
+		c.add(p.at("containers"), "input artifacts are in the container named '%s', and there is none", mainContainer)
+	}
 }
 
 // artifacts checks the names and paths of artifacts.
 func (c *checker) artifacts(t *wf.Template, p place) {
-	for list, artifacts := range map[string][]wf.Artifact{"inputs": t.Inputs.Artifacts, "outputs": t.Outputs.Artifacts} {
+	for i, artifacts := range [][]wf.Artifact{t.Inputs.Artifacts, t.Outputs.Artifacts} {
+		list := []string{"inputs", "outputs"}[i]
 		names, paths := map[string]bool{}, map[string]string{}
 		for i := range artifacts {
 			a := &artifacts[i]
@@ -332,6 +344,11 @@ func (c *checker) artifacts(t *wf.Template, p place) {
 				c.add(at, "name is not unique")
 			}
 			names[a.Name] = true
+			if a.Name == "" {
+				c.add(p.at(list).index("artifacts", i).at("name"), "is required")
+			}
+			c.nameOfValue(at, a.Name)
+			c.globalName(at, a.GlobalName)
 			if other, twice := paths[a.Path]; twice && a.Path != "" && list == "inputs" {
 				c.add(at.at("path"), "%s is also the path of %s", a.Path, other)
 			}
@@ -373,6 +390,9 @@ func (c *checker) location(l *wf.ArtifactLocation, p place) {
 	if l.Plugin != nil {
 		c.add(p.at("plugin"), "is not supported: artifacts of plugins are stored by drivers of Argo's controller; name the store itself")
 	}
+	if l.Git != nil && l.Git.Repo == "" {
+		c.add(p.at("git.repo"), "is required")
+	}
 	if l.OSS != nil && l.OSS.LifecycleRule != nil && *l.OSS.LifecycleRule != (wf.OSSLifecycleRule{}) {
 		c.add(p.at("oss.lifecycleRule"), "is not supported: rules belong to the bucket, set them there")
 	}
@@ -388,6 +408,7 @@ func (c *checker) outputs(t *wf.Template, p place) {
 	for i := range t.Outputs.Parameters {
 		o := &t.Outputs.Parameters[i]
 		at := p.at("outputs").named("parameters", i, o.Name)
+		c.globalName(at, o.GlobalName)
 		v := o.ValueFrom
 		if v == nil {
 			if o.Value == nil {
@@ -395,9 +416,7 @@ func (c *checker) outputs(t *wf.Template, p place) {
 			}
 			continue
 		}
-		if (t.Steps != nil || t.DAG != nil) && v.Parameter == "" && v.Expression == "" && v.Default == nil {
-			c.add(at.at("valueFrom"), "of steps and dags must have parameter or expression")
-		}
+		c.source(t, o, at)
 		c.expression(at.at("valueFrom.expression"), v.Expression)
 	}
 }
@@ -432,6 +451,7 @@ func (c *checker) calls(t *wf.Template, p place) {
 	}
 	if t.DAG != nil {
 		calls += len(t.DAG.Tasks)
+		depends := slices.ContainsFunc(t.DAG.Tasks, func(s wf.DAGTask) bool { return s.Depends != "" })
 		for i := range t.DAG.Tasks {
 			s := asStep(&t.DAG.Tasks[i])
 			at := p.at("dag").named("tasks", i, s.Name)
@@ -439,6 +459,12 @@ func (c *checker) calls(t *wf.Template, p place) {
 				c.add(at, "name is not unique")
 			}
 			seen[s.Name] = true
+			if s.Name != "" && s.Name[0] >= '0' && s.Name[0] <= '9' {
+				c.add(at.at("name"), "must not begin with a digit, so that depends can hold it")
+			}
+			if depends && len(t.DAG.Tasks[i].Dependencies) > 0 {
+				c.add(at.at("dependencies"), "cannot be used in a dag with depends")
+			}
 			c.call(&s, at)
 		}
 	}
@@ -465,9 +491,7 @@ func stepPlace(p place, group, i int, name string) place {
 }
 
 func (c *checker) call(s *wf.WorkflowStep, p place) {
-	if !nameOfMember(withoutTags.ReplaceAllString(s.Name, "x")) {
-		c.add(p.at("name"), "must not be empty nor hold dots, spaces, parentheses or braces")
-	}
+	c.nameOfCall(p, s.Name)
 	if count(s.Template != "", s.TemplateRef != nil, s.Inline != nil) != 1 {
 		c.add(p, "must have exactly one of template, templateRef, inline")
 	}
@@ -498,6 +522,18 @@ func (c *checker) call(s *wf.WorkflowStep, p place) {
 		c.template(s.Inline, p.at("inline"))
 	}
 	c.parameters(s.Arguments.Parameters, p.at("arguments"))
+	for i := range s.Arguments.Artifacts {
+		a := &s.Arguments.Artifacts[i]
+		at := p.at("arguments").named("artifacts", i, a.Name)
+		c.nameOfValue(at, a.Name)
+		switch {
+		case a.From != "" && a.FromExpression != "":
+			c.add(at, "has both from and fromExpression")
+		case a.From == "" && a.FromExpression == "" && a.ArtifactLocation == (wf.ArtifactLocation{}) && !a.Optional:
+			c.add(at, "must have from, fromExpression or a location")
+		}
+		c.location(&a.ArtifactLocation, at)
+	}
 	if s.When != "" && !strings.Contains(s.When, "{{") {
 		if _, err := template.When(s.When, c.run); err != nil {
 			c.add(p.at("when"), "%s", err)

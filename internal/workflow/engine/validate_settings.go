@@ -169,6 +169,7 @@ func (c *checker) parameters(list []wf.Parameter, p place) {
 			c.add(p.named("parameters", i, name), "name is not unique")
 		}
 		seen[name] = true
+		c.nameOfValue(p.named("parameters", i, name), name)
 		if from := list[i].ValueFrom; from != nil && from.Event != "" {
 			c.add(p.named("parameters", i, name).at("valueFrom.event"), "is not supported: it belongs to WorkflowEventBindings")
 		}
