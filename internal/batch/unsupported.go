@@ -3,18 +3,22 @@ package batch
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/unsupported"
 )
 
 // notSupported lists the fields that the API has and this controller ignores. A job with a field
 // that holds it is not started, because its pods would do something else than requested.
 var notSupported = []unsupported.Field[*api.JobSpec]{
-	{Path: "spec.tasks[].topologyPolicy", Used: anyTask(func(t *api.TaskSpec) bool {
-		return t.TopologyPolicy != "" && t.TopologyPolicy != api.NumaNone
-	})},
+	{Path: "spec.tasks[].topologyPolicy (it needs pods of the QoS class Guaranteed: limits for cpu and memory, and requests equal to them)",
+		Used: anyTask(func(t *api.TaskSpec) bool {
+			return t.TopologyPolicy != "" && t.TopologyPolicy != api.NumaNone && !request.Guaranteed(&corev1.Pod{Spec: t.Template.Spec})
+		})},
 	{
 		Path: "spec.tasks[].template.metadata.annotations[" + scheduling.ExpectedDurationAnnotation + "] (it is no positive duration)",
 		Used: anyTask(func(t *api.TaskSpec) bool { _, ok := scheduling.ExpectedDuration(&t.Template); return !ok }),

@@ -5,10 +5,12 @@ import (
 	"strings"
 )
 
-// Annotations and labels by which a pod requests CPUs of its node, in the formats of Lockstep, ACK
-// and Koordinator.
+// Annotations and labels by which a pod requests CPUs of its node, in the formats of Lockstep, Volcano,
+// ACK and Koordinator.
 const (
 	RequestAnnotation = "cpu.lockstep.dev/request"
+
+	VolcanoNUMAAnnotation = "volcano.sh/numa-topology-policy"
 
 	ACKSchedulerAnnotation = "cpuset-scheduler"
 	ACKPolicyAnnotation    = "cpu-policy"
@@ -57,7 +59,8 @@ func ResultAnnotations() []string {
 // IsRequestAnnotation reports whether a pod's annotation is part of a request for CPUs.
 func IsRequestAnnotation(key string) bool {
 	switch key {
-	case RequestAnnotation, ACKSchedulerAnnotation, ACKPolicyAnnotation, KoordinatorSpecAnnotation, KoordinatorNUMASpecAnnotation:
+	case RequestAnnotation, VolcanoNUMAAnnotation, ACKSchedulerAnnotation, ACKPolicyAnnotation, KoordinatorSpecAnnotation,
+		KoordinatorNUMASpecAnnotation:
 		return true
 	}
 	return false

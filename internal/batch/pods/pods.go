@@ -177,6 +177,9 @@ func newTask(job *batch.Job, i int, o Options) Task {
 		batch.TaskSpecKey, t.Name, batch.JobNameKey, job.Name, batch.QueueNameKey, queue,
 		batch.JobVersionKey, strconv.Itoa(int(o.Version)), batch.JobRetryCountKey, strconv.Itoa(int(o.Retries)),
 		batch.PodTemplateKey, job.Name+"-"+t.Name, scheduling.GroupNameAnnotation, job.Name+"-"+string(job.UID))
+	if spec.TopologyPolicy != "" {
+		notes[batch.NumaTopologyPolicyKey] = string(spec.TopologyPolicy)
+	}
 	for _, key := range passThrough {
 		if v, ok := job.Annotations[key]; ok {
 			notes[key] = v

@@ -276,7 +276,7 @@ func (s *solver) bound(n *Node, a *ask) (cost, bool) {
 		return best, exact
 	case a.share != 1:
 		return s.refsBound(n, a), false
-	case a.span == request.SingleL3 || a.span == request.SingleNUMA || total < a.cpus:
+	case n.layout.inOneNUMANode(a) || total < a.cpus:
 		return infinite, true
 	}
 	if a.cpus%s.grain() != 0 {

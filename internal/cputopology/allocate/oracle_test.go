@@ -229,8 +229,38 @@ func (v *machineView) judge(set []int, a *ask) (Cost, bool) {
 		if sockets > 1 {
 			return cost, false
 		}
+	case request.FewestNUMA:
+		if cost.NUMANodes > v.fewestNUMA(a) {
+			return cost, false
+		}
 	}
 	return cost, !a.local || memory >= a.memory
+}
+
+// fewestNUMA returns the smallest number of NUMA nodes that together have as many CPUs as the ask, of
+// its kind, whoever uses them: by trying all sets of NUMA nodes.
+func (v *machineView) fewestNUMA(a *ask) int {
+	l, size := v.n.layout, map[int]int{}
+	for i, id := range l.cpus {
+		if !l.reserved.Contains(id) && !l.topo.Isolated.Contains(id) && (a.cores == request.AnyCores ||
+			l.topo.Efficient.Contains(id) == (a.cores == request.EfficientCores)) {
+			size[l.cells[l.cellAt(i)].numa]++
+		}
+	}
+	fewest := len(l.numas) + 1
+	for set := range 1 << len(l.numas) {
+		count, room := 0, 0
+		for numa := range l.numas {
+			if set>>numa&1 == 1 {
+				count++
+				room += size[numa]
+			}
+		}
+		if room >= a.cpus {
+			fewest = min(fewest, count)
+		}
+	}
+	return fewest
 }
 
 // sizesOn lists the 16 smallest distinct numbers of exclusive CPUs of the pods on a node.
@@ -422,7 +452,7 @@ func irregular(t *rapid.T) *cputopology.Topology {
 func drawPolicy(t *rapid.T) request.Policy {
 	p := request.Policy{
 		Bind:   request.Bind(rapid.IntRange(0, 4).Draw(t, "bind")),
-		Span:   request.Span(rapid.IntRange(0, 3).Draw(t, "span")),
+		Span:   request.Span(rapid.IntRange(0, 4).Draw(t, "span")),
 		Share:  rapid.SampledFrom([]int{0, 1, 1, 2}).Draw(t, "share"),
 		Prefer: request.Fields(rapid.IntRange(0, 31).Draw(t, "prefer")),
 	}
@@ -599,7 +629,7 @@ func nested(cpus int) []*cputopology.Topology {
 func policies() []request.Policy {
 	var out []request.Policy
 	for bind := range request.Bind(5) {
-		for span := range request.Span(4) {
+		for span := range request.Span(5) {
 			for _, memory := range []request.Memory{request.AnyMemory, request.LocalMemory} {
 				for isolation := range request.Isolation(4) {
 					out = append(out, request.Policy{Bind: bind, Span: span, Isolation: isolation, Memory: memory, Share: 1})

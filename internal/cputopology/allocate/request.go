@@ -125,6 +125,8 @@ func (a *ask) want() string {
 		what += " within one NUMA node"
 	case request.SingleSocket:
 		what += " within one socket"
+	case request.FewestNUMA:
+		what += " within the fewest NUMA nodes that have as many"
 	}
 	if a.isolation != request.NoIsolation {
 		what += fmt.Sprintf(", with no other pinned container in their %s", map[request.Isolation]string{

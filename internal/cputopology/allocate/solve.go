@@ -155,8 +155,7 @@ func (s *solver) eligibleIn(c int) int {
 func (s *solver) available(i int) bool {
 	n := s.n
 	switch {
-	case s.a.cores == request.PerformanceCores && has(n.layout.efficient, i),
-		s.a.cores == request.EfficientCores && !has(n.layout.efficient, i):
+	case !n.layout.isKind(i, s.a.cores):
 		return false
 	case n.refs[i] == 0 || s.idleOnly:
 		return has(n.idle, i)
@@ -169,6 +168,11 @@ func (s *solver) available(i int) bool {
 		limit = min(limit, int(n.limit[i]))
 	}
 	return has(n.layout.usable, i) && !has(n.exclusive, i) && int(n.refs[i]) < limit
+}
+
+// isKind reports whether a CPU belongs to a core of this kind.
+func (l *Layout) isKind(i int, kind request.Cores) bool {
+	return kind == request.AnyCores || has(l.efficient, i) == (kind == request.EfficientCores)
 }
 
 // availableIn returns the number of CPUs of a core that the request may use.
@@ -571,9 +575,9 @@ func (s *solver) solve(n *Node, a *ask, takes *[]take, budget int) (cost, bool) 
 }
 
 func (s *solver) solveIn(n *Node, a *ask, socket int, takes *[]take, limit int) cost {
+	oneNUMA := n.layout.inOneNUMANode(a)
 	s.begin(n, a, true, socket)
-	if c := s.bestNUMA(takes); !c.isInfinite() ||
-		a.share == 1 && (a.span == request.SingleL3 || a.span == request.SingleNUMA) {
+	if c := s.bestNUMA(takes); !c.isInfinite() || a.share == 1 && oneNUMA {
 		return c
 	}
 	if a.share != 1 {
@@ -582,10 +586,30 @@ func (s *solver) solveIn(n *Node, a *ask, socket int, takes *[]take, limit int) 
 			return c
 		}
 	}
-	if a.span == request.SingleL3 || a.span == request.SingleNUMA || a.cpus%s.grain() != 0 {
+	if oneNUMA || a.cpus%s.grain() != 0 {
 		return infinite
 	}
-	return s.severalNUMA(takes, limit)
+	c := s.severalNUMA(takes, limit)
+	if a.span == request.FewestNUMA && !c.isInfinite() && c.unpack(a.bind).NUMANodes > n.layout.fewestNUMA(a) {
+		return infinite // the choice has the fewest NUMA nodes that are free enough
+	}
+	return c
+}
+
+// inOneNUMANode reports whether the CPUs must be in one NUMA node.
+func (l *Layout) inOneNUMANode(a *ask) bool {
+	return a.span == request.SingleL3 || a.span == request.SingleNUMA || a.span == request.FewestNUMA && l.fewestNUMA(a) == 1
+}
+
+// fewestNUMA returns the number of NUMA nodes that the CPUs of an ask need if nothing else has any.
+func (l *Layout) fewestNUMA(a *ask) int {
+	sizes := make([]int, len(l.numas))
+	for i, m := range l.numas {
+		for k := m.lo; k < m.hi; k++ {
+			sizes[i] += boolInt(has(l.usable, k) && l.isKind(k, a.cores))
+		}
+	}
+	return fewestOf(sizes, a.cpus)
 }
 
 // grain returns a divisor of every number of CPUs that can be taken: the greatest common divisor of

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/clip"
@@ -99,10 +100,18 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		t.event = true
 		c.cfg.Writer.Event(pod, corev1.EventTypeWarning, "CPUsNotChosen", why)
 	}
-	if unread := request.Unread(pod); len(unread) > 0 && c.ours(pod) && !t.condition && !says(pod, unread) {
+	if unread := request.Unread(pod); len(unread) > 0 && c.ours(pod) && !t.condition && !says(pod, unread) && !saidByJob(pod) {
 		t.condition = true
 		c.write(key, pod, unread)
 	}
+}
+
+// saidByJob reports whether the condition Supported of the pod's Job says what is not read of the pod:
+// that the topologyPolicy of a task has no effect.
+func saidByJob(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "Job" && strings.HasPrefix(owner.APIVersion, batchv1alpha1.GroupVersion.Group+"/") &&
+		pod.Annotations[request.VolcanoNUMA] != ""
 }
 
 func (c *Controller) ours(pod *corev1.Pod) bool {

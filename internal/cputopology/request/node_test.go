@@ -71,7 +71,9 @@ func TestWhatOnlyTheOriginalsRead(t *testing.T) {
 			"gang.scheduling.koordinator.sh/name, quota.scheduling.koordinator.sh/name"},
 		"a field": {append(koordProd[:2:2], KoordinatorNUMASpec+`={"numaTopologyPolicy":"SingleNUMANode","singleNUMANodeExclusive":"Required"}`),
 			KoordinatorNUMASpec + ": singleNUMANodeExclusive"},
-		"a BE pod": {[]string{"label:koordinator.sh/qosClass=BE"}, KoordinatorQoS + "=BE (the pod runs on the shared pool, which is not narrowed for it)"},
+		"Volcano's policy of a Burstable pod": {[]string{VolcanoNUMA + "=best-effort"}, VolcanoNUMA + " (the pod is not of the QoS class Guaranteed)"},
+		"Volcano's none":                      {[]string{VolcanoNUMA + "=none"}, ""},
+		"a BE pod":                            {[]string{"label:koordinator.sh/qosClass=BE"}, KoordinatorQoS + "=BE (the pod runs on the shared pool, which is not narrowed for it)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pod(c.marks, "a:4:4")

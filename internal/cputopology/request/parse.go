@@ -22,6 +22,7 @@ const (
 	KoordinatorQoS      = topologyv1alpha1.KoordinatorQoSLabel
 	KoordinatorSpec     = topologyv1alpha1.KoordinatorSpecAnnotation
 	KoordinatorNUMASpec = topologyv1alpha1.KoordinatorNUMASpecAnnotation
+	VolcanoNUMA         = topologyv1alpha1.VolcanoNUMAAnnotation
 )
 
 // shareMax bounds share counts, and with them the reference counters of the allocator.
@@ -40,8 +41,15 @@ func Parse(pod *corev1.Pod) (*Pod, error) {
 	_, ackPolicy := a[ACKPolicy]
 	qos := pod.Labels[KoordinatorQoS]
 	koordinator := qos == "LSE" || qos == "LSR"
+	numa := a[VolcanoNUMA]
 	var p parser
 	switch {
+	case numa != "" && numa != "none":
+		if lockstep || ackScheduler || ackPolicy || koordinator {
+			p.fail(VolcanoNUMA, "", "cannot be combined with other requests for CPUs (%s)", strings.Join(otherMarks(pod), ", "))
+			break
+		}
+		p.volcano(pod, numa)
 	case lockstep && (ackScheduler || ackPolicy):
 		p.fail(LockstepRequest, "", "cannot be combined with %s or %s", ACKScheduler, ACKPolicy)
 	case lockstep && koordinator:
@@ -111,6 +119,32 @@ func (p *parser) ack(pod *corev1.Pod) {
 	if len(p.out.Containers) == 0 && len(p.errs) == 0 {
 		p.fail(ACKScheduler, "spec.containers", "no container has a whole limits.cpu, which is the number of CPUs to bind")
 	}
+}
+
+// volcano parses Volcano's NUMA policy of a pod. As with a kubelet that has the static CPU manager,
+// containers of Guaranteed pods that request whole CPUs get them for themselves, and all others run
+// on the shared pool.
+func (p *parser) volcano(pod *corev1.Pod, value string) {
+	p.out.Language = Volcano
+	policy := Policy{Share: 1}
+	switch value {
+	case "best-effort": // every request gets the fewest NUMA nodes that have the CPUs free
+	case "restricted":
+		policy.Span = FewestNUMA
+	case "single-numa-node":
+		policy.Span = SingleNUMA
+	default:
+		p.fail(VolcanoNUMA, "", "%q is unknown; it is none, best-effort, restricted or single-numa-node", value)
+		return
+	}
+	if !Guaranteed(pod) {
+		return
+	}
+	eachContainer(pod, func(path string, c *corev1.Container, init bool) {
+		if n, whole := wholeCPUs(c.Resources.Limits[corev1.ResourceCPU]); whole && n > 0 {
+			p.container(VolcanoNUMA, path+".resources.limits.cpu", c, init, c.Resources.Limits[corev1.ResourceCPU], policy)
+		}
+	})
 }
 
 // koordinatorSpec is the value of scheduling.koordinator.sh/resource-spec.

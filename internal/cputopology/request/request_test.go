@@ -49,6 +49,19 @@ func pod(marks []string, containers ...string) *corev1.Pod {
 
 var koordProd = []string{"label:koordinator.sh/qosClass=LSR", "label:koordinator.sh/priority-class=koord-prod"}
 
+// guaranteedPod returns a Guaranteed pod with a policy of Volcano.
+func guaranteedPod(policy string, containers ...string) *corev1.Pod {
+	p := pod([]string{VolcanoNUMA + "=" + policy}, containers...)
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			r := &list[i].Resources
+			r.Limits[corev1.ResourceMemory] = resource.MustParse("1Mi")
+			r.Requests = r.Limits
+		}
+	}
+	return p
+}
+
 func TestParse(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
@@ -71,7 +84,18 @@ func TestParse(t *testing.T) {
 				`scheduling.koordinator.sh/numa-topology-spec={"numaTopologyPolicy":"SingleNUMANode"}`), "a::4"),
 			&Pod{Language: Koordinator, PodWide: true, NUMAPolicy: "SingleNUMANode", Containers: []Container{{Name: "a", CPUs: 4,
 				Policy: Policy{Share: 1, Bind: Spread, Isolation: IsolateCore, Span: SingleNUMA, Prefer: IsolationField}}}}},
-		"Koordinator's LS class is not pinned": {pod([]string{"label:koordinator.sh/qosClass=LS"}, "a:4"), nil},
+		"Volcano's policies": {guaranteedPod("single-numa-node", "init/i:2", "a:4", "log:500m"),
+			&Pod{Language: Volcano, Containers: []Container{
+				{Name: "i", CPUs: 2, Init: true, MemoryBytes: 1 << 20, Policy: Policy{Share: 1, Span: SingleNUMA}},
+				{Name: "a", CPUs: 4, MemoryBytes: 1 << 20, Policy: Policy{Share: 1, Span: SingleNUMA}}}}},
+		"Volcano's restricted": {guaranteedPod("restricted", "a:4"), &Pod{Language: Volcano,
+			Containers: []Container{{Name: "a", CPUs: 4, MemoryBytes: 1 << 20, Policy: Policy{Share: 1, Span: FewestNUMA}}}}},
+		"Volcano's best-effort": {guaranteedPod("best-effort", "a:4"), &Pod{Language: Volcano,
+			Containers: []Container{{Name: "a", CPUs: 4, MemoryBytes: 1 << 20, Policy: Policy{Share: 1}}}}},
+		"Volcano's none": {guaranteedPod("none", "a:4"), nil},
+		"Volcano pins no pods that are Burstable":   {pod([]string{VolcanoNUMA + "=restricted"}, "a:4"), nil},
+		"Volcano pins no containers with fractions": {guaranteedPod("restricted", "a:500m"), nil},
+		"Koordinator's LS class is not pinned":      {pod([]string{"label:koordinator.sh/qosClass=LS"}, "a:4"), nil},
 		"Lockstep's short form": {pod([]string{"cpu.lockstep.dev/request=true"}, "a:4"),
 			&Pod{Language: Lockstep, Containers: []Container{{Name: "a", CPUs: 4, Policy: Policy{Share: 1}}}}},
 		"Lockstep's performance cores": {pod([]string{"cpu.lockstep.dev/request={cores: performance, prefer: [cores], containers: {b: {cores: efficient, prefer: []}}}"}, "a:4", "b:1"),
@@ -110,6 +134,8 @@ func TestWrongRequestsNameAnnotationAndField(t *testing.T) {
 		"a policy without the switch":    {pod([]string{"cpu-policy=static-burst"}, "a:1"), ACKPolicy, "", "needs the annotation"},
 		"an unknown policy":              {pod([]string{"cpuset-scheduler=true", "cpu-policy=burst"}, "a:1"), ACKPolicy, "", "unknown"},
 		"two languages":                  {pod([]string{"cpuset-scheduler=true", LockstepRequest + "=true"}, "a:1"), LockstepRequest, "", "combined"},
+		"a policy that Volcano lacks":    {guaranteedPod("strict", "a:1"), VolcanoNUMA, "", "it is none, best-effort, restricted or single-numa-node"},
+		"two languages, one Volcano's":   {pod([]string{VolcanoNUMA + "=restricted", LockstepRequest + "=true"}, "a:1"), VolcanoNUMA, "", LockstepRequest},
 		"LSR without the priority":       {pod(koordProd[:1], "a::1"), KoordinatorQoS, "", "koord-prod"},
 		"Koordinator fractional":         {pod(koordProd, "a::1.5"), KoordinatorQoS, "spec.containers[a].resources.requests.cpu", "whole"},
 		"Koordinator ConstrainedBurst":   {pod(append(koordProd, KoordinatorSpec+`={"preferredCPUBindPolicy":"ConstrainedBurst"}`), "a::1"), KoordinatorSpec, "preferredCPUBindPolicy", "not implemented"},

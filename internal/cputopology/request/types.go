@@ -13,6 +13,7 @@ const (
 	Lockstep    Language = "Lockstep"
 	ACK         Language = "ACK"
 	Koordinator Language = "Koordinator"
+	Volcano     Language = "Volcano"
 )
 
 // Pod is the request of one pod: which of its containers are pinned, and how.
@@ -88,12 +89,14 @@ const (
 // Span is the largest domain over which the CPUs may be spread.
 type Span uint8
 
-// The spans.
+// The spans. FewestNUMA is as many NUMA nodes as the CPUs need on this machine if nothing else runs
+// there, and no more.
 const (
 	AnySpan Span = iota
 	SingleL3
 	SingleNUMA
 	SingleSocket
+	FewestNUMA
 )
 
 // Memory says where the container's memory comes from.
@@ -134,7 +137,7 @@ const (
 var (
 	bindNames      = []string{"any", "threads", "full-core", "l3", "spread"}
 	isolationNames = []string{"none", "core", "l3", "numa"}
-	spanNames      = []string{"any", "single-l3", "single-numa", "single-socket"}
+	spanNames      = []string{"any", "single-l3", "single-numa", "single-socket", "fewest-numa"}
 	memoryNames    = []string{"any", "prefer", "local"}
 	coresNames     = []string{"any", "performance", "efficient"}
 	fieldNames     = []string{"memory", "bind", "span", "isolation", "cores"}

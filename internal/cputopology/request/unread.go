@@ -24,9 +24,12 @@ var read = []string{
 // batchCPU is the resource that Koordinator's BE pods request in place of CPUs.
 const batchCPU = "kubernetes.io/batch-cpu"
 
-// Unread returns what ACK or Koordinator would read of a pod of theirs and has no effect here, each in
-// the words of an entry of a list, sorted. It is empty for other pods.
+// Unread returns what another system would read of a pod that requests CPUs in its language and has no
+// effect here, each in the words of an entry of a list, sorted. It is empty for other pods.
 func Unread(pod *corev1.Pod) []string {
+	if why := withoutNUMA(pod); why != "" {
+		return []string{VolcanoNUMA + " (" + why + ")"}
+	}
 	_, ack := pod.Annotations[ACKScheduler]
 	qos, koordinator := pod.Labels[KoordinatorQoS]
 	if !ack && !koordinator {
@@ -62,12 +65,33 @@ func Unread(pod *corev1.Pod) []string {
 	return slices.Compact(out)
 }
 
+// withoutNUMA returns why Volcano's NUMA policy of a pod has no effect, or "" if it has or there is none.
+func withoutNUMA(pod *corev1.Pod) string {
+	switch pod.Annotations[VolcanoNUMA] {
+	case "best-effort", "restricted", "single-numa-node":
+	default:
+		return ""
+	}
+	switch {
+	case !Guaranteed(pod):
+		return "the pod is not of the QoS class Guaranteed"
+	case !hasWholeCPUs(pod):
+		return "no container has a whole limits.cpu"
+	}
+	return ""
+}
+
 // requests reports whether a container of the pod requests the resource.
 func requests(pod *corev1.Pod, name corev1.ResourceName) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		_, in := c.Resources.Requests[name]
 		return in
 	})
+}
+
+// otherMarks is Marks without Volcano's NUMA policy.
+func otherMarks(pod *corev1.Pod) []string {
+	return slices.DeleteFunc(Marks(pod), func(mark string) bool { return mark == VolcanoNUMA })
 }
 
 // Marks returns the annotations and labels by which a pod requests CPUs, for messages.
@@ -96,19 +120,30 @@ func Marked(pod *corev1.Pod) bool {
 // PinnedByKubelet reports whether a kubelet with the static CPU manager policy gives a container of
 // the pod CPUs of its own: the pod is Guaranteed, and the container requests a whole number of CPUs.
 func PinnedByKubelet(pod *corev1.Pod) bool {
-	guaranteed, whole := true, false
+	return Guaranteed(pod) && hasWholeCPUs(pod)
+}
+
+// Guaranteed reports whether a pod with this template has the QoS class Guaranteed.
+func Guaranteed(pod *corev1.Pod) bool {
+	is := true
 	eachContainer(pod, func(_ string, c *corev1.Container, init bool) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			limit, limited := c.Resources.Limits[name]
 			request, requested := c.Resources.Requests[name]
 			// Without a request, the API server fills in the limit.
-			guaranteed = guaranteed && limited && !limit.IsZero() && (!requested || request.Cmp(limit) == 0)
-		}
-		if n, is := wholeCPUs(c.Resources.Limits[corev1.ResourceCPU]); is && n > 0 {
-			whole = true
+			is = is && limited && !limit.IsZero() && (!requested || request.Cmp(limit) == 0)
 		}
 	})
-	return guaranteed && whole
+	return is
+}
+
+// hasWholeCPUs reports whether a container of the pod has a whole number of CPUs as its limit.
+func hasWholeCPUs(pod *corev1.Pod) (has bool) {
+	eachContainer(pod, func(_ string, c *corev1.Container, init bool) {
+		n, whole := wholeCPUs(c.Resources.Limits[corev1.ResourceCPU])
+		has = has || whole && n > 0
+	})
+	return has
 }
 
 // RequestedMilli returns what some containers of a pod request at this moment, in thousandths of a CPU.
