@@ -87,7 +87,9 @@ func listParameters(v cue.Value, prefix string, depth int) []Parameter {
 				p.Default = string(text)
 			}
 		}
-		p.Required = fields.Selector().ConstraintType() != cue.OptionalConstraint && p.Default == ""
+		// A default may come from the context, which has no value here.
+		p.Required = fields.Selector().ConstraintType() != cue.OptionalConstraint && p.Default == "" &&
+			(!has || def.IncompleteKind() == cue.StructKind)
 		out = append(out, p)
 		if field.IncompleteKind() == cue.ListKind {
 			out = append(out, listParameters(field.LookupPath(cue.MakePath(cue.AnyIndex)), p.Name+"[].", depth+1)...)

@@ -25,3 +25,19 @@ func TestParametersOfTheWrongTypeAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestDefaultsFromTheContextAreDefaults checks that a parameter whose default comes from the context
+// is not listed as required.
+func TestDefaultsFromTheContextAreDefaults(t *testing.T) {
+	for _, step := range []string{"create-config", "depends-on-app", "list-config"} {
+		parameters, err := use(t, render.WorkflowStep, step, nil).Template.Parameters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range parameters {
+			if p.Name == "namespace" && p.Required || p.Name == "name" && !p.Required {
+				t.Errorf("%s: %s: required is %v", step, p.Name, p.Required)
+			}
+		}
+	}
+}
