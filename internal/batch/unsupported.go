@@ -14,8 +14,8 @@ import (
 
 // notSupported lists the fields that the API has and this controller ignores. A job with a field
 // that holds it is not started, because its pods would do something else than requested.
-var notSupported = []unsupported.Field[*api.JobSpec]{
-	{Path: "spec.tasks[].topologyPolicy (it needs pods of the QoS class Guaranteed: limits for cpu and memory, and requests equal to them)",
+var notSupported = slices.Concat([]unsupported.Field[*api.JobSpec]{
+	{Path: "spec.tasks[].topologyPolicy (of pods that are not of the QoS class Guaranteed)",
 		Used: anyTask(func(t *api.TaskSpec) bool {
 			return t.TopologyPolicy != "" && t.TopologyPolicy != api.NumaNone && !request.Guaranteed(&corev1.Pod{Spec: t.Template.Spec})
 		})},
@@ -26,7 +26,7 @@ var notSupported = []unsupported.Field[*api.JobSpec]{
 	// Policies apply only to jobs that are not suspended.
 	{Path: "spec.policies[].action ResumeJob", Used: func(s *api.JobSpec) bool { return resumes(s.Policies) }},
 	{Path: "spec.tasks[].policies[].action ResumeJob", Used: anyTask(func(t *api.TaskSpec) bool { return resumes(t.Policies) })},
-}
+}, deviceFields())
 
 // jobNotSupported lists the same fields, and the annotations of jobs that have no effect.
 var jobNotSupported = slices.Concat(
@@ -45,9 +45,9 @@ var jobNotSupported = slices.Concat(
 )
 
 // queueNotSupported is notSupported for queues.
-var queueNotSupported = []unsupported.Field[*scheduling.Queue]{
+var queueNotSupported = slices.Concat([]unsupported.Field[*scheduling.Queue]{
 	{Path: "spec.extendClusters", Used: func(q *scheduling.Queue) bool { return len(q.Spec.ExtendClusters) > 0 }},
-}
+}, queueDeviceFields)
 
 // UnsupportedIn returns the fields of a Job that have no effect.
 func UnsupportedIn(job *api.Job) []unsupported.Field[*api.Job] {

@@ -80,7 +80,7 @@ data: {a: b}
 // becomes are the lines that 'migrate check' prints of inUse, with single spaces.
 var becomes = []string{
 	"Job migrating/plain works",
-	"Job migrating/numa missing spec.tasks[].topologyPolicy has no effect",
+	"Job migrating/numa missing spec.tasks[].topologyPolicy (of pods that are not of the QoS class Guaranteed) has no effect",
 	"Job migrating/numa differs spec.maxRetry 0 means no retries; Volcano makes it 3",
 	"Job migrating/near differs spec.networkTopology hard without a tier means one domain of any tier",
 	"HyperNode rack works",

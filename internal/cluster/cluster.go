@@ -407,10 +407,19 @@ func (c *Cluster) reservationOf(p *pod) reservation {
 // requests. Nearly all updates of a bound pod change only its status, and the informer shares equal
 // lists of containers.
 func sameRequests(a, b *corev1.Pod) bool {
-	return a == b || a.UID == b.UID && sameList(a.Spec.Containers, b.Spec.Containers) &&
+	return a == b || a.UID == b.UID && !resizes(a) && !resizes(b) && sameList(a.Spec.Containers, b.Spec.Containers) &&
 		sameList(a.Spec.InitContainers, b.Spec.InitContainers) && a.Spec.Resources == nil && b.Spec.Resources == nil &&
 		len(a.Spec.Overhead) == 0 && len(b.Spec.Overhead) == 0
 }
+
+// resizes reports whether a pod's status says what the kubelet has given it, which may differ from its
+// spec: of such pods, requests change with the status.
+func resizes(p *corev1.Pod) bool {
+	return p.Status.Resources != nil || slices.ContainsFunc(p.Status.ContainerStatuses, hasResources) ||
+		slices.ContainsFunc(p.Status.InitContainerStatuses, hasResources)
+}
+
+func hasResources(c corev1.ContainerStatus) bool { return c.Resources != nil }
 
 func sameList(a, b []corev1.Container) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -142,6 +143,43 @@ func TestTheAnswerToAnEarlierWriteChangesNothing(t *testing.T) {
 	if got := used(c, "n"); got != 0 {
 		t.Errorf("%d used, want 0", got)
 	}
+}
+
+// TestAResizeCountsAsItIsCarriedOut checks that a pod that shrinks in place counts with what it has until
+// the kubelet has taken it away, also though its spec does not change then.
+func TestAResizeCountsAsItIsCarriedOut(t *testing.T) {
+	c := New(Config{})
+	c.UpsertNode(testNode("n", "8"))
+	for i, step := range []struct {
+		spec, actuated string
+		want           int64
+	}{{"6", "", 6000}, {"2", "6", 6000}, {"2", "2", 2000}, {"2", "", 2000}, {"7", "2", 7000}, {"7", "7", 7000}} {
+		p := testPod("p", "a", "n", step.spec)
+		if i > 0 {
+			p.Spec.Containers = shared(c.pods[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}].object, p)
+		}
+		if step.actuated != "" {
+			list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(step.actuated)}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, AllocatedResources: list,
+				Resources: &corev1.ResourceRequirements{Requests: list}}}
+		}
+		c.UpsertPod(p)
+		if got := used(c, "n"); got != step.want {
+			t.Errorf("step %d %+v: %d used, want %d", i, step, got, step.want)
+		}
+		if err := c.assertConsistent(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// shared returns the containers of a pod: those of the state before if they are equal, as the informer
+// shares them.
+func shared(before, p *corev1.Pod) []corev1.Container {
+	if reflect.DeepEqual(before.Spec.Containers, p.Spec.Containers) {
+		return before.Spec.Containers
+	}
+	return p.Spec.Containers
 }
 
 func TestAHeartbeatChangesNothing(t *testing.T) {

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -89,6 +90,8 @@ func (t *trimmer) pod(p *corev1.Pod) {
 	steps := p.Labels[argov1alpha1.LabelWorkflow] != ""
 	t.podMeta(&p.ObjectMeta)
 	t.podSpec(&p.Spec)
+	resize := resizeOf(p)
+	defer resize.keep(&p.Status)
 	if steps {
 		t.stepStatus(&p.Status)
 		return
@@ -101,6 +104,87 @@ func (t *trimmer) pod(p *corev1.Pod) {
 	if p.Labels[batchv1alpha1.JobNameKey] != "" {
 		p.Status.PodIP = ip // probes of JobFlows connect to it
 	}
+}
+
+// resize is what the status of a pod says of a resize in place that is under way or was refused: what the
+// kubelet has given the pod counts until it has what its spec says. It is nil for nearly all pods.
+type resize struct {
+	containers, inits []corev1.ContainerStatus
+	allocated         corev1.ResourceList
+	actuated          *corev1.ResourceRequirements
+	conditions        []corev1.PodCondition
+}
+
+// resizeOf returns the resize of a pod, or nil if the kubelet reports what the spec says.
+func resizeOf(p *corev1.Pod) *resize {
+	s := &p.Status
+	var r resize
+	differs := false
+	collect := func(containers []corev1.Container, statuses []corev1.ContainerStatus) (kept []corev1.ContainerStatus) {
+		for i := range statuses {
+			c := &statuses[i]
+			if c.Resources == nil {
+				continue
+			}
+			for k := range containers {
+				if containers[k].Name == c.Name {
+					spec := containers[k].Resources.Requests
+					differs = differs || otherThan(spec, c.Resources.Requests) || otherThan(spec, c.AllocatedResources)
+				}
+			}
+			kept = append(kept, corev1.ContainerStatus{Name: c.Name, AllocatedResources: c.AllocatedResources,
+				Resources: &corev1.ResourceRequirements{Requests: c.Resources.Requests}})
+		}
+		return kept
+	}
+	r.containers, r.inits = collect(p.Spec.Containers, s.ContainerStatuses), collect(p.Spec.InitContainers, s.InitContainerStatuses)
+	if p.Spec.Resources != nil && s.Resources != nil {
+		r.allocated, r.actuated = s.AllocatedResources, &corev1.ResourceRequirements{Requests: s.Resources.Requests}
+		differs = differs || otherThan(p.Spec.Resources.Requests, s.Resources.Requests) ||
+			otherThan(p.Spec.Resources.Requests, s.AllocatedResources)
+	}
+	if !differs {
+		return nil
+	}
+	for _, c := range s.Conditions {
+		if c.Type == corev1.PodResizePending { // if it is infeasible, the spec does not count
+			r.conditions = append(r.conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason})
+		}
+	}
+	return &r
+}
+
+// otherThan reports whether a list has an amount that differs from the one in the spec.
+func otherThan(spec, list corev1.ResourceList) bool {
+	for name, amount := range list {
+		if want, ok := spec[name]; !ok || want.Cmp(amount) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// keep adds the resize to a trimmed status.
+func (r *resize) keep(s *corev1.PodStatus) {
+	if r == nil {
+		return
+	}
+	s.AllocatedResources, s.Resources = r.allocated, r.actuated
+	s.ContainerStatuses, s.InitContainerStatuses = withResources(s.ContainerStatuses, r.containers), withResources(s.InitContainerStatuses, r.inits)
+	s.Conditions = append(s.Conditions, r.conditions...)
+}
+
+// withResources returns trimmed statuses with the resources of others.
+func withResources(statuses, from []corev1.ContainerStatus) []corev1.ContainerStatus {
+	for i := range from {
+		at := slices.IndexFunc(statuses, func(c corev1.ContainerStatus) bool { return c.Name == from[i].Name })
+		if at < 0 {
+			statuses = append(statuses, from[i])
+			continue
+		}
+		statuses[at].Resources, statuses[at].AllocatedResources = from[i].Resources, from[i].AllocatedResources
+	}
+	return statuses
 }
 
 // stepStatus keeps the fields of a workflow pod's status from which the status of its node is

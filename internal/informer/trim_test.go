@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
@@ -76,5 +77,46 @@ func TestTrimKeepsWhatIsRead(t *testing.T) {
 	trim.pod(again)
 	if again.Spec.String() != p.Spec.String() || again.Status.String() != p.Status.String() {
 		t.Error("trimming twice changes something")
+	}
+}
+
+// TestResizesAreKept checks that the cache has the resources of a pod that is being resized, by the
+// kube-scheduler's rule: the largest of what the spec says, what the kubelet has allocated and what it
+// has actuated; without the spec if the kubelet can never do it.
+func TestResizesAreKept(t *testing.T) {
+	amount := func(cpu string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	}
+	for name, c := range map[string]struct {
+		spec, allocated, actuated string
+		infeasible                bool
+		want                      string
+		kept                      bool
+	}{
+		"nothing is resized":            {"2", "2", "2", false, "2", false},
+		"it grows":                      {"6", "2", "2", false, "6", true},
+		"it shrinks":                    {"2", "6", "6", false, "6", true},
+		"the kubelet has agreed":        {"2", "2", "6", false, "6", true},
+		"it shrank, in another writing": {"2", "2000m", "2.0", false, "2", false},
+		"it can never grow so far":      {"600", "2", "2", true, "2", true},
+	} {
+		p := watchedPod("p", "u", "n")
+		p.Spec.Containers[0].Resources.Requests = amount(c.spec)
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, Ready: true, AllocatedResources: amount(c.allocated),
+			Resources: &corev1.ResourceRequirements{Requests: amount(c.actuated)}}}
+		if c.infeasible {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+				Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible})
+		}
+		for range 2 { // trimming twice changes nothing
+			newTrimmer().pod(p)
+			got := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true})
+			if q := resource.MustParse(c.want); got.Cpu().Cmp(q) != 0 {
+				t.Errorf("%s: counted with %s, want %s", name, got.Cpu(), c.want)
+			}
+			if kept := len(p.Status.ContainerStatuses) > 0; kept != c.kept {
+				t.Errorf("%s: statuses %+v", name, p.Status.ContainerStatuses)
+			}
+		}
 	}
 }

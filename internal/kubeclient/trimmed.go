@@ -132,7 +132,7 @@ var (
 	containerDrops = drops{}.with(3, 4, 5, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25)
 	// A host path, an empty directory, and files made from objects.
 	volumeDrops = drops{2: drops{}.with(1, 2, 6, 16, 19, 26)}
-	stateDrops  = drops{}.with(3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+	stateDrops  = drops{}.with(3, 6, 7, 8, 9, 12, 13, 14, 15)
 	specDrops   = drops{2: containerDrops, 20: containerDrops}.with(3, 4, 5, 6, 8, 9, 12, 13, 14, 15, 16, 17, 21, 23, 26,
 		27, 28, 30, 34, 35, 36, 37, 41)
 	podDrops = drops{

@@ -51,7 +51,8 @@ func without(p *corev1.Pod) {
 	}
 	for _, list := range [][]corev1.ContainerStatus{t.ContainerStatuses, t.InitContainerStatuses} {
 		for i, c := range list {
-			list[i] = corev1.ContainerStatus{Name: c.Name, State: c.State, Ready: c.Ready, RestartCount: c.RestartCount}
+			list[i] = corev1.ContainerStatus{Name: c.Name, State: c.State, Ready: c.Ready, RestartCount: c.RestartCount,
+				AllocatedResources: c.AllocatedResources, Resources: c.Resources}
 		}
 	}
 }

@@ -300,4 +300,6 @@ spec:
 	})
 	e.until("shares", inPhase(batch.Running))
 	e.onNode("shares", node, 2)
+	e.until("shares", says(batch.JobSupported, batch.ReasonNotImplemented,
+		"requests for volcano.sh/vgpu-number (counted per node; no device is chosen)"))
 }

@@ -356,10 +356,10 @@ func TestWhatIsNotActedOnIsNamed(t *testing.T) {
 		starts      bool
 		change      func(*batch.Job)
 	}{
-		{"numa", "spec.tasks[].topologyPolicy", true, func(j *batch.Job) {
+		{"numa", "spec.tasks[].topologyPolicy", true, func(j *batch.Job) { // not of a Guaranteed pod
 			j.Spec.Tasks[0].TopologyPolicy = batch.NumaRestricted
-			whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")}
-			j.Spec.Tasks[0].Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: whole, Limits: whole}
+			whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+			j.Spec.Tasks[0].Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: whole}
 		}},
 	}
 	for _, c := range cases {
@@ -396,8 +396,9 @@ spec:
   guarantee: {resource: {cpu: 1}}
   reclaimable: false
   affinity: {nodeGroupAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [a]}}
+  capability: {deviceclass/gpu.example.com: 8}
   extendClusters: [{name: far}]
-`, "spec.extendClusters"},
+`, "spec.extendClusters, spec.capability of device classes (devices of resource claims are not counted)"},
 		{podGroupResource, `
 apiVersion: scheduling.volcano.sh/v1beta1
 kind: PodGroup
@@ -442,7 +443,7 @@ spec:
 		}
 		supported("False NotImplemented not acted on: " + c.fields)
 		plain := []byte(`{"metadata":{"annotations":null},"spec":{"deserved":null,"guarantee":null,"reclaimable":null,"affinity":null,` +
-			`"extendClusters":null}}`)
+			`"capability":null,"extendClusters":null}}`)
 		if _, err := client.Patch(t.Context(), name, types.MergePatchType, plain, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}

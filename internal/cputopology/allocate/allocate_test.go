@@ -79,7 +79,7 @@ func TestWhichCPUs(t *testing.T) {
 		"what one NUMA node holds, if none has it free":    {machines.AMD256NPS4, "", "0-27,32-59,64-91,96-123,128-155,160-187,192-219,224-251", own(16, request.Policy{Span: request.FewestNUMA}), ""},
 		"the same, in any NUMA nodes":                      {machines.AMD256NPS4, "", "0-27,32-59,64-91,96-123,128-155,160-187,192-219,224-251", exact(16), "28-31,60-63,156-159,188-191"},
 		"more than one NUMA node holds, in two":            {machines.AMD256NPS4, "", "", own(40, request.Policy{Span: request.FewestNUMA}), "0-19,128-147"},
-		"more than one NUMA node holds, free in three":     {machines.AMD256NPS4, "", "0-15,32-47,64-79,96-111,128-143,160-175,192-207,224-239", own(60, request.Policy{Span: request.FewestNUMA}), ""},
+		"more than two NUMA nodes have free, not hold":     {machines.AMD256NPS4, "", "0-7,16-23,32-39,48-55,64-71,80-87,96-103,112-119,128-135,144-151,160-167,176-183,192-199,208-215,224-231,240-247", own(60, request.Policy{Span: request.FewestNUMA}), ""},
 		"an L3 without neighbours":                         {machines.AMD256NPS1, "", "0,4", own(2, request.Policy{Isolation: request.IsolateL3}), "8,136"},
 		"sparse NUMA ids":                                  {machines.Sparse, "", "0-35", exact(6), "36-41"},
 		"nothing left":                                     {machines.NoL3, "", "0-6", exact(2), ""},

@@ -93,7 +93,7 @@ var plugins = map[string]pluginSays{
 		read: readTDM},
 	"task-topology": {said: said{Missing, "use pod affinity in the tasks' templates"}},
 	"numa-aware": {said: said{Differs,
-		"CPUs are chosen with the node, for pods with the CPU annotations (docs/cpu-topology.md); topologyPolicy of tasks has no effect"},
+		"CPUs are chosen with the node, by topologyPolicy and the CPU annotations; nodes need an agent (docs/cpu-topology.md)"},
 		arguments: map[string]said{"weight": {Needless, "the choice of CPUs is no score"}}},
 	"network-topology-aware": {said: said{Works, "by networkTopology of Jobs and PodGroups; also without this plugin"},
 		arguments: map[string]said{"weight": {Needless, "the smallest domain with room comes before all scores of nodes"}},
