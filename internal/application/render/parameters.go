@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/token"
 )
 
 // Parameter is one parameter of a template.
@@ -87,9 +89,7 @@ func listParameters(v cue.Value, prefix string, depth int) []Parameter {
 				p.Default = string(text)
 			}
 		}
-		// A default may come from the context, which has no value here.
-		p.Required = fields.Selector().ConstraintType() != cue.OptionalConstraint && p.Default == "" &&
-			(!has || def.IncompleteKind() == cue.StructKind)
+		p.Required = fields.Selector().ConstraintType() != cue.OptionalConstraint && p.Default == "" && !marksDefault(field.Source())
 		out = append(out, p)
 		if field.IncompleteKind() == cue.ListKind {
 			out = append(out, listParameters(field.LookupPath(cue.MakePath(cue.AnyIndex)), p.Name+"[].", depth+1)...)
@@ -98,6 +98,22 @@ func listParameters(v cue.Value, prefix string, depth int) []Parameter {
 		}
 	}
 	return out
+}
+
+// marksDefault reports whether a field's source marks a default. One that comes from the context has no
+// value here.
+func marksDefault(source ast.Node) bool {
+	switch x := source.(type) {
+	case *ast.Field:
+		return marksDefault(x.Value)
+	case *ast.ParenExpr:
+		return marksDefault(x.X)
+	case *ast.UnaryExpr:
+		return x.Op == token.MUL
+	case *ast.BinaryExpr:
+		return x.Op == token.OR && (marksDefault(x.X) || marksDefault(x.Y))
+	}
+	return false
 }
 
 func usageOf(v cue.Value) (usage string, ignored bool) {
