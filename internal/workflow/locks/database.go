@@ -133,7 +133,8 @@ func question(r *request) Question {
 }
 
 // Ask returns the requests for which the database has to be asked now, at most one for a lock. They
-// stay asked until Decide or Trouble. Those with holders in done are left out.
+// stay asked until Decide or Trouble. Those with holders in done are left out, and those whose
+// earlier rows are leaving: a removal that comes late would take the new ones.
 func (t *Table) Ask(done map[string]bool) []Question {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,7 +142,7 @@ func (t *Table) Ask(done map[string]bool) []Question {
 	busy := map[string]bool{}
 	for _, holder := range slices.Sorted(maps.Keys(t.requests)) {
 		r := t.requests[holder]
-		if !r.shared || r.granted || r.asked || done[holder] || slices.ContainsFunc(r.Keys, func(key string) bool { return busy[key] }) ||
+		if !r.shared || r.granted || r.asked || done[holder] || t.database.leaving[holder] != nil || slices.ContainsFunc(r.Keys, func(key string) bool { return busy[key] }) ||
 			!t.grantable(r) {
 			continue
 		}
