@@ -10,7 +10,7 @@ import (
 // earlier run.
 func TestAResetClearsEverythingOfARun(t *testing.T) {
 	// The fields that are not of a run.
-	stay := []string{"key", "epoch", "last", "uid", "object", "version", "resumed", "pods", "gangSeq"}
+	stay := []string{"key", "epoch", "last", "uid", "object", "version", "offloaded", "resumed", "pods", "gangSeq"}
 	var r record
 	r.reset()
 	fields := reflect.ValueOf(&r).Elem()
