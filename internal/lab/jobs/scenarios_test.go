@@ -69,6 +69,7 @@ func TestContentionOfTwoWrites(t *testing.T) {
 
 // TestSmallJobsBehindALargeOne measures jobs alone and behind a large job.
 func TestSmallJobsBehindALargeOne(t *testing.T) {
+	localtest.Long(t)
 	rep := measureScenario(t, scenario.Mixed, func(c *Config) {
 		c.Shapes, c.Ahead = []scenario.Shape{{Jobs: 5, PodsPerJob: 1}}, []scenario.Shape{{}, {Jobs: 1, PodsPerJob: 60}}
 		c.Systems, c.FloorConcurrency, c.FloorTries = []string{"lockstep"}, []int{16}, 1

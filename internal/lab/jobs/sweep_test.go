@@ -21,6 +21,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // TestTheOrderOfASweep checks that every repetition has every setting once, and that a seed gives
@@ -152,6 +153,7 @@ func TestTheMapOfASweep(t *testing.T) {
 // TestAnInterruptedSweepIsResumed interrupts a sweep over the rate of a toy in its second run, and
 // continues it.
 func TestAnInterruptedSweepIsResumed(t *testing.T) {
+	localtest.Long(t)
 	kube, err := localcluster.FindKube()
 	if err != nil {
 		t.Fatal(err)
