@@ -125,7 +125,7 @@ func PinnedByKubelet(pod *corev1.Pod) bool {
 
 // Guaranteed reports whether a pod with this template has the QoS class Guaranteed.
 func Guaranteed(pod *corev1.Pod) bool {
-	is := true
+	is := len(pod.Spec.Containers) > 0
 	eachContainer(pod, func(_ string, c *corev1.Container, init bool) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			limit, limited := c.Resources.Limits[name]
