@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -16,12 +18,19 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
-// ErrNoNodes says that the database does not have the nodes of a workflow, or not in a readable form.
-var ErrNoNodes = errors.New("the database does not have them")
+// NodeDatabase has the nodes of workflows that would be too large with them. It is safe for concurrent
+// use.
+type NodeDatabase interface {
+	// Read reads a version of the nodes of a workflow, or returns compress.ErrNoNodes.
+	Read(ctx context.Context, uid, version string) (wf.Nodes, error)
+	Write(ctx context.Context, namespace, uid, version string, nodes []byte) error
+	// Collect removes old versions. unused returns those of the versions, by UID, that no workflow has.
+	Collect(ctx context.Context, unused func(versions map[string][]string) (map[string][]string, error)) error
+}
 
-// nodeReads reads nodes of workflows that Argo's controller, or its server on a user's edit, moved to
-// a database. A version of such a workflow is taken in when its nodes have been read. Statuses that
-// this controller writes have their nodes.
+// nodeReads reads nodes of workflows that are in a database: those of an earlier manager, of Argo's
+// controller, or of its server on a user's edit. A version of such a workflow is taken in when its
+// nodes have been read.
 type nodeReads struct {
 	c    *Controller
 	loop *controlloop.Loop[nodeRead, nodeReading]
@@ -79,11 +88,11 @@ func inDatabase(w *wf.Workflow) bool {
 // being read from the database of the configuration.
 func (c *Controller) waitsForNodes(r *record, w *wf.Workflow) bool {
 	version := w.Status.OffloadNodeStatusVersion
-	if version == "" || c.ReadNodes == nil || w.Status.Phase.Completed() || !inDatabase(w) ||
+	if version == "" || c.Nodes == nil || r.run != nil && version == r.moved || w.Status.Phase.Completed() || !inDatabase(w) ||
 		r.offloaded != nil && r.offloaded.version == version {
 		return false
 	}
-	if s := c.Settings(); s.Refused == "" && (s.Persistence == nil || !s.Persistence.ReadNodes) {
+	if s := c.Settings(); s.Refused == "" && (s.Persistence == nil || !s.Persistence.MoveNodes) {
 		return false
 	}
 	read := nodeRead{informer.KeyOf(w), w.UID, version}
@@ -128,7 +137,7 @@ func (n *nodeReads) read(x nodeRead) {
 	if n.loop.Context().Err() != nil {
 		return
 	}
-	if err != nil && !errors.Is(err, ErrNoNodes) {
+	if err != nil && !errors.Is(err, compress.ErrNoNodes) {
 		now := c.Clock.Now()
 		state.failures.Failed(now)
 		c.Log.Warn("a workflow's nodes could not be read from the database; trying again", "workflow", x.key, "error", err)
@@ -150,16 +159,9 @@ func (n *nodeReads) read(x nodeRead) {
 }
 
 func (n *nodeReads) ask(x nodeRead) (wf.Nodes, error) {
-	s := n.c.Settings()
-	switch {
-	case s.Refused != "":
-		return nil, errors.New("the configuration of workflows is not known: " + s.Refused)
-	case s.Persistence == nil || !s.Persistence.ReadNodes:
-		return nil, fmt.Errorf("the configuration of workflows names no database any more: %w", ErrNoNodes)
-	}
 	ctx, cancel := context.WithTimeout(n.loop.Context(), nodesTimeout)
 	defer cancel()
-	return n.c.ReadNodes(ctx, s, string(x.uid), x.version)
+	return n.c.Nodes.Read(ctx, string(x.uid), x.version)
 }
 
 // sweep drops results that no workflow has taken.
@@ -171,4 +173,127 @@ func (n *nodeReads) sweep() {
 			delete(n.known, x)
 		}
 	}
+}
+
+// nodeWrites moves nodes to the database before the statuses are written that name their version, and
+// removes versions that no status names any more.
+type nodeWrites struct {
+	c    *Controller
+	loop *controlloop.Loop[nodeWrite, struct{}]
+	// collecting is the loop that removes old versions; it has one key.
+	collecting *controlloop.Loop[struct{}, struct{}]
+
+	mu    sync.Mutex
+	queue map[nodeWrite]*movedNodes
+}
+
+// nodeWrite is the number of a status write, see record.writing.
+type nodeWrite uint64
+
+// movedNodes is a version of nodes to write.
+type movedNodes struct {
+	namespace, version string
+	uid                types.UID
+	nodes              []byte
+	done               func(error)
+}
+
+// collectEvery is the interval at which old versions are removed.
+const collectEvery = 5 * time.Minute
+
+func newNodeWrites(c *Controller) *nodeWrites {
+	n := &nodeWrites{c: c, queue: map[nodeWrite]*movedNodes{}}
+	n.loop = controlloop.New[nodeWrite, struct{}](controlloop.Config[nodeWrite]{
+		Name: "workflow-nodes-moved", Workers: 4, Turn: n.write, Clock: c.Clock,
+	})
+	n.collecting = controlloop.New[struct{}, struct{}](controlloop.Config[struct{}]{
+		Name: "workflow-nodes-collected", Workers: 1, Turn: func(struct{}) { n.collect() }, Clock: c.Clock,
+	})
+	return n
+}
+
+func (n *nodeWrites) run(ctx context.Context) {
+	var both sync.WaitGroup
+	if n.c.Leads && n.c.Nodes != nil {
+		n.collecting.WakeAfter(struct{}{}, collectEvery)
+		both.Go(func() { n.collecting.Run(ctx) })
+	}
+	n.loop.Run(ctx)
+	both.Wait()
+}
+
+// moves reports whether nodes may be moved to the database.
+func (c *Controller) moves() bool {
+	p := c.Settings().Persistence
+	return c.Nodes != nil && p != nil && p.MoveNodes
+}
+
+// nodesVersion names a version of nodes by its content.
+func nodesVersion(nodes []byte) string {
+	sum := sha256.Sum256(nodes)
+	return "sha256:" + hex.EncodeToString(sum[:20])
+}
+
+// put queues nodes to write. done is called when they are written, or could not be.
+func (n *nodeWrites) put(id uint64, m *movedNodes) {
+	n.mu.Lock()
+	n.queue[nodeWrite(id)] = m
+	n.mu.Unlock()
+	n.loop.Wake(nodeWrite(id))
+}
+
+func (n *nodeWrites) write(id nodeWrite) {
+	n.mu.Lock()
+	m := n.queue[id]
+	delete(n.queue, id)
+	n.mu.Unlock()
+	if m == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(n.loop.Context(), nodesTimeout)
+	defer cancel()
+	err := n.c.Nodes.Write(ctx, m.namespace, string(m.uid), m.version, m.nodes)
+	if err != nil {
+		err = fmt.Errorf("moving the nodes to the database: %w", err)
+	}
+	m.done(err)
+}
+
+// collect removes old versions that no workflow names.
+func (n *nodeWrites) collect() {
+	ctx := n.collecting.Context()
+	if n.c.moves() {
+		if err := n.c.Nodes.Collect(ctx, func(versions map[string][]string) (map[string][]string, error) {
+			return n.unused(ctx, versions)
+		}); err != nil && ctx.Err() == nil {
+			n.c.Log.Warn("old nodes could not be removed from the database", "error", err)
+		}
+	}
+	n.collecting.WakeAfter(struct{}{}, collectEvery)
+}
+
+// unused returns the versions that no workflow names. What the watch has not shown yet is kept.
+func (n *nodeWrites) unused(ctx context.Context, versions map[string][]string) (map[string][]string, error) {
+	exist, err := n.c.Informers.Workflows.Versions(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	named := map[types.UID]*wf.Workflow{}
+	for _, w := range n.c.Informers.Workflows.List() {
+		named[w.UID] = w
+	}
+	out := map[string][]string{}
+	for uid, list := range versions {
+		at, exists := exist.Of[types.UID(uid)]
+		w := named[types.UID(uid)]
+		if exists && (w == nil || informer.Older(w.ResourceVersion, at)) {
+			continue
+		}
+		for _, version := range list {
+			if !exists || w.Status.OffloadNodeStatusVersion != version {
+				out[uid] = append(out[uid], version)
+			}
+		}
+	}
+	return out, nil
 }

@@ -76,7 +76,7 @@ func TestBadWorkflowsEndAtOnce(t *testing.T) {
 		"a bad retry expression":                    {one("retryStrategy: {expression: '('}, container: {image: a}"), "retryStrategy.expression"},
 		"a bad pause":                               {one("suspend: {duration: soon}"), "'soon' is neither"},
 		"a lock without name":                       {one("synchronization: {mutexes: [{}]}, suspend: {}"), "main.synchronization.mutexes[0].name"},
-		"a semaphore in two places":                 {one("synchronization: {semaphores: [{database: {key: k}, configMapKeyRef: {name: c, key: k}}]}, suspend: {}"), "semaphores[0] must not have both database and configMapKeyRef"},
+		"a semaphore in two places":                 {one("synchronization: {semaphores: [{database: {key: k}, configMapKeyRef: {name: c, key: k}}]}, suspend: {}"), "semaphores[0]: must not have both database and configMapKeyRef"},
 		"a semaphore of the database without key":   {"synchronization: {semaphores: [{database: {key: ''}}]}\n" + one("suspend: {}"), "synchronization.semaphores[0].database.key: is required"},
 		"a semaphore without limit":                 {"synchronization: {semaphores: [{}]}\n" + one("suspend: {}"), "synchronization.semaphores[0].configMapKeyRef"},
 		"a cache without name":                      {one("memoize: {key: k}, suspend: {}"), "main.memoize.cache.configMap.name"},
