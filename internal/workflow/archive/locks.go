@@ -256,7 +256,7 @@ func (l *Locks) Acquire(ctx context.Context, now time.Time, q locks.Question) (a
 		}
 		return nil
 	})
-	if errors.Is(err, errContended) {
+	if errors.Is(err, errContended) || isDeadlock(err) {
 		return locks.Answer{}, nil
 	}
 	return a, err
@@ -325,11 +325,16 @@ func (l *Locks) within(ctx context.Context, do func(*sql.Tx) error) error {
 	var err error
 	for range triesMax {
 		err = l.try(ctx, do)
-		if err == nil || errors.Is(err, errContended) || !strings.Contains(strings.ToLower(err.Error()), "deadlock") {
+		if !isDeadlock(err) {
 			break
 		}
 	}
 	return l.failed(err)
+}
+
+// isDeadlock reports whether the database has ended a transaction because of another one.
+func isDeadlock(err error) bool {
+	return err != nil && strings.Contains(strings.ToLower(err.Error()), "deadlock")
 }
 
 func (l *Locks) try(ctx context.Context, do func(*sql.Tx) error) error {
