@@ -264,7 +264,8 @@ func (n *nodeWrites) collect() {
 	ctx := n.collecting.Context()
 	if n.c.moves() {
 		if err := n.c.Nodes.Collect(ctx, func(versions map[string][]string) (map[string][]string, error) {
-			return n.unused(ctx, versions)
+			exist, err := n.c.Informers.Workflows.Versions(ctx, "")
+			return unusedNodes(versions, exist, n.c.Informers.Workflows.List()), err
 		}); err != nil && ctx.Err() == nil {
 			n.c.Log.Warn("old nodes could not be removed from the database", "error", err)
 		}
@@ -272,20 +273,17 @@ func (n *nodeWrites) collect() {
 	n.collecting.WakeAfter(struct{}{}, collectEvery)
 }
 
-// unused returns the versions that no workflow names. What the watch has not shown yet is kept.
-func (n *nodeWrites) unused(ctx context.Context, versions map[string][]string) (map[string][]string, error) {
-	exist, err := n.c.Informers.Workflows.Versions(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	named := map[types.UID]*wf.Workflow{}
-	for _, w := range n.c.Informers.Workflows.List() {
-		named[w.UID] = w
+// unusedNodes returns the versions of nodes that no workflow names. exist are the workflows on the
+// server. Versions of workflows that the watch does not show as they are there are kept.
+func unusedNodes(versions map[string][]string, exist informer.Versions, watched []*wf.Workflow) map[string][]string {
+	by := map[types.UID]*wf.Workflow{}
+	for _, w := range watched {
+		by[w.UID] = w
 	}
 	out := map[string][]string{}
 	for uid, list := range versions {
 		at, exists := exist.Of[types.UID(uid)]
-		w := named[types.UID(uid)]
+		w := by[types.UID(uid)]
 		if exists && (w == nil || informer.Older(w.ResourceVersion, at)) {
 			continue
 		}
@@ -295,5 +293,5 @@ func (n *nodeWrites) unused(ctx context.Context, versions map[string][]string) (
 			}
 		}
 	}
-	return out, nil
+	return out
 }
