@@ -116,6 +116,7 @@ func TestLocksInADatabase(t *testing.T) {
 	c.configure(fmt.Sprintf(`
 synchronization: |
   controllerName: east
+  skipMigration: true
   pollSeconds: 1
   heartbeatSeconds: 2
   limitTableName: %s
