@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,8 +99,13 @@ type nodeDatabase struct {
 	db *archive.DB
 }
 
+// nodesTimeout bounds one use of the database of nodes.
+const nodesTimeout = 30 * time.Second
+
 // with calls do with the database of the configuration in force.
-func (n *nodeDatabase) with(ctx context.Context, do func(*archive.DB) error) error {
+func (n *nodeDatabase) with(ctx context.Context, do func(context.Context, *archive.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
+	defer cancel()
 	s := n.m.settings.Current()
 	switch {
 	case s.Refused != "":
@@ -111,7 +117,7 @@ func (n *nodeDatabase) with(ctx context.Context, do func(*archive.DB) error) err
 	if err != nil {
 		return err
 	}
-	if err = do(db); err != nil && !errors.Is(err, compress.ErrNoNodes) {
+	if err = do(ctx, db); err != nil && !errors.Is(err, compress.ErrNoNodes) {
 		n.close(db)
 	}
 	return err
@@ -134,10 +140,11 @@ func (n *nodeDatabase) open(ctx context.Context, s *settings.Settings) (*archive
 	return db, err
 }
 
+// close closes db unless that has been done; nil stands for any.
 func (n *nodeDatabase) close(db *archive.DB) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.db != db {
+	if n.db == nil || db != nil && n.db != db {
 		return
 	}
 	if err := db.Close(); err != nil {
@@ -148,20 +155,23 @@ func (n *nodeDatabase) close(db *archive.DB) {
 
 // Read implements controller.NodeDatabase.
 func (n *nodeDatabase) Read(ctx context.Context, uid, version string) (nodes wf.Nodes, err error) {
-	err = n.with(ctx, func(db *archive.DB) (err error) { nodes, err = db.Nodes(ctx, uid, version); return err })
+	err = n.with(ctx, func(ctx context.Context, db *archive.DB) (err error) {
+		nodes, err = db.Nodes(ctx, uid, version)
+		return err
+	})
 	return nodes, err
 }
 
 // Write implements controller.NodeDatabase.
 func (n *nodeDatabase) Write(ctx context.Context, namespace, uid, version string, nodes []byte) error {
-	return n.with(ctx, func(db *archive.DB) error {
+	return n.with(ctx, func(ctx context.Context, db *archive.DB) error {
 		return db.PutNodes(ctx, namespace, archive.NodesRow{UID: uid, Version: version}, nodes)
 	})
 }
 
 // Collect implements controller.NodeDatabase.
-func (n *nodeDatabase) Collect(ctx context.Context, unused func(versions map[string][]string) (map[string][]string, error)) error {
-	return n.with(ctx, func(db *archive.DB) error {
+func (n *nodeDatabase) Collect(ctx context.Context, unused func(ctx context.Context, versions map[string][]string) (map[string][]string, error)) error {
+	return n.with(ctx, func(ctx context.Context, db *archive.DB) error {
 		rows, err := db.OldNodes(ctx)
 		if err != nil || len(rows) == 0 {
 			return err
@@ -170,7 +180,7 @@ func (n *nodeDatabase) Collect(ctx context.Context, unused func(versions map[str
 		for _, r := range rows {
 			versions[r.UID] = append(versions[r.UID], r.Version)
 		}
-		if versions, err = unused(versions); err != nil {
+		if versions, err = unused(ctx, versions); err != nil {
 			return err
 		}
 		for uid, list := range versions {

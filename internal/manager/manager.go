@@ -251,6 +251,7 @@ func (m *Manager) run(ctx context.Context) error {
 	}
 	defer stopServing()
 	defer m.evaluators.Close()
+	defer m.nodes.close(nil)
 	if m.cfg.ActAsManager {
 		m.log.Warn("applications act with the manager's rights: whoever may write one may have anything made that the " +
 			"manager may make")

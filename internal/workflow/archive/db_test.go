@@ -275,8 +275,10 @@ func TestNodesOfLargeWorkflows(t *testing.T) {
 			if list := old(); !slices.Equal(list, []NodesRow{second}) {
 				t.Errorf("old: %v", list)
 			}
-			if err := db.RemoveNodes(t.Context(), second); err != nil {
-				t.Fatal(err)
+			for _, row := range []NodesRow{first, second} {
+				if err := db.RemoveNodes(t.Context(), row); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if _, err := db.Nodes(t.Context(), uid, second.Version); !errors.Is(err, compress.ErrNoNodes) {
 				t.Errorf("removed: %v", err)

@@ -279,9 +279,9 @@ func (d *DB) Nodes(ctx context.Context, uid, version string) (wf.Nodes, error) {
 // NodesRow names a version of the nodes of a workflow.
 type NodesRow struct{ UID, Version string }
 
-// nodesAge is how old a version of nodes must be before it is removed, in seconds: clients that have
-// just seen it may read it.
-const nodesAge = 300
+// oldNodes selects the versions of nodes that are old enough to be removed. Clients may still read a
+// younger one, and the status that names it may not have been written yet.
+const oldNodes = `updatedat < current_timestamp - interval '300' second`
 
 // PutNodes stores a version of the nodes of a workflow, as JSON.
 func (d *DB) PutNodes(ctx context.Context, namespace string, row NodesRow, nodes []byte) error {
@@ -306,8 +306,7 @@ func (d *DB) OldNodes(ctx context.Context) ([]NodesRow, error) {
 	if !is {
 		return nil, nil
 	}
-	rows, err := d.sql.QueryContext(ctx, d.bind(fmt.Sprintf(`select uid, version from %s where clustername = ?
-		and updatedat < current_timestamp - interval '%d' second`, t.nodes, nodesAge)), t.cluster)
+	rows, err := d.sql.QueryContext(ctx, d.bind(`select uid, version from `+t.nodes+` where clustername = ? and `+oldNodes), t.cluster)
 	if err != nil {
 		return nil, fmt.Errorf("archive %s: %w", d.where, err)
 	}
@@ -323,10 +322,10 @@ func (d *DB) OldNodes(ctx context.Context) ([]NodesRow, error) {
 	return list, rows.Err()
 }
 
-// RemoveNodes removes a version of nodes.
+// RemoveNodes removes a version of nodes, unless it has been stored again meanwhile.
 func (d *DB) RemoveNodes(ctx context.Context, row NodesRow) error {
 	if t, is := d.tables.(*shared); is {
-		if _, err := d.sql.ExecContext(ctx, d.bind(`delete from `+t.nodes+` where clustername = ? and uid = ? and version = ?`),
+		if _, err := d.sql.ExecContext(ctx, d.bind(`delete from `+t.nodes+` where clustername = ? and uid = ? and version = ? and `+oldNodes),
 			t.cluster, row.UID, row.Version); err != nil {
 			return fmt.Errorf("archive %s: %w", d.where, err)
 		}

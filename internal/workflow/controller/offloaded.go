@@ -19,13 +19,13 @@ import (
 )
 
 // NodeDatabase has the nodes of workflows that would be too large with them. It is safe for concurrent
-// use.
+// use, and bounds the time of its calls.
 type NodeDatabase interface {
 	// Read reads a version of the nodes of a workflow, or returns compress.ErrNoNodes.
 	Read(ctx context.Context, uid, version string) (wf.Nodes, error)
 	Write(ctx context.Context, namespace, uid, version string, nodes []byte) error
 	// Collect removes old versions. unused returns those of the versions, by UID, that no workflow has.
-	Collect(ctx context.Context, unused func(versions map[string][]string) (map[string][]string, error)) error
+	Collect(ctx context.Context, unused func(ctx context.Context, versions map[string][]string) (map[string][]string, error)) error
 }
 
 // nodeReads reads nodes of workflows that are in a database: those of an earlier manager, of Argo's
@@ -60,8 +60,6 @@ type offloadedNodes struct {
 }
 
 const (
-	// nodesTimeout bounds one read.
-	nodesTimeout = 30 * time.Second
 	// nodesRetryMax bounds the backoff while the database is away.
 	nodesRetryMax = 30 * time.Second
 	// nodesKept is how long a result is kept for its workflow.
@@ -133,7 +131,7 @@ func (n *nodeReads) read(x nodeRead) {
 		n.loop.WakeAfter(x, left)
 		return
 	}
-	nodes, err := n.ask(x)
+	nodes, err := c.Nodes.Read(n.loop.Context(), string(x.uid), x.version)
 	if n.loop.Context().Err() != nil {
 		return
 	}
@@ -156,12 +154,6 @@ func (n *nodeReads) read(x nodeRead) {
 	n.mu.Unlock()
 	n.loop.Drop(x)
 	c.loop.Wake(x.key)
-}
-
-func (n *nodeReads) ask(x nodeRead) (wf.Nodes, error) {
-	ctx, cancel := context.WithTimeout(n.loop.Context(), nodesTimeout)
-	defer cancel()
-	return n.c.Nodes.Read(ctx, string(x.uid), x.version)
 }
 
 // sweep drops results that no workflow has taken.
@@ -196,10 +188,19 @@ type movedNodes struct {
 	uid                types.UID
 	nodes              []byte
 	done               func(error)
+	at                 time.Time // when the database had them
 }
 
-// collectEvery is the interval at which old versions are removed.
-const collectEvery = 5 * time.Minute
+const (
+	// collectEvery is the interval at which old versions are removed.
+	collectEvery = 5 * time.Minute
+	// nodesLate is how long the status may take that names a version. After more time, the version may
+	// have been removed as one that no workflow names.
+	nodesLate = time.Minute
+)
+
+// errNodesLate says that a status was written later than nodesLate after its nodes.
+var errNodesLate = errors.New("the status was written long after its nodes")
 
 func newNodeWrites(c *Controller) *nodeWrites {
 	n := &nodeWrites{c: c, queue: map[nodeWrite]*movedNodes{}}
@@ -250,9 +251,7 @@ func (n *nodeWrites) write(id nodeWrite) {
 	if m == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(n.loop.Context(), nodesTimeout)
-	defer cancel()
-	err := n.c.Nodes.Write(ctx, m.namespace, string(m.uid), m.version, m.nodes)
+	err := n.c.Nodes.Write(n.loop.Context(), m.namespace, string(m.uid), m.version, m.nodes)
 	if err != nil {
 		err = fmt.Errorf("moving the nodes to the database: %w", err)
 	}
@@ -263,7 +262,7 @@ func (n *nodeWrites) write(id nodeWrite) {
 func (n *nodeWrites) collect() {
 	ctx := n.collecting.Context()
 	if n.c.moves() {
-		if err := n.c.Nodes.Collect(ctx, func(versions map[string][]string) (map[string][]string, error) {
+		if err := n.c.Nodes.Collect(ctx, func(ctx context.Context, versions map[string][]string) (map[string][]string, error) {
 			exist, err := n.c.Informers.Workflows.Versions(ctx, "")
 			return unusedNodes(versions, exist, n.c.Informers.Workflows.List()), err
 		}); err != nil && ctx.Err() == nil {

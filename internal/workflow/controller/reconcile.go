@@ -320,7 +320,7 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	own.Spec = *spec
 	endDeleted(own)
 	r.base = nil // another client wrote: the server's fields are unknown now
-	if len(r.pauses) == 0 || r.moved != "" && w.Status.OffloadNodeStatusVersion == r.moved {
+	if len(r.pauses) == 0 || r.moved != "" && w.Status.OffloadNodeStatusVersion == r.moved && inDatabase(w) {
 		return
 	}
 	nodes, err := r.nodes(&w.Status)

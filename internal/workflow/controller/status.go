@@ -99,6 +99,9 @@ func (c *Controller) report(r *record) {
 		version := ""
 		if err == nil {
 			version = o.GetResourceVersion()
+			if moved != nil && c.Clock.Since(moved.at) > nodesLate {
+				err = errNodesLate
+			}
 		}
 		// The post is addressed to Anyone: if the controller releases the workflow, only posts to
 		// Anyone still run.
@@ -123,6 +126,7 @@ func (c *Controller) report(r *record) {
 	object := r.object
 	moved.namespace, moved.uid, moved.done = key.Namespace, uid, func(err error) {
 		if err == nil {
+			moved.at = c.Clock.Now()
 			write()
 			return
 		}
@@ -186,6 +190,9 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 	case err == nil:
 		r.setVersion(version, true)
 		r.base, r.next.sent, r.defaults = sent, nil, nil
+		if r.moved != "" {
+			r.offloaded = nil // an earlier version
+		}
 		r.refused.Succeeded()
 		r.labelled(labels)
 		for i := range r.done {
@@ -200,6 +207,8 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 			c.finish(r)
 		}
 		return
+	case errors.Is(err, errNodesLate):
+		r.setVersion(version, true) // it is written again, with its nodes
 	case errors.Is(err, apiwriter.ErrStopped):
 	case apierrors.IsConflict(err):
 		r.stuck = true // until the version on the server has been taken in
@@ -343,7 +352,7 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 		}
 		rest := len(whole) + r.specSize()
 		switch size := len(text) + rest; {
-		case always, size > objectBytesMax && rest <= objectBytesMax && c.moves():
+		case always, size > objectBytesMax && rest <= objectBytesMax && (c.moves() || c.Nodes != nil && c.Settings().Refused != ""):
 			r.moved = nodesVersion(nodes)
 			moved = &movedNodes{version: r.moved, nodes: nodes}
 			own.OffloadNodeStatusVersion = r.moved
