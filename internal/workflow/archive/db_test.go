@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,12 +23,13 @@ import (
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // databases returns the databases to test with: SQLite, and PostgreSQL where
-// $LOCKSTEP_TEST_POSTGRES names an empty database, with a parameter, $LOCKSTEP_TEST_MYSQL one without
+// $LOCKSTEP_TEST_POSTGRES names a database, with a parameter, $LOCKSTEP_TEST_MYSQL one without
 // parameters.
 func databases(t *testing.T) map[string]string {
 	out := map[string]string{"sqlite": filepath.Join(t.TempDir(), "archive.db")}
 	instance := fmt.Sprint(time.Now().UnixNano()) // the tables of Argo's archive may have rows of earlier tests
 	if source := os.Getenv("LOCKSTEP_TEST_POSTGRES"); source != "" {
+		source = withSchema(t, source)
 		out["postgres"] = source
 		out["argo-postgres"] = "argo+" + source + "&instanceid=" + instance
 	}
@@ -35,6 +37,27 @@ func databases(t *testing.T) map[string]string {
 		out["argo-mysql"] = "argo+" + source + "?instanceid=" + instance
 	}
 	return out
+}
+
+// withSchema returns the source with a schema of its own: Lockstep's own tables have no other way to
+// tell the rows of one test from those of another.
+func withSchema(t *testing.T, source string) string {
+	t.Helper()
+	db, err := openPostgres(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema := fmt.Sprint("test_", time.Now().UnixNano())
+	if _, err := db.sql.ExecContext(t.Context(), "create schema "+schema); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, err := db.sql.ExecContext(context.Background(), "drop schema "+schema+" cascade")
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return source + "&search_path=" + schema
 }
 
 func finished(n int, namespace string, phase wf.WorkflowPhase, l map[string]string) *wf.Workflow {

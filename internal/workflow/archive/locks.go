@@ -318,7 +318,7 @@ func (l *Locks) look(ctx context.Context, tx *sql.Tx, now time.Time, q *locks.Qu
 }
 
 // triesMax is how often a transaction is tried that the database ends because of another one.
-const triesMax = 5
+const triesMax = 20
 
 // within runs a transaction.
 func (l *Locks) within(ctx context.Context, do func(*sql.Tx) error) error {

@@ -202,8 +202,7 @@ func TestLocksUnderContention(t *testing.T) {
 		s.do(s.open("first"), `insert into `+s.tables.Limit+` (name, sizelimit) values ('ns/k', 2)`)
 		var inMutex, inSemaphore atomic.Int32
 		var all sync.WaitGroup
-		for i := range 4 {
-			l := s.open(fmt.Sprint("c", i))
+		for i, l := range []*Locks{s.open("c0"), s.open("c1"), s.open("c2"), s.open("c3")} {
 			all.Go(func() {
 				for n := 0; n < 15; {
 					keys := [][]string{{m}, {k}, {m, k}, {k, m}}[(i+n)%4]

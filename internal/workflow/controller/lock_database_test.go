@@ -186,10 +186,10 @@ synchronization: |
 	if west.take(m) || west.take(k) {
 		t.Error("another cluster gets locks that are held")
 	}
-	n := locks.DatabaseMutexKey(c.ns, "n")
+	n := locks.DatabaseMutexKey(c.ns, "next")
 	west.take(n)
-	c.submit("next", lock("mutexes: [{name: n, database: true}]", "50ms"))
-	waits("next", "Waiting for "+c.ns+"/Database/n lock")
+	c.submit("next", lock("mutexes: [{name: next, database: true}]", "50ms"))
+	waits("next", "Waiting for "+c.ns+"/Database/next lock")
 	first.kill()
 	if west.take(m) {
 		t.Error("another cluster gets a lock of a dead manager")
