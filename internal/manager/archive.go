@@ -147,7 +147,7 @@ func (n *nodeDatabase) close(db *archive.DB) {
 	if n.db == nil || db != nil && n.db != db {
 		return
 	}
-	if err := db.Close(); err != nil {
+	if err := n.db.Close(); err != nil {
 		n.m.log.Warn("closing the database of nodes", "error", err)
 	}
 	n.of, n.db = nil, nil
