@@ -174,7 +174,7 @@ synchronization: |
 	c.until("patient", inPhase(wf.WorkflowSucceeded))
 
 	//   4. The manager dies while a workflow holds a lock, and while another one is about to.
-	c.submit("holder", "synchronization: {semaphores: [{database: {key: k}}]}\n"+lock(mutex, "6s"))
+	c.submit("holder", "synchronization: {semaphores: [{database: {key: k}}]}\n"+lock(mutex, "1h"))
 	c.until("holder", func(w *wf.Workflow) error {
 		s := w.Status.Synchronization
 		if w.Status.Nodes["holder"].Phase != wf.PhaseRunning || s == nil || s.Mutex == nil || s.Mutex.Holding[0].Mutex != c.ns+"/Database/m" ||
@@ -204,7 +204,14 @@ synchronization: |
 	}
 	c.startManager("--workflow-configmap=argo/settings")
 	c.untilWithin(time.Minute, "next", inPhase(wf.WorkflowSucceeded))
-	c.untilWithin(time.Minute, "holder", inPhase(wf.WorkflowSucceeded))
+	c.eventually("the row that was removed is back", func() error {
+		return db.QueryRowContext(t.Context(), "select name from "+tables.State+" where held and controller = 'east' and name = 'sem/"+c.ns+"/k'").Scan(new(string))
+	})
+	if west.take(m) || west.take(k) {
+		t.Error("another cluster gets locks that are held since the manager died")
+	}
+	c.patch("holder", `{"spec": {"shutdown": "Terminate"}}`)
+	c.untilWithin(time.Minute, "holder", inPhase(wf.WorkflowFailed))
 	c.eventually("both locks are free", func() error {
 		if !west.take(m) || !west.take(k) {
 			return errors.New("not yet")
