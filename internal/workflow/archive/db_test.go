@@ -17,18 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// databases returns the databases to test with: SQLite, and PostgreSQL where
-// $LOCKSTEP_TEST_POSTGRES names a database, with a parameter, $LOCKSTEP_TEST_MYSQL one without
-// parameters.
+// databases returns the databases to test with: SQLite, PostgreSQL where there is one, and MySQL where
+// $LOCKSTEP_TEST_MYSQL names a database, without parameters.
 func databases(t *testing.T) map[string]string {
 	out := map[string]string{"sqlite": filepath.Join(t.TempDir(), "archive.db")}
 	instance := fmt.Sprint(time.Now().UnixNano()) // the tables of Argo's archive may have rows of earlier tests
-	if source := os.Getenv("LOCKSTEP_TEST_POSTGRES"); source != "" {
+	if source := localtest.Postgres(t); source != "" {
 		source = withSchema(t, source)
 		out["postgres"] = source
 		out["argo-postgres"] = "argo+" + source + "&instanceid=" + instance

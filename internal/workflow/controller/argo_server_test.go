@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -181,11 +180,11 @@ spec:
 }
 
 // TestTheArchiveOfTheConfiguration archives in the database that the configuration names, and reads it
-// as Argo's server does. $LOCKSTEP_TEST_POSTGRES names the database.
+// as Argo's server does.
 func TestTheArchiveOfTheConfiguration(t *testing.T) {
-	source := os.Getenv("LOCKSTEP_TEST_POSTGRES")
+	source := localtest.Postgres(t)
 	if source == "" {
-		t.Skip("LOCKSTEP_TEST_POSTGRES is not set")
+		t.Skip(localtest.NoPostgres)
 	}
 	u, err := url.Parse(source)
 	if err != nil {
