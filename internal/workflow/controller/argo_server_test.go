@@ -481,6 +481,23 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 		c.Fatal(err)
 	}
 	named("Succeeded")
+
+	//   6. Artifacts whose locations are in these nodes are deleted.
+	c.submit("collected", "artifactGC: {strategy: OnWorkflowCompletion, podMetadata: {annotations: {lockstep.dev/sim-duration: 50ms}}}\n"+
+		"entrypoint: main\ntemplates:"+makers)
+	c.eventually("a pod has deleted the artifacts", func() error {
+		u, err := client.Get(c.Context(), "collected", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		status, _, _ := unstructured.NestedMap(u.Object, "status")
+		done, _, _ := unstructured.NestedBool(status, "artifactGCStatus", "strategiesProcessed", string(wf.ArtifactGCOnCompletion))
+		by, _, _ := unstructured.NestedMap(status, "artifactGCStatus", "podsRecouped")
+		if !done || len(by) != 1 || status["offloadNodeStatusVersion"] == nil || status["nodes"] != nil {
+			return fmt.Errorf("%v, by %v", status["phase"], status["artifactGCStatus"])
+		}
+		return nil
+	})
 }
 
 // TestNodesInADatabase checks that a workflow whose nodes another controller moved to a database ends
