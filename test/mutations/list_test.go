@@ -416,6 +416,8 @@ var mutations = []mutation{
 		"if !exists || w.Status.OffloadNodeStatusVersion != version {", "if true {", workflows, "TestUnusedNodes", nil, nil},
 	{"nodes in the database that have just been stored again are removed", "internal/workflow/archive/shared.go",
 		"version = ? and `+oldNodes)", "version = ?`)", "internal/workflow/archive", "TestNodesOfLargeWorkflows", nil, nil},
+	{"artifacts are not found whose nodes are in a database", "internal/workflow/artifactgc/controller.go",
+		"if errors.Is(err, compress.ErrInDatabase) && c.cfg.ReadNodes != nil {", "if false {", workflows, "TestTheArchiveOfTheConfiguration", nil, nil},
 	{"a status names nodes that are not yet in the database", workflows + "/status.go",
 		"	c.nodeWrites.put(id, moved)\n", "	write()\n", workflows, "TestTheArchiveOfTheConfiguration", nil, nil},
 	{"lint does not know the policies of the API server", "internal/admission/admission.go",

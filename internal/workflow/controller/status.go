@@ -130,7 +130,9 @@ func (c *Controller) report(r *record) {
 			write()
 			return
 		}
-		c.Writer.Event(object, corev1.EventTypeWarning, "NodesNotMoved", shortened(err.Error()))
+		if c.nodeWrites.loop.Context().Err() == nil { // otherwise the manager ends
+			c.Writer.Event(object, corev1.EventTypeWarning, "NodesNotMoved", shortened(err.Error()))
+		}
 		answered(nil, err)
 	}
 	c.nodeWrites.put(id, moved)
