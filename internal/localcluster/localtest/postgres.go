@@ -3,6 +3,7 @@ package localtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -75,7 +76,7 @@ func startPostgres(bin string) (source string, stop func(), err error) {
 	}
 	port, release, err := localcluster.LeasePort()
 	if err != nil {
-		return "", nil, err
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	clean := func() {
 		release()
