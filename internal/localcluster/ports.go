@@ -44,3 +44,13 @@ func leasePort() (*portLease, error) {
 	return nil, fmt.Errorf("no free port among %d-%d on 127.0.0.1: %w", portFirst, portFirst+portCount-1,
 		syscall.EADDRINUSE)
 }
+
+// LeasePort reserves a free loopback port among all local clusters of this machine, until release is
+// called or this process ends.
+func LeasePort() (port int, release func(), err error) {
+	l, err := leasePort()
+	if err != nil {
+		return 0, nil, err
+	}
+	return l.port, l.release, nil
+}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/workflow/archive"
+	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/controller"
 	"lockstep.dev/lockstep/internal/workflow/settings"
 )
@@ -87,18 +89,109 @@ func (m *Manager) openPersistence(ctx context.Context, s *settings.Settings) (*a
 	return archive.Open(ctx, archiveSource(s.Persistence, s.InstanceID, u))
 }
 
-// readNodes reads nodes that Argo's controller or server moved to the database of a configuration. It
-// returns controller.ErrNoNodes if the database does not have them.
-func (m *Manager) readNodes(ctx context.Context, s *settings.Settings, uid, version string) (wf.Nodes, error) {
-	db, err := m.openPersistence(ctx, s)
+// nodeDatabase has nodes of large workflows, in the database of the configuration. It is open while it
+// is used and until an error: the next use reads the credentials anew.
+type nodeDatabase struct {
+	m *Manager
+
+	mu sync.Mutex
+	of *settings.Persistence
+	db *archive.DB
+}
+
+// nodesTimeout bounds one use of the database of nodes.
+const nodesTimeout = 30 * time.Second
+
+// with calls do with the database of the configuration in force.
+func (n *nodeDatabase) with(ctx context.Context, do func(context.Context, *archive.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
+	defer cancel()
+	s := n.m.settings.Current()
+	switch {
+	case s.Refused != "":
+		return errors.New("the configuration of workflows is not known: " + s.Refused)
+	case s.Persistence == nil || !s.Persistence.MoveNodes:
+		return fmt.Errorf("the configuration of workflows names no database any more: %w", compress.ErrNoNodes)
+	}
+	db, err := n.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err = do(ctx, db); err != nil && !errors.Is(err, compress.ErrNoNodes) {
+		n.close(db)
+	}
+	return err
+}
+
+func (n *nodeDatabase) open(ctx context.Context, s *settings.Settings) (*archive.DB, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.db != nil && reflect.DeepEqual(n.of, s.Persistence) {
+		return n.db, nil
+	}
+	db, err := n.m.openPersistence(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := db.Nodes(ctx, uid, version)
-	if errors.Is(err, archive.ErrNotFound) {
-		err = controller.ErrNoNodes
+	if n.db != nil {
+		err = n.db.Close()
 	}
-	return nodes, errors.Join(err, db.Close())
+	n.of, n.db = s.Persistence, db
+	return db, err
+}
+
+// close closes db unless that has been done; nil stands for any.
+func (n *nodeDatabase) close(db *archive.DB) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.db == nil || db != nil && n.db != db {
+		return
+	}
+	if err := n.db.Close(); err != nil {
+		n.m.log.Warn("closing the database of nodes", "error", err)
+	}
+	n.of, n.db = nil, nil
+}
+
+// Read implements controller.NodeDatabase.
+func (n *nodeDatabase) Read(ctx context.Context, uid, version string) (nodes wf.Nodes, err error) {
+	err = n.with(ctx, func(ctx context.Context, db *archive.DB) (err error) {
+		nodes, err = db.Nodes(ctx, uid, version)
+		return err
+	})
+	return nodes, err
+}
+
+// Write implements controller.NodeDatabase.
+func (n *nodeDatabase) Write(ctx context.Context, namespace, uid, version string, nodes []byte) error {
+	return n.with(ctx, func(ctx context.Context, db *archive.DB) error {
+		return db.PutNodes(ctx, namespace, archive.NodesRow{UID: uid, Version: version}, nodes)
+	})
+}
+
+// Collect implements controller.NodeDatabase.
+func (n *nodeDatabase) Collect(ctx context.Context, unused func(ctx context.Context, versions map[string][]string) (map[string][]string, error)) error {
+	return n.with(ctx, func(ctx context.Context, db *archive.DB) error {
+		rows, err := db.OldNodes(ctx)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		versions := map[string][]string{}
+		for _, r := range rows {
+			versions[r.UID] = append(versions[r.UID], r.Version)
+		}
+		if versions, err = unused(ctx, versions); err != nil {
+			return err
+		}
+		for uid, list := range versions {
+			for _, version := range list {
+				if err := db.RemoveNodes(ctx, archive.NodesRow{UID: uid, Version: version}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // archiveSource returns the source of a configuration's database for archive.Open, with the tables

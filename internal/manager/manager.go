@@ -115,6 +115,9 @@ type Config struct {
 	// WorkflowNodesBytes is the maximum size of the JSON of a workflow's nodes before it is
 	// compressed, in bytes; 0 means the default.
 	WorkflowNodesBytes int
+	// AlwaysMoveNodes moves the nodes of all workflows to the database of the configuration, if it says
+	// so of large ones.
+	AlwaysMoveNodes bool
 	// WorkflowEvents says of which changes of workflows users get events.
 	WorkflowEvents controller.Events
 	// WorkflowConfigMap is the ConfigMap, NAMESPACE/NAME, with the configuration that clusters of
@@ -199,6 +202,7 @@ type Manager struct {
 	authors    *authors // nil: applications act as the manager
 	settings   *settingsKeeper
 	archiving  archiveTargets
+	nodes      *nodeDatabase
 	// identity names this process among the managers of the cluster, in its leases and in the
 	// User-Agent of its requests.
 	identity string
@@ -214,6 +218,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{cfg: cfg, log: cfg.Log, registry: prometheus.NewRegistry(), requests: requests, identity: newIdentity()}
+	m.nodes = &nodeDatabase{m: m}
 	m.cfg.REST = rest.CopyConfig(cfg.REST)
 	m.cfg.REST.UserAgent = cmp.Or(cfg.REST.UserAgent, rest.DefaultKubernetesUserAgent()) + " " + m.identity
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -249,6 +254,7 @@ func (m *Manager) run(ctx context.Context) error {
 	}
 	defer stopServing()
 	defer m.evaluators.Close()
+	defer m.nodes.close(nil)
 	if m.cfg.ActAsManager {
 		m.log.Warn("applications act with the manager's rights: whoever may write one may have anything made that the " +
 			"manager may make")
@@ -469,6 +475,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}
 	keeper, err := archive.NewKeeper(archive.KeeperConfig{
 		Target: m.archiveTarget, REST: m.cfg.REST, Informers: informers, Writer: writer, Log: m.log,
+		ReadNodes: m.nodes.Read,
 	})
 	if err != nil {
 		return nil, err
@@ -483,7 +490,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		Settings:  m.settings.Current,
 		Images:    m.images,
 		OpenLocks: m.openLocks,
-		ReadNodes: m.readNodes,
+		Nodes:     m.nodes, AlwaysMoveNodes: m.cfg.AlwaysMoveNodes,
 		Malformed: told.Tell, Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
@@ -493,7 +500,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	run = append(run, m.settings.following(workflows.Configured), m.settings.telling(writer))
 	collector, err := artifactgc.New(artifactgc.Config{
 		REST: m.cfg.REST, Informers: informers, Writer: writer, Pods: m.cfg.Executor, Settings: m.settings.Current,
-		Guard: m.guard, Log: m.log,
+		ReadNodes: m.nodes.Read, Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
 		return nil, err

@@ -180,7 +180,7 @@ func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shard
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Writer: shards.writer(writer), Client: client,
 		Keep: func(w *wf.Workflow) bool { return m.archiveTarget().Wants(w) }, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
-		Pods: m.cfg.Executor, Events: m.cfg.WorkflowEvents, Settings: m.settings.Current, Images: m.images, ReadNodes: m.readNodes,
+		Pods: m.cfg.Executor, Events: m.cfg.WorkflowEvents, Settings: m.settings.Current, Images: m.images, Nodes: m.nodes, AlwaysMoveNodes: m.cfg.AlwaysMoveNodes,
 		Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})
 	if err != nil {

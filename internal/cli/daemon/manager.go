@@ -107,6 +107,8 @@ the policies that do it are missing or changed, applications are off and say so;
 			if _, err := egress.New(egress.Config{Allow: cfg.AllowRequestsTo}); err != nil {
 				return command.Usage(err)
 			}
+			// The variable of Argo's controller and server, which share the database.
+			cfg.AlwaysMoveNodes = os.Getenv("ALWAYS_OFFLOAD_NODE_STATUS") == "true"
 			m, err := manager.New(cfg)
 			if err != nil {
 				return err

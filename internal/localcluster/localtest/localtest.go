@@ -185,8 +185,8 @@ func Beside(t testing.TB, options ...Option) *localcluster.Cluster {
 // control planes more than they compute, so it exceeds the number of processors.
 const parallel = "4"
 
-// Main runs a package's tests, which may use Shared and Beside, and stops their clusters after the
-// tests. It does not return.
+// Main runs a package's tests, which may use Shared, Beside and Postgres, and stops their clusters and
+// the database after the tests. It does not return.
 func Main(m *testing.M, options ...Option) {
 	shared.options = options
 	if err := flag.Set("test.parallel", parallel); err != nil {
@@ -202,6 +202,9 @@ func Main(m *testing.M, options ...Option) {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
 		}
+	}
+	if database.stop != nil {
+		database.stop()
 	}
 	os.Exit(code)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,17 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// databases returns the databases to test with: SQLite, and PostgreSQL where
-// $LOCKSTEP_TEST_POSTGRES names a database, with a parameter, $LOCKSTEP_TEST_MYSQL one without
-// parameters.
+// databases returns the databases to test with: SQLite, PostgreSQL where there is one, and MySQL where
+// $LOCKSTEP_TEST_MYSQL names a database, without parameters.
 func databases(t *testing.T) map[string]string {
 	out := map[string]string{"sqlite": filepath.Join(t.TempDir(), "archive.db")}
 	instance := fmt.Sprint(time.Now().UnixNano()) // the tables of Argo's archive may have rows of earlier tests
-	if source := os.Getenv("LOCKSTEP_TEST_POSTGRES"); source != "" {
+	if source := localtest.Postgres(t); source != "" {
 		source = withSchema(t, source)
 		out["postgres"] = source
 		out["argo-postgres"] = "argo+" + source + "&instanceid=" + instance
@@ -232,5 +234,81 @@ func TestSecretsStaySecret(t *testing.T) {
 		if _, err := Open(t.Context(), bad); err == nil {
 			t.Errorf("%q: opened", bad)
 		}
+	}
+}
+
+func TestNodesOfLargeWorkflows(t *testing.T) {
+	for name, source := range databases(t) {
+		t.Run(name, func(t *testing.T) {
+			db, err := Open(t.Context(), source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			put := func(row NodesRow, nodes string) {
+				t.Helper()
+				if err := db.PutNodes(t.Context(), "ns", row, []byte(nodes)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			uid := fmt.Sprint(time.Now().UnixNano())
+			first, second := NodesRow{uid, "sha256:1"}, NodesRow{uid, "sha256:2"}
+			if !db.Shared() {
+				if _, err := db.Nodes(t.Context(), uid, "v"); !errors.Is(err, compress.ErrNoNodes) || db.PutNodes(t.Context(), "ns", first, nil) == nil {
+					t.Errorf("tables of Lockstep's own have nodes: %v", err)
+				}
+				return
+			}
+			put(first, `{"a": {"id": "a", "message": "it's \u0000 ? $1"}}`)
+			put(second, `{}`)
+			put(first, `{"a": {"id": "a"}}`) // the same version has the same nodes
+			got, err := db.Nodes(t.Context(), uid, first.Version)
+			if err != nil || len(got) != 1 || got["a"].Message != "it's \x00 ? $1" {
+				t.Errorf("%v, %v", got, err)
+			}
+			for _, row := range []NodesRow{{uid, "sha256:3"}, {"other", first.Version}} {
+				if _, err := db.Nodes(t.Context(), row.UID, row.Version); !errors.Is(err, compress.ErrNoNodes) {
+					t.Errorf("%v: %v", row, err)
+				}
+			}
+			old := func() (list []NodesRow) {
+				t.Helper()
+				all, err := db.OldNodes(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, row := range all {
+					if row.UID == uid {
+						list = append(list, row)
+					}
+				}
+				return list
+			}
+			age := func() {
+				t.Helper()
+				if _, err := db.sql.ExecContext(t.Context(), db.bind(`update argo_workflows set updatedat = updatedat - interval '400' second where uid = ?`), uid); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if list := old(); len(list) != 0 {
+				t.Errorf("new rows are old: %v", list)
+			}
+			age()
+			put(first, `{}`) // it is about to be named again
+			if list := old(); !slices.Equal(list, []NodesRow{second}) {
+				t.Errorf("old: %v", list)
+			}
+			for _, row := range []NodesRow{first, second} {
+				if err := db.RemoveNodes(t.Context(), row); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := db.Nodes(t.Context(), uid, second.Version); !errors.Is(err, compress.ErrNoNodes) {
+				t.Errorf("removed: %v", err)
+			}
+			if _, err := db.Nodes(t.Context(), uid, first.Version); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

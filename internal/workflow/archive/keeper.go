@@ -23,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
 // Archived is the value of the label workflow-archiving-status on workflows in the cluster that Argo's
@@ -66,6 +67,9 @@ type KeeperConfig struct {
 	REST      *rest.Config
 	Informers *informer.Set
 	Writer    apiwriter.Writer
+	// ReadNodes reads the nodes of a workflow that are in a database. If it is nil, such workflows are
+	// archived without nodes.
+	ReadNodes func(ctx context.Context, uid, version string) (wf.Nodes, error)
 	// Clock defaults to the real clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -209,6 +213,14 @@ func (k *Keeper) turn(key types.NamespacedName) {
 	err := k.client.Get().Namespace(key.Namespace).Resource("workflows").Name(key.Name).Do(ctx).Into(w)
 	if apierrors.IsNotFound(err) || err == nil && !target.Wants(w) {
 		return // the watch will show the same
+	}
+	if _, unread := compress.Nodes(&w.Status); err == nil && errors.Is(unread, compress.ErrInDatabase) && k.cfg.ReadNodes != nil {
+		var nodes wf.Nodes
+		if nodes, err = k.cfg.ReadNodes(ctx, string(w.UID), w.Status.OffloadNodeStatusVersion); err == nil {
+			w.Status.Nodes, w.Status.OffloadNodeStatusVersion = nodes, ""
+		} else if errors.Is(err, compress.ErrNoNodes) {
+			err = nil // nobody has them any more
+		}
 	}
 	//   2. Store it.
 	isShared := false

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
@@ -23,16 +24,16 @@ type sharedLocks struct {
 	tables LockTables
 }
 
-// lockDatabases calls do with the databases that $LOCKSTEP_TEST_POSTGRES and $LOCKSTEP_TEST_MYSQL name.
+// lockDatabases calls do with PostgreSQL, where there is one, and the database that
+// $LOCKSTEP_TEST_MYSQL names.
 func lockDatabases(t *testing.T, do func(s *sharedLocks)) {
 	tested := false
-	for _, variable := range []string{"LOCKSTEP_TEST_POSTGRES", "LOCKSTEP_TEST_MYSQL"} {
-		source := os.Getenv(variable)
+	for name, source := range map[string]string{"postgres": localtest.Postgres(t), "mysql": os.Getenv("LOCKSTEP_TEST_MYSQL")} {
 		if source == "" {
 			continue
 		}
 		tested = true
-		t.Run(variable, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			suffix := fmt.Sprintf("_%d", time.Now().UnixNano())
 			s := &sharedLocks{t, source, LockTables{Limit: "sync_limit" + suffix, State: "sync_state" + suffix,
 				Controller: "sync_controller" + suffix, Lock: "sync_lock" + suffix, Migrate: true, Inactive: 5 * time.Minute}}
@@ -48,7 +49,7 @@ func lockDatabases(t *testing.T, do func(s *sharedLocks)) {
 		})
 	}
 	if !tested {
-		t.Skip("neither LOCKSTEP_TEST_POSTGRES nor LOCKSTEP_TEST_MYSQL is set")
+		t.Skip(localtest.NoPostgres)
 	}
 }
 

@@ -37,7 +37,7 @@ const nul = "ARGO_POSTGRES_NULL_REPLACEMENT"
 type shared struct {
 	cluster, instance string
 	migrate           bool   // create missing tables
-	nodes             string // the table for nodes, which Lockstep creates and reads
+	nodes             string // the table for nodes
 	dialect           dialect
 	// createdColumn is true if there is the column creationtimestamp. Versions before 3.7 have none.
 	createdColumn bool
@@ -251,29 +251,86 @@ func (t *shared) encode(w *wf.Workflow) ([]byte, error) {
 }
 
 // Nodes returns the nodes that Argo's controller or server moved to its table: those of a version of
-// the workflow with this UID. It returns ErrNotFound if there are none.
+// the workflow with this UID. It returns compress.ErrNoNodes if there are none.
 func (d *DB) Nodes(ctx context.Context, uid, version string) (wf.Nodes, error) {
 	t, is := d.tables.(*shared)
 	if !is {
-		return nil, ErrNotFound
+		return nil, compress.ErrNoNodes
 	}
 	var data []byte
 	err := d.sql.QueryRowContext(ctx, d.bind(`select nodes from `+t.nodes+` where clustername = ? and uid = ? and version = ?`),
 		t.cluster, uid, version).Scan(&data)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, ErrNotFound
+		return nil, compress.ErrNoNodes
 	}
 	if err != nil {
 		return nil, fmt.Errorf("archive %s: %w", d.where, err)
 	}
 	if most := unpack.WorkflowNodes.Bytes; int64(len(data)) > int64(most) {
-		return nil, fmt.Errorf("archive %s: the nodes take %d bytes, more than %d: %w", d.where, len(data), most, ErrNotFound)
+		return nil, fmt.Errorf("archive %s: the nodes take %d bytes, more than %d: %w", d.where, len(data), most, compress.ErrNoNodes)
 	}
 	var nodes wf.Nodes
 	if err := json.Unmarshal(data, &nodes); err != nil {
-		return nil, fmt.Errorf("archive %s: nodes of %s: %w: %w", d.where, uid, err, ErrNotFound)
+		return nil, fmt.Errorf("archive %s: nodes of %s: %w: %w", d.where, uid, err, compress.ErrNoNodes)
 	}
 	return nodes, nil
+}
+
+// NodesRow names a version of the nodes of a workflow.
+type NodesRow struct{ UID, Version string }
+
+// oldNodes selects the versions of nodes that are old enough to be removed. Clients may still read a
+// younger one, and the status that names it may not have been written yet.
+const oldNodes = `updatedat < current_timestamp - interval '300' second`
+
+// PutNodes stores a version of the nodes of a workflow, as JSON.
+func (d *DB) PutNodes(ctx context.Context, namespace string, row NodesRow, nodes []byte) error {
+	t, is := d.tables.(*shared)
+	if !is {
+		return fmt.Errorf("archive %s: has no table for nodes", d.where)
+	}
+	again := ` on conflict (clustername, uid, version) do update set updatedat = current_timestamp`
+	if t.dialect == mysql {
+		again = ` on duplicate key update updatedat = current_timestamp`
+	}
+	if _, err := d.sql.ExecContext(ctx, d.bind(`insert into `+t.nodes+` (clustername, uid, version, namespace, nodes) values (?, ?, ?, ?, ?)`+again),
+		t.cluster, row.UID, row.Version, namespace, string(nodes)); err != nil {
+		return fmt.Errorf("archive %s: %w", d.where, err)
+	}
+	return nil
+}
+
+// OldNodes returns the versions of nodes that are old enough to be removed, if no workflow has them.
+func (d *DB) OldNodes(ctx context.Context) ([]NodesRow, error) {
+	t, is := d.tables.(*shared)
+	if !is {
+		return nil, nil
+	}
+	rows, err := d.sql.QueryContext(ctx, d.bind(`select uid, version from `+t.nodes+` where clustername = ? and `+oldNodes), t.cluster)
+	if err != nil {
+		return nil, fmt.Errorf("archive %s: %w", d.where, err)
+	}
+	defer rows.Close()
+	var list []NodesRow
+	for rows.Next() {
+		var r NodesRow
+		if err := rows.Scan(&r.UID, &r.Version); err != nil {
+			return nil, fmt.Errorf("archive %s: %w", d.where, err)
+		}
+		list = append(list, r)
+	}
+	return list, rows.Err()
+}
+
+// RemoveNodes removes a version of nodes, unless it has been stored again meanwhile.
+func (d *DB) RemoveNodes(ctx context.Context, row NodesRow) error {
+	if t, is := d.tables.(*shared); is {
+		if _, err := d.sql.ExecContext(ctx, d.bind(`delete from `+t.nodes+` where clustername = ? and uid = ? and version = ? and `+oldNodes),
+			t.cluster, row.UID, row.Version); err != nil {
+			return fmt.Errorf("archive %s: %w", d.where, err)
+		}
+	}
+	return nil
 }
 
 func (t *shared) decode(data []byte) (*wf.Workflow, error) {

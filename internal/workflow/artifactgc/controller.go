@@ -39,6 +39,9 @@ type Config struct {
 	Pods pods.Options
 	// Settings returns the cluster's configuration of workflows; nil: it has none.
 	Settings func() *settings.Settings
+	// ReadNodes reads a version of the nodes of a workflow that are in a database, or returns
+	// compress.ErrNoNodes. nil: the artifacts of such workflows are not found.
+	ReadNodes func(ctx context.Context, uid, version string) (wf.Nodes, error)
 	// Guard recovers from panics that one workflow causes. If it is nil, a panic ends the process.
 	Guard *panics.Guard
 	// Clock defaults to the real clock.
@@ -254,6 +257,12 @@ func (c *Controller) read(key types.NamespacedName, t *turn) error {
 		return err
 	}
 	nodes, err := compress.Nodes(&w.Status)
+	if errors.Is(err, compress.ErrInDatabase) && c.cfg.ReadNodes != nil {
+		c.loop.Yield(func() { nodes, err = c.cfg.ReadNodes(ctx, string(w.UID), w.Status.OffloadNodeStatusVersion) })
+		if err != nil && !errors.Is(err, compress.ErrNoNodes) {
+			return err
+		}
+	}
 	if err != nil {
 		return &unreadable{err}
 	}

@@ -2,6 +2,7 @@ package artifactgc
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,6 +101,9 @@ func (o *outcome) message() string {
 func record(w *wf.Workflow, nodes wf.Nodes, strategies []string, o *outcome) ([]apiwriter.PatchOp, error) {
 	var ops []apiwriter.PatchOp
 	marked := mark(nodes, o.deleted)
+	if _, err := compress.Nodes(&w.Status); errors.Is(err, compress.ErrInDatabase) {
+		marked = nil // versions of nodes in a database are not changed
+	}
 	if len(marked) > 0 && w.Status.CompressedNodes != "" {
 		data, err := json.Marshal(nodes)
 		if err != nil {

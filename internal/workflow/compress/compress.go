@@ -61,6 +61,9 @@ func Unpack(text string) (wf.Nodes, error) {
 // ones to a database if its configuration says so (nodeStatusOffLoad).
 var ErrInDatabase = errors.New("status.offloadNodeStatusVersion: the nodes are in a database, which only a manager reads whose configuration has persistence.nodeStatusOffLoad")
 
+// ErrNoNodes says that a database does not have the nodes of a workflow, or not in a readable form.
+var ErrNoNodes = errors.New("the database does not have them")
+
 // Nodes returns the nodes of a status, compressed or not. Uncompressed nodes beside compressed ones
 // come from a client that edited them later, and replace the compressed nodes with the same ID.
 func Nodes(s *wf.WorkflowStatus) (wf.Nodes, error) {

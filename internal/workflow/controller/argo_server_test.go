@@ -1,15 +1,17 @@
 package controller_test
 
 import (
+	"crypto/rand"
 	"database/sql"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,17 +180,18 @@ spec:
 }
 
 // TestTheArchiveOfTheConfiguration archives in the database that the configuration names, and reads it
-// as Argo's server does. $LOCKSTEP_TEST_POSTGRES names the database.
+// as Argo's server does.
 func TestTheArchiveOfTheConfiguration(t *testing.T) {
-	source := os.Getenv("LOCKSTEP_TEST_POSTGRES")
+	source := localtest.Postgres(t)
 	if source == "" {
-		t.Skip("LOCKSTEP_TEST_POSTGRES is not set")
+		t.Skip(localtest.NoPostgres)
 	}
 	u, err := url.Parse(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := configured(t, "")
+	c := unmanaged(t, "")
+	stop := c.manage()
 	password, _ := u.User.Password()
 	if _, err := c.core.CoreV1().Secrets("argo").Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"}, StringData: map[string]string{"user": u.User.Username(), "password": password},
@@ -255,12 +258,28 @@ persistence: |
 	if live := s.live(); len(live) != 0 {
 		t.Errorf("its live list still has %q, which it reads from the archive", live)
 	}
-	c.takeOverNodes(db)
+	c.takeOverNodes(db, stop)
+}
+
+// manage starts a manager in this process.
+func (c *configuredCluster) manage(options ...managertest.Option) (stop func()) {
+	c.Helper()
+	end, err := managertest.Run(c.c, append(options, func(cfg *manager.Config) { cfg.WorkflowConfigMap = "argo/settings" })...)
+	if err != nil {
+		c.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		if err := end(); err != nil {
+			c.Error(err)
+		}
+	})
+	c.Cleanup(stop)
+	return stop
 }
 
 // takeOverNodes has the manager carry on with workflows whose nodes Argo's controller, or its server
 // on a user's edit, has moved to the database.
-func (c *configuredCluster) takeOverNodes(db *sql.DB) {
+func (c *configuredCluster) takeOverNodes(db *sql.DB, stop func()) {
 	c.Helper()
 	client := dynamic.NewForConfigOrDie(c.c.RESTConfig()).Resource(wf.GroupVersion.WithResource("workflows")).Namespace(c.ns)
 	move := func(uid types.UID, version string, nodes wf.Nodes) {
@@ -362,6 +381,123 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 	if v := w.Status.OffloadNodeStatusVersion; v != "" {
 		c.Errorf("the status has nodes and the version %s", v)
 	}
+
+	//   4. A workflow that is too large: its nodes go to the database and come back from there.
+	uid = begun("large")
+	root, group, a = "large", wf.NodeID("large", "large[0]"), wf.NodeID("large", "large[0].a")
+	random := make([]byte, 1<<20)
+	if _, err := rand.Read(random); err != nil {
+		c.Fatal(err)
+	}
+	text := wf.AnyString(base64.StdEncoding.EncodeToString(random))
+	move(uid, "fnv:123", wf.Nodes{
+		root:  {ID: root, Name: root, DisplayName: root, Type: wf.NodeSteps, TemplateName: "main", TemplateScope: "local/large", Phase: wf.PhaseRunning, StartedAt: started, Children: []string{group}},
+		group: {ID: group, Name: root + "[0]", DisplayName: "[0]", Type: wf.NodeStepGroup, TemplateScope: "local/large", Phase: wf.PhaseSucceeded, BoundaryID: root, StartedAt: started, FinishedAt: started, Children: []string{a}},
+		a: {ID: a, Name: root + "[0].a", DisplayName: "a", Type: wf.NodePod, TemplateName: "say", TemplateScope: "local/large", Phase: wf.PhaseSucceeded, BoundaryID: root, StartedAt: started, FinishedAt: started,
+			Outputs: &wf.Outputs{Result: &one, Parameters: []wf.Parameter{{Name: "text", Value: &text}}}},
+	})
+	c.patch("large", adopt)
+	c.eventually("the nodes of a large workflow are in the database, and in the archive", func() error {
+		u, err := client.Get(c.Context(), "large", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		status, _, _ := unstructured.NestedMap(u.Object, "status")
+		version := fmt.Sprint(status["offloadNodeStatusVersion"])
+		if status["phase"] != "Succeeded" || status["nodes"] != nil || status["compressedNodes"] != nil || !strings.HasPrefix(version, "sha256:") {
+			return fmt.Errorf("%v %v, version %s", status["phase"], status["message"], version)
+		}
+		var moved, archived int
+		return errors.Join(
+			db.QueryRowContext(c.Context(), `select (select count(*) from json_object_keys(nodes)) from argo_workflows where uid = $1 and version = $2
+				and length(nodes::text) > 1300000`, string(uid), version).Scan(&moved),
+			db.QueryRowContext(c.Context(), `select (select count(*) from jsonb_object_keys(workflow->'status'->'nodes')) from argo_archived_workflows
+				where uid = $1`, string(uid)).Scan(&archived),
+			func() error {
+				if moved != 5 || archived != 5 {
+					return fmt.Errorf("%d nodes are in the database, %d in the archive", moved, archived)
+				}
+				return nil
+			}())
+	})
+
+	//   5. The same for all workflows, with a manager that starts again in between, and without the
+	//      database for a while.
+	always := func(cfg *manager.Config) { cfg.AlwaysMoveNodes = true }
+	stop()
+	stop = c.manage(always)
+	c.submit("moved", "entrypoint: main\ntemplates:\n- name: main\n  steps:\n  - - {name: a, template: say}\n  - - {name: b, template: wait}\n"+
+		"  - - {name: c, template: say}\n- name: say\n  metadata: {annotations: {lockstep.dev/sim-duration: 50ms}}\n  container: {image: a, command: [c]}\n- {name: wait, suspend: {}}\n")
+	named := func(phase string) string {
+		c.Helper()
+		version := ""
+		c.eventually("the version of moved", func() error {
+			u, err := client.Get(c.Context(), "moved", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			status, _, _ := unstructured.NestedMap(u.Object, "status")
+			version = fmt.Sprint(status["offloadNodeStatusVersion"])
+			var waits bool
+			err = db.QueryRowContext(c.Context(), "select nodes::text like '%Suspend%' from argo_workflows where uid = $1 and version = $2", string(u.GetUID()), version).Scan(&waits)
+			if status["phase"] != phase || status["nodes"] != nil || !waits || err != nil {
+				return fmt.Errorf("%v %v, version %s, waits %t: %w", status["phase"], status["message"], version, waits, err)
+			}
+			uid = u.GetUID()
+			return nil
+		})
+		return version
+	}
+	version := named("Running")
+	stop()
+	c.manage(always)
+	var data string
+	if err := db.QueryRowContext(c.Context(), "select nodes from argo_workflows where uid = $1 and version = $2", string(uid), version).Scan(&data); err != nil {
+		c.Fatal(err)
+	}
+	nodes := wf.Nodes{}
+	if err := json.Unmarshal([]byte(data), &nodes); err != nil {
+		c.Fatal(err)
+	}
+	for id, n := range nodes {
+		if n.Type == wf.NodeSuspend {
+			n.Phase, n.FinishedAt = wf.PhaseSucceeded, metav1.Now()
+			nodes[id] = n
+		}
+	}
+	move(uid, "fnv:8", nodes)
+	if _, err := db.ExecContext(c.Context(), "alter table argo_workflows rename to argo_workflows_away"); err != nil {
+		c.Fatal(err)
+	}
+	c.patch("moved", `{"status": {"offloadNodeStatusVersion": "fnv:8"}}`)
+	c.eventually("an event says that the nodes cannot be read", func() error {
+		list, err := c.core.CoreV1().Events(c.ns).List(c.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=moved,reason=NodesNotRead"})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
+	if _, err := db.ExecContext(c.Context(), "alter table argo_workflows_away rename to argo_workflows"); err != nil {
+		c.Fatal(err)
+	}
+	named("Succeeded")
+
+	//   6. Artifacts whose locations are in these nodes are deleted.
+	c.submit("collected", "artifactGC: {strategy: OnWorkflowCompletion, podMetadata: {annotations: {lockstep.dev/sim-duration: 50ms}}}\n"+
+		"entrypoint: main\ntemplates:"+makers)
+	c.eventually("a pod has deleted the artifacts", func() error {
+		u, err := client.Get(c.Context(), "collected", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		status, _, _ := unstructured.NestedMap(u.Object, "status")
+		done, _, _ := unstructured.NestedBool(status, "artifactGCStatus", "strategiesProcessed", string(wf.ArtifactGCOnCompletion))
+		by, _, _ := unstructured.NestedMap(status, "artifactGCStatus", "podsRecouped")
+		if !done || len(by) != 1 || status["offloadNodeStatusVersion"] == nil || status["nodes"] != nil {
+			return fmt.Errorf("%v, by %v", status["phase"], status["artifactGCStatus"])
+		}
+		return nil
+	})
 }
 
 // TestNodesInADatabase checks that a workflow whose nodes another controller moved to a database ends

@@ -64,9 +64,11 @@ type Config struct {
 	// OpenLocks opens the database of locks of a configuration. It is called again after errors. nil:
 	// workflows that ask for such locks are refused.
 	OpenLocks func(context.Context, *settings.Synchronization) (LockDatabase, error)
-	// ReadNodes reads nodes of a workflow, by its UID and a version, from the database of a
-	// configuration, or returns ErrNoNodes. nil: workflows whose nodes are in a database end in Error.
-	ReadNodes func(ctx context.Context, s *settings.Settings, uid, version string) (wf.Nodes, error)
+	// Nodes has the nodes of workflows that would be too large with them, where the configuration says
+	// so. nil: such workflows end in Error.
+	Nodes NodeDatabase
+	// AlwaysMoveNodes moves the nodes of all workflows there.
+	AlwaysMoveNodes bool
 	// Images tells what images run by default, for steps without a command; nil: nobody does.
 	Images Images
 	// SystemNamespace holds the artifact repositories of namespaces that have none of their own.
@@ -149,6 +151,7 @@ type Controller struct {
 	repositories *repositoryReads
 	images       *imageLooks
 	nodeReads    *nodeReads
+	nodeWrites   *nodeWrites
 	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
 	// epoch counts the calls of Lapsed.
@@ -179,6 +182,7 @@ func New(cfg Config) (*Controller, error) {
 	c.repositories = newRepositoryReads(c)
 	c.images = newImageLooks(c)
 	c.nodeReads = newNodeReads(c)
+	c.nodeWrites = newNodeWrites(c)
 	c.pods = podset.Config{
 		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
 		Post: func(workflow types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
@@ -268,6 +272,7 @@ func (c *Controller) Run(ctx context.Context) {
 	asking.Go(func() { c.repositories.Run(ctx) })
 	asking.Go(func() { c.images.Run(ctx) })
 	asking.Go(func() { c.nodeReads.loop.Run(ctx) })
+	asking.Go(func() { c.nodeWrites.run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }

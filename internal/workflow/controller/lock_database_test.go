@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/workflow/archive"
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
@@ -51,11 +51,10 @@ func (o *otherCluster) give(key string) {
 
 // TestLocksInADatabase runs workflows with locks that the controller of another cluster shares: before
 // the database is configured, while it is away, and over the death of the manager.
-// $LOCKSTEP_TEST_POSTGRES names the database.
 func TestLocksInADatabase(t *testing.T) {
-	source := os.Getenv("LOCKSTEP_TEST_POSTGRES")
+	source := localtest.Postgres(t)
 	if source == "" {
-		t.Skip("LOCKSTEP_TEST_POSTGRES is not set")
+		t.Skip(localtest.NoPostgres)
 	}
 	u, err := url.Parse(source)
 	if err != nil {

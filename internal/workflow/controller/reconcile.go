@@ -153,7 +153,7 @@ func (r *record) reset() {
 	r.done, r.over = nil, overState{}
 	r.looked, r.finalizer = false, false
 	r.evaluations = evaluations{}
-	r.postponed, r.defaults, r.stepped = nil, nil, false
+	r.postponed, r.defaults, r.stepped, r.moved = nil, nil, false, ""
 	r.tells = Events{}
 }
 
@@ -320,7 +320,7 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	own.Spec = *spec
 	endDeleted(own)
 	r.base = nil // another client wrote: the server's fields are unknown now
-	if len(r.pauses) == 0 {
+	if len(r.pauses) == 0 || r.moved != "" && w.Status.OffloadNodeStatusVersion == r.moved && inDatabase(w) {
 		return
 	}
 	nodes, err := r.nodes(&w.Status)

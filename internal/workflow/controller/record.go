@@ -50,6 +50,9 @@ type record struct {
 	wake    time.Time
 	// offloaded are the nodes of the last version whose nodes were in a database.
 	offloaded *offloadedNodes
+	// moved is the version of the nodes in the database that the last status names; "" if it has its
+	// nodes.
+	moved string
 	// stepped is true once the run has made its first Step, by which it requests all its locks.
 	stepped bool
 	// leaves is true if the run needs what only the leader has. What its last Step requested is not

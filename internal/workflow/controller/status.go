@@ -73,7 +73,7 @@ func (c *Controller) report(r *record) {
 	about := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{
 		Namespace: r.key.Namespace, Name: r.key.Name, UID: r.uid, ResourceVersion: r.version,
 	}}
-	patch, sent, err := c.compose(r)
+	patch, sent, moved, err := c.compose(r)
 	if err != nil {
 		c.tooLarge(r, err)
 		return
@@ -95,25 +95,47 @@ func (c *Controller) report(r *record) {
 	key, uid := r.key, r.uid
 	over := r.run.Workflow.Status.Phase.Completed()
 	labels := labelsOf(r.run.Workflow) // a copy of the labels as written: the run goes on meanwhile
-	c.Writer.PatchVersion(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-status"}, about, urgent, patch,
-		func(o apiwriter.Object, err error) {
-			version := ""
-			if err == nil {
-				version = o.GetResourceVersion()
+	answered := func(o apiwriter.Object, err error) {
+		version := ""
+		if err == nil {
+			version = o.GetResourceVersion()
+			if moved != nil && c.Clock.Since(moved.at) > nodesLate {
+				err = errNodesLate
 			}
-			// The post is addressed to Anyone: if the controller releases the workflow, only posts
-			// to Anyone still run.
-			posted := c.loop.Post(key, controlloop.Anyone, func(r *record) {
-				if r.uid == uid && r.writing == id {
-					c.told(r, version, sent, labels, over, err)
-					return
-				}
-				c.answeredLate(key, uid, id, version)
-			})
-			if !posted {
-				c.answeredLate(key, uid, id, version)
+		}
+		// The post is addressed to Anyone: if the controller releases the workflow, only posts to
+		// Anyone still run.
+		posted := c.loop.Post(key, controlloop.Anyone, func(r *record) {
+			if r.uid == uid && r.writing == id {
+				c.told(r, version, sent, labels, over, err)
+				return
 			}
+			c.answeredLate(key, uid, id, version)
 		})
+		if !posted {
+			c.answeredLate(key, uid, id, version)
+		}
+	}
+	write := func() {
+		c.Writer.PatchVersion(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-status"}, about, urgent, patch, answered)
+	}
+	if moved == nil {
+		write()
+		return
+	}
+	object := r.object
+	moved.namespace, moved.uid, moved.done = key.Namespace, uid, func(err error) {
+		if err == nil {
+			moved.at = c.Clock.Now()
+			write()
+			return
+		}
+		if c.nodeWrites.loop.Context().Err() == nil { // otherwise the manager ends
+			c.Writer.Event(object, corev1.EventTypeWarning, "NodesNotMoved", shortened(err.Error()))
+		}
+		answered(nil, err)
+	}
+	c.nodeWrites.put(id, moved)
 }
 
 // answeredLate takes in the answer to the last write of a released workflow.
@@ -170,6 +192,9 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 	case err == nil:
 		r.setVersion(version, true)
 		r.base, r.next.sent, r.defaults = sent, nil, nil
+		if r.moved != "" {
+			r.offloaded = nil // an earlier version
+		}
 		r.refused.Succeeded()
 		r.labelled(labels)
 		for i := range r.done {
@@ -184,6 +209,8 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 			c.finish(r)
 		}
 		return
+	case errors.Is(err, errNodesLate):
+		r.setVersion(version, true) // it is written again, with its nodes
 	case errors.Is(err, apiwriter.ErrStopped):
 	case apierrors.IsConflict(err):
 		r.stuck = true // until the version on the server has been taken in
@@ -271,8 +298,9 @@ func labelsOf(w *wf.Workflow) map[string]string {
 
 // compose builds the JSON patch that updates the workflow on the server. fields are the top-level
 // status fields that the server will have after the patch. If the nodes exceed NodesBytesMax they
-// are written compressed. The error is a *sizeError if the workflow is too large to be stored.
-func (c *Controller) compose(r *record) (patch []byte, fields map[string]string, err error) {
+// are written compressed. If moved is not nil, its nodes must be in the database before the patch is
+// sent. The error is a *sizeError if the workflow is too large to be stored.
+func (c *Controller) compose(r *record) (patch []byte, fields map[string]string, moved *movedNodes, err error) {
 	w := r.run.Workflow
 	s := &w.Status
 	r.conditions(s)
@@ -288,52 +316,56 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 	}
 	own := *s
 	own.Nodes, own.CompressedNodes = nil, ""
-	whole, err := json.Marshal(&own)
+	whole, fields, err := fieldsOf(&own)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	fields = map[string]string{}
-	err = rawjson.Members(whole, func(m rawjson.Member) bool {
-		fields[string(m.Name)] = string(whole[m.From:m.End])
-		return true
-	})
-	if err != nil {
-		return nil, nil, err
-	}
+	always := c.AlwaysMoveNodes && c.moves()
 	p := r.patchMetadata(w)
-	if r.base != nil && !r.packed {
+	if r.base != nil && !r.packed && !always {
 		parts := slices.Clone(p)
 		if err := r.patchParts(&parts, s, fields); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		if r.size <= c.NodesBytesMax {
 			patch, err = json.Marshal(parts)
-			return patch, fields, err
+			return patch, fields, nil, err
 		}
 	}
 	nodes, err := json.Marshal(s.Nodes)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	// Larger nodes could not be read again.
 	if most := int(unpack.WorkflowNodes.Bytes); len(nodes) > most {
-		return nil, nil, &sizeError{nodes: len(s.Nodes), bytes: len(nodes), most: most, what: "in JSON, and compressed ones may have"}
+		return nil, nil, nil, &sizeError{nodes: len(s.Nodes), bytes: len(nodes), most: most, what: "in JSON, and compressed ones may have"}
 	}
 	key, value := "nodes", nodes
-	r.size = len(nodes)
-	if r.packed = r.packed || len(nodes) > c.NodesBytesMax; r.packed {
-		text, err := compress.Pack(nodes)
-		if err != nil {
-			return nil, nil, err
+	r.size, r.moved = len(nodes), ""
+	if r.packed = r.packed || always || len(nodes) > c.NodesBytesMax; r.packed && len(s.Nodes) > 0 {
+		text := ""
+		if !always {
+			if text, err = compress.Pack(nodes); err != nil {
+				return nil, nil, nil, err
+			}
+			c.metrics.compressed.Inc()
+			value, _ = json.Marshal(text)
+			key = "compressedNodes"
 		}
-		if size := len(text) + len(whole) + r.specSize(); size > objectBytesMax {
-			return nil, nil, &sizeError{len(s.Nodes), size, objectBytesMax, "compressed, and an object of the API server holds"}
+		rest := len(whole) + r.specSize()
+		switch size := len(text) + rest; {
+		case always, size > objectBytesMax && rest <= objectBytesMax && (c.moves() || c.Nodes != nil && c.Settings().Refused != ""):
+			r.moved = nodesVersion(nodes)
+			moved = &movedNodes{version: r.moved, nodes: nodes}
+			own.OffloadNodeStatusVersion = r.moved
+			if whole, fields, err = fieldsOf(&own); err != nil {
+				return nil, nil, nil, err
+			}
+		case size > objectBytesMax:
+			return nil, nil, nil, &sizeError{len(s.Nodes), size, objectBytesMax, "compressed, and an object of the API server holds"}
 		}
-		c.metrics.compressed.Inc()
-		value, _ = json.Marshal(text)
-		key = "compressedNodes"
 	}
-	if r.hasNodes = len(s.Nodes) > 0; r.hasNodes {
+	if r.hasNodes = len(s.Nodes) > 0 && moved == nil; r.hasNodes {
 		separator := ","
 		if len(fields) == 0 {
 			separator = ""
@@ -342,7 +374,19 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 	}
 	p.add("/status", json.RawMessage(whole))
 	patch, err = json.Marshal(p)
-	return patch, fields, err
+	return patch, fields, moved, err
+}
+
+// fieldsOf returns a status in JSON, and its top-level fields.
+func fieldsOf(s *wf.WorkflowStatus) (whole []byte, fields map[string]string, err error) {
+	if whole, err = json.Marshal(s); err != nil {
+		return nil, nil, err
+	}
+	fields = map[string]string{}
+	return whole, fields, rawjson.Members(whole, func(m rawjson.Member) bool {
+		fields[string(m.Name)] = string(whole[m.From:m.End])
+		return true
+	})
 }
 
 // specSize returns the approximate size in bytes of the workflow without its status.

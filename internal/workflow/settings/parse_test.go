@@ -154,14 +154,14 @@ func TestParse(t *testing.T) {
 			t.Fatalf("%s: persistence %+v", form, p)
 		}
 		if p.Scheme != "postgres" || p.Host != "postgres" || p.Port != 5433 || p.Database != "argo" || p.NodesTable != "argo_nodes" ||
-			p.ClusterName != "east" || !p.Migrate || !p.Archive || !p.ReadNodes || p.Parameters["sslmode"] != "verify-full" {
+			p.ClusterName != "east" || !p.Migrate || !p.Archive || !p.MoveNodes || p.Parameters["sslmode"] != "verify-full" {
 			t.Errorf("%s: persistence %+v", form, p)
 		}
 		var unused []string
 		for _, u := range s.Unused {
 			unused = append(unused, u.Key)
 		}
-		want := []string{"executor.args", "executor.image", "links", "navColor", "nodeEvents.sendAsPod", "persistence.connectionPool", "persistence.nodeStatusOffLoad", "workflowDefault"}
+		want := []string{"executor.args", "executor.image", "links", "navColor", "nodeEvents.sendAsPod", "persistence.connectionPool", "workflowDefault"}
 		if !slices.Equal(unused, want) {
 			t.Errorf("%s: without effect %q, want %q", form, unused, want)
 		}

@@ -32,9 +32,9 @@ type Persistence struct {
 	// Archive is true if finished workflows are archived there.
 	Archive bool
 	// NodesTable is the table for the nodes of large workflows, which is made with the others.
-	// ReadNodes is true if workflows may have their nodes there.
+	// MoveNodes is true if workflows that would be too large have their nodes there.
 	NodesTable  string
-	ReadNodes   bool
+	MoveNodes   bool
 	ClusterName string
 	// Migrate is true if missing tables are created.
 	Migrate bool
@@ -120,9 +120,6 @@ func (s *Settings) persistence(raw json.RawMessage) error {
 	if err := strictJSON(raw, &c); err != nil {
 		return err
 	}
-	if c.NodeStatusOffLoad {
-		s.ignore("persistence.nodeStatusOffLoad", "nodes in the database are read; Lockstep compresses those that it writes, and moves none there")
-	}
 	if !c.Archive && !c.NodeStatusOffLoad {
 		return nil
 	}
@@ -133,7 +130,7 @@ func (s *Settings) persistence(raw json.RawMessage) error {
 	if connection == nil {
 		return errors.New("archive and nodeStatusOffLoad need postgresql or mysql")
 	}
-	p := &Persistence{Connection: *connection, Archive: c.Archive, ReadNodes: c.NodeStatusOffLoad, ClusterName: cmp.Or(c.ClusterName, "default"), Migrate: !c.SkipMigration,
+	p := &Persistence{Connection: *connection, Archive: c.Archive, MoveNodes: c.NodeStatusOffLoad, ClusterName: cmp.Or(c.ClusterName, "default"), Migrate: !c.SkipMigration,
 		NodesTable: cmp.Or(table, "argo_workflows")}
 	if c.ArchiveTTL != nil {
 		var t ttl
