@@ -67,7 +67,7 @@ spec:
   - name: main
     image: localhost/busybox:1
     command: [/stores/minio, server, /data, --address, ":9000"]
-    env: [{name: MINIO_ROOT_USER, value: me}, {name: MINIO_ROOT_PASSWORD, value: s3cret-s3cret}, {name: MINIO_KMS_SECRET_KEY, value: "artifacts:KMSKEY"}]
+    env: [{name: MINIO_ROOT_USER, value: someone}, {name: MINIO_ROOT_PASSWORD, value: s3cret-s3cret}, {name: MINIO_KMS_SECRET_KEY, value: "artifacts:KMSKEY"}]
     readinessProbe: {httpGet: {path: /minio/health/ready, port: 9000}, periodSeconds: 1}
     volumeMounts: [{name: stores, mountPath: /stores}]
   volumes: [{name: stores, hostPath: {path: STORES}}]

@@ -21,13 +21,13 @@ func TestS3(t *testing.T) {
 		}
 		file(t, string(text), dir, "certs", to)
 	}
-	t.Setenv("MINIO_ROOT_USER", "me")
+	t.Setenv("MINIO_ROOT_USER", "someone")
 	t.Setenv("MINIO_ROOT_PASSWORD", "s3cret-s3cret")
 	t.Setenv("MINIO_KMS_SECRET_KEY", "artifacts:MzIgYnl0ZXMgYXJlIHRoZSBrZXkgb2YgdGhlIGtleXM=")
 	port := ports(t, 1)[0]
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	start(t, port, server, "server", filepath.Join(dir, "data"), "--address", address, "--certs-dir", filepath.Join(dir, "certs"))
-	access, secret := file(t, "me", dir, "access"), file(t, "s3cret-s3cret", dir, "secret")
+	access, secret := file(t, "someone", dir, "access"), file(t, "s3cret-s3cret", dir, "secret")
 	customer := file(t, "0123456789abcdef0123456789abcdef", dir, "customer")
 	for bucket, encryption := range map[string]*execapi.S3Encryption{
 		"plain": nil, "own": {}, "kms": {KMSKey: "artifacts", KMSContext: map[string]string{"a": "b"}}, "customer": {CustomerKey: customer},

@@ -275,7 +275,7 @@ func gitServer(t *testing.T) string {
 func TestGit(t *testing.T) {
 	repo := gitServer(t)
 	dir := t.TempDir()
-	user, password := file(t, "me", dir, "user"), file(t, "s3cret", dir, "password")
+	user, password := file(t, artifactstest.User, dir, "user"), file(t, "s3cret", dir, "password")
 	for name, c := range map[string]struct {
 		at   execapi.Git
 		want string

@@ -23,7 +23,7 @@ import (
 
 // User and Password are the credentials that the servers by HTTP and of git ask for.
 const (
-	User     = "me"
+	User     = "someone"
 	Password = "s3cret"
 )
 
