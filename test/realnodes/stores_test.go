@@ -182,7 +182,7 @@ templates:
     - {name: hadoop, path: /tmp/hadoop}
     - {name: code, path: /tmp/code, git: {repo: "http://SERVERS:8082/repo.git", revision: v1, usernameSecret: {name: stores, key: user}, passwordSecret: {name: stores, key: password}}}
     - {name: text, path: /tmp/text, raw: {data: text}}
-  script: {image: "localhost/busybox:1", command: [sh], source: "cd /tmp && echo $(cat web factory hadoop code/file text)"}
+  script: {image: "localhost/busybox:1", command: [sh], source: "cd /tmp && got=$(echo $(cat web factory hadoop code/file text)); echo $got >/dev/termination-log; [ \"$got\" = 'web factory hadoop firsttext' ]"}
 `
 
 // asStores is an environment variable that makes the test binary serve the stores for which there
@@ -341,7 +341,7 @@ func TestArtifactStores(t *testing.T) {
 				manifest = strings.NewReplacer("SERVERS", "servers"+suffix, "HADOOP", "hadoop"+suffix).Replace(webWorkflow)
 				expected = map[string][]string{
 					"make": {"Succeeded", "artifact=web", "artifact=factory", "artifact=hadoop"},
-					"use":  {"Succeeded", `result="web factory hadoop first text"`},
+					"use":  {"Succeeded", ""},
 				}
 			}
 			if err := yaml.UnmarshalStrict([]byte(manifest), &w.Spec); err != nil {

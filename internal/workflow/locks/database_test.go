@@ -132,6 +132,10 @@ func TestAnAnswerThatIsTooLate(t *testing.T) {
 	table.Release("ns/a")
 	ask(table, "ns/a", key)
 	expect(t, "the answer to the first request", table.Decide(old, db.answer(old)))
+	if q := table.Ask(nil); len(q) > 0 {
+		t.Errorf("%v is asked while its rows of before are leaving", q)
+	}
+	db.leave(table)
 	second := table.Ask(nil)[0]
 	expect(t, "the same after the second request was asked", table.Decide(old, Answer{Granted: true}))
 	expect(t, "the second request", table.Decide(second, db.answer(second)), "ns/a")
