@@ -11,9 +11,9 @@ import (
 	"lockstep.dev/lockstep/internal/unsupported"
 )
 
-// deviceShares are the resources by which pods request a share of a device, of which a scheduler has to
-// choose the device: those of Volcano's device plugins, and of the common others. Lockstep counts them
-// per node, like every extended resource, and chooses no device.
+// deviceShares are the resources by which pods request a part of a device, as the device plugins of
+// Volcano, HAMi and others name them. Their schedulers also choose the device. Lockstep only counts
+// these resources per node, like every extended resource.
 var deviceShares = []corev1.ResourceName{
 	"volcano.sh/gpu-memory", "volcano.sh/gpu-number",
 	"volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores",

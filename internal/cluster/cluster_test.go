@@ -173,8 +173,7 @@ func TestAResizeCountsAsItIsCarriedOut(t *testing.T) {
 	}
 }
 
-// shared returns the containers of a pod: those of the state before if they are equal, as the informer
-// shares them.
+// shared returns the containers of p, or the equal ones of before: the informer shares them, too.
 func shared(before, p *corev1.Pod) []corev1.Container {
 	if reflect.DeepEqual(before.Spec.Containers, p.Spec.Containers) {
 		return before.Spec.Containers

@@ -55,7 +55,8 @@ const (
 // Labels and annotations of configs, which are Secrets, and of templates of configs, which are
 // ConfigMaps.
 const (
-	// ConfigTemplatePrefix precedes the name of a template in that of its ConfigMap.
+	// ConfigTemplatePrefix begins the name of a ConfigMap that has a config template; the name of the
+	// template follows.
 	ConfigTemplatePrefix = "config-template-"
 	// ConfigCatalogLabel has the value ConfigCatalog.
 	ConfigCatalogLabel = "config.oam.dev/catalog"

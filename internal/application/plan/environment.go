@@ -117,7 +117,7 @@ type CloudResource struct {
 	// Secret has the outputs of the configuration, and is copied to the environment.
 	Secret struct {
 		Namespace string `json:"namespace"`
-		// From is the name of the Secret, and To that of its copies.
+		// From is the name of the Secret. Its copies are called To.
 		From string `json:"from"`
 		To   string `json:"to"`
 	} `json:"secret"`

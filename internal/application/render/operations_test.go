@@ -91,7 +91,7 @@ func TestAnotherSecretIsNoConfig(t *testing.T) {
 	}
 }
 
-// TestTemplatesRenderCharts checks a component whose template makes its objects from those of charts.
+// TestTemplatesRenderCharts renders a component whose template renders charts and uses their objects.
 func TestTemplatesRenderCharts(t *testing.T) {
 	compile := func(template string) *Template {
 		tmpl, err := Compile(&Definition{Kind: Component, Name: "release", Template: "import \"vela/helm\"\n" + template}, InProcess())

@@ -318,9 +318,9 @@ func (s *simulation) seeFree() {
 	s.seen.times++
 }
 
-// possible returns the largest numbers of L3 domains that could be idle with no pod split more than it
-// is. all is the number if all pods were repacked over the whole cluster, and within if those of each
-// node were repacked on their node. Pods stay on machines of the same kind.
+// possible returns how many L3 domains could be idle at most if pods were repacked and none were split
+// over more domains than now: all if pods may move to other nodes of the same kind, within if every
+// pod stays on its node.
 func (s *simulation) possible() (all, within int) {
 	for i, d := range s.each {
 		if d == nil {

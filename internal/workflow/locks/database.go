@@ -213,9 +213,9 @@ func (t *Table) queueAgain(r *request) {
 	t.enqueue(r)
 }
 
-// Trouble takes in that the database does not answer, and why; "" if it answers again. It returns the states of all requests
-// that wait for it, if the reason is another one than before, and those of requests that are granted
-// because an asked request does not occupy its places any more.
+// Trouble notes why the database does not answer; "" means that it answers again. If the reason has
+// changed, it returns the states of all requests that wait for the database. It also returns requests
+// that are granted now, because requests under way to the database give their places back.
 func (t *Table) Trouble(reason string) []State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
