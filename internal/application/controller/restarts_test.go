@@ -194,6 +194,84 @@ workflow:
 	}
 }
 
+// TestACommandIsNotLostWithItsManager gives commands to workflows whose managers each end after one
+// write, so that one ends between the record of the command and the status that shows its effect.
+func TestACommandIsNotLostWithItsManager(t *testing.T) {
+	const livesMax = 20
+	for name, c := range map[string]struct {
+		spec, verb    string
+		before, after func(*oam.Application) error
+		beside        string
+	}{
+		"terminate": {spec: withComponents(`
+workflow:
+  steps:
+  - {name: look, type: suspend}
+  - {name: one, type: apply-component, properties: {component: one}}
+`, "one"), verb: "terminate", before: inPhase(oam.PhaseWorkflowSuspending), after: inPhase(oam.PhaseWorkflowTerminated)},
+		"restart --step": {spec: withComponents(`
+workflow:
+  steps:
+  - {name: gate, type: gate}
+  - {name: one, type: apply-component, properties: {component: one}}
+`, "one"), verb: "restart/gate", before: inPhase(oam.PhaseWorkflowFailed), after: inPhase(oam.PhaseRunning),
+			beside: `
+apiVersion: core.oam.dev/v1beta1
+kind: WorkflowStepDefinition
+metadata: {name: gate}
+spec:
+  schematic:
+    cue:
+      template: |
+        import "vela/op"
+        read: op.#Read & {value: {apiVersion: "v1", kind: "ConfigMap", metadata: name: "gate"}}
+        if read.value.data == _|_ {
+          fail: op.#Fail & {message: "the gate is closed"}
+        }
+        parameter: {}
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := connect(t)
+			elsewhere.Store(e.ns, true)
+			if c.beside != "" {
+				e.apply(c.beside)
+				e.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: gate}}")
+			}
+			e.app("a", c.spec)
+			// live runs managers until one has nothing more to write in a state.
+			live := func(in func(*oam.Application) error) {
+				t.Helper()
+				for range livesMax {
+					written, end := e.life()
+					done := false
+					e.eventually("it writes, or has nothing to write", func() error {
+						select {
+						case <-written:
+							return nil
+						default:
+						}
+						err := in(e.application("a"))
+						done = err == nil
+						return err
+					})
+					end()
+					if done {
+						return
+					}
+				}
+				t.Fatalf("after %d lives: %s", livesMax, asText(e.application("a").Status))
+			}
+			live(c.before)
+			if c.beside != "" {
+				e.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: gate}, data: {open: \"yes\"}}")
+			}
+			e.command("a", c.verb)
+			live(c.after)
+		})
+	}
+}
+
 func asText(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {

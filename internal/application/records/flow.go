@@ -5,6 +5,8 @@ import (
 	"maps"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/plan"
 )
@@ -28,6 +30,11 @@ type Flow struct {
 	Paused map[string]bool `json:"paused,omitempty"`
 	// Command is the last command that was carried out.
 	Command string `json:"command,omitempty"`
+	// Terminated is set once a user has terminated the run. Again has the failed steps that a user has
+	// run again, with the times at which they had begun. The effect of both is in the status, which is
+	// written after the tracker: a manager that ends in between leaves them to the next one.
+	Terminated bool                   `json:"terminated,omitempty"`
+	Again      map[string]metav1.Time `json:"again,omitempty"`
 	// Units has, by key, the units that steps of users' definitions deploy.
 	Units map[string]plan.DeployUnit `json:"units,omitempty"`
 	// Made has, for each object that a step applied, the step's name.

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/deploy"
 	"lockstep.dev/lockstep/internal/application/flow"
@@ -115,7 +117,21 @@ func (c *Runner) command(a *deploy.State, w *Run, verb, step string) {
 		}
 		maps.DeleteFunc(f.Paused, func(name string, _ bool) bool { return step == "" || step == name })
 	case "terminate":
-		f.Suspended, f.Paused = false, nil
+		f.Suspended, f.Paused, f.Terminated = false, nil, true
+		w.status = flow.Terminate(w.status, c.Now())
+	}
+}
+
+// obeyAgain carries out the commands of earlier turns whose effect is not in the status, because the
+// manager ended before it was written.
+func (c *Runner) obeyAgain(a *deploy.State, w *Run) {
+	f := a.Tracker.Flow
+	for step, began := range f.Again {
+		if st := stepOf(w.status, step); st != nil && st.Phase == oam.StepFailed && st.FirstExecuteTime.Equal(&began) {
+			restartFrom(a, w, step)
+		}
+	}
+	if f.Terminated && !w.status.Terminated {
 		w.status = flow.Terminate(w.status, c.Now())
 	}
 }
@@ -144,6 +160,10 @@ func restartFrom(a *deploy.State, w *Run, step string) bool {
 		return false
 	}
 	f := a.Tracker.Flow
+	if f.Again == nil {
+		f.Again = map[string]metav1.Time{}
+	}
+	f.Again[step], f.Terminated = stepOf(w.status, step).FirstExecuteTime, false
 	for _, name := range again {
 		for _, o := range w.program.Step(name).Outputs {
 			delete(f.Outputs, o.Name)
