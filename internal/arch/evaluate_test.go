@@ -32,6 +32,7 @@ var interpreters = map[string][]string{
 	"github.com/expr-lang/expr":             {"internal/workflow/template"},
 	"github.com/casbin/govaluate":           {"internal/workflow/template"},
 	"github.com/Masterminds/sprig/v3":       {"internal/workflow/template"},
+	"github.com/theory/jsonpath":            {"internal/workflow/template"},
 	"cuelang.org/go":                        {"internal/application/render", "internal/cli"},
 	"helm.sh/helm/v4":                       {"internal/application/chart", "internal/application/charts", "internal/cli"},
 	"text/template":                         {"internal/application/chart", "internal/lab"},

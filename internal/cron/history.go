@@ -25,10 +25,6 @@ func Name(cron string, scheduled time.Time) string {
 	return fmt.Sprintf("%s-%d", cron, scheduled.Unix())
 }
 
-// NameBytesMax bounds the name of a cron so that the name of a run, which adds the time, can be a
-// label value of its pods.
-const NameBytesMax = 63 - len("-1893456000")
-
 // SortByAge sorts runs by their creation, the oldest first.
 func SortByAge[R metav1.Object](runs []R) {
 	slices.SortFunc(runs, func(a, b R) int {

@@ -116,8 +116,8 @@ func decide(c *api.CronJob, jobs []*api.Job, passed, now time.Time) plan {
 
 // check validates a CronJob and returns its schedule and time zone.
 func check(c *api.CronJob) (*schedule.Schedule, *time.Location, error) {
-	if len(c.Name) > cron.NameBytesMax {
-		return nil, nil, fmt.Errorf("metadata.name: must be at most %d characters: the names of its Jobs are longer by %d", cron.NameBytesMax, 63-cron.NameBytesMax)
+	if len(c.Name) > schedule.NameBytesMax {
+		return nil, nil, fmt.Errorf("metadata.name: must be at most %d characters: the names of its Jobs are longer by %d", schedule.NameBytesMax, 63-schedule.NameBytesMax)
 	}
 	switch c.Spec.ConcurrencyPolicy {
 	case "", api.AllowConcurrent, api.ForbidConcurrent, api.ReplaceConcurrent:

@@ -18,6 +18,10 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
+// NameBytesMax bounds the name of a cron so that the name of a run, which adds the time, can be a
+// label value of its pods.
+const NameBytesMax = 63 - len("-1893456000")
+
 // maxSchedules bounds the number of schedules of one Schedule.
 const maxSchedules = 100
 

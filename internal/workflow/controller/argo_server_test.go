@@ -481,10 +481,29 @@ status: {phase: Running, startedAt: "2026-01-01T00:00:00Z", offloadNodeStatusVer
 		}
 		return err
 	})
+	c.submit("moving", "entrypoint: main\ntemplates:\n- {name: main, metadata: {annotations: {lockstep.dev/sim-duration: 50ms}}, container: {image: a, command: [c]}}\n")
+	c.eventually("an event says that the nodes cannot be written", func() error {
+		list, err := c.core.CoreV1().Events(c.ns).List(c.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=moving,reason=NodesNotMoved"})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
 	if _, err := db.ExecContext(c.Context(), "alter table argo_workflows_away rename to argo_workflows"); err != nil {
 		c.Fatal(err)
 	}
 	named("Succeeded")
+	c.eventually("the nodes are written then", func() error {
+		u, err := client.Get(c.Context(), "moving", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		status, _, _ := unstructured.NestedMap(u.Object, "status")
+		if status["phase"] != "Succeeded" || status["nodes"] != nil || status["offloadNodeStatusVersion"] == nil {
+			return fmt.Errorf("%v %v, version %v", status["phase"], status["message"], status["offloadNodeStatusVersion"])
+		}
+		return nil
+	})
 
 	//   6. Artifacts whose locations are in these nodes are deleted.
 	c.submit("collected", "artifactGC: {strategy: OnWorkflowCompletion, podMetadata: {annotations: {lockstep.dev/sim-duration: 50ms}}}\n"+

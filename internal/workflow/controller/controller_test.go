@@ -181,7 +181,7 @@ templates:
 	e.expect(w, `
 	W DAG Failed
 	W.a Pod Succeeded result=hello
-	W.b Pod Failed: Error (exit code 3)
+	W.b Pod Failed: main: Error (exit code 3)
 	W.c Pod Succeeded
 	W.d Pod Succeeded
 	W.e Skipped Omitted: omitted: depends condition not met`)
@@ -200,8 +200,8 @@ templates:
 	w := e.until("again", inPhase(wf.WorkflowSucceeded))
 	e.expect(w, `
 	W Retry Succeeded
-	W(0) Pod Failed: Error (exit code 1)
-	W(1) Pod Failed: Error (exit code 1)
+	W(0) Pod Failed: main: Error (exit code 1)
+	W(1) Pod Failed: main: Error (exit code 1)
 	W(2) Pod Succeeded`)
 }
 
@@ -395,6 +395,31 @@ func TestAPodThatIsDeletedIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.expect(e.until("d", inPhase(wf.WorkflowError)), "W Pod Error: pod deleted")
+}
+
+// TestAPodThatItsNodeRefuses checks that a pod that its node did not accept is created again, and that
+// its node of the workflow does not fail.
+func TestAPodThatItsNodeRefuses(t *testing.T) {
+	e := start(t)
+	e.submit("d", "entrypoint: forever\ntemplates:"+stepTemplates)
+	e.until("d", running("d"))
+	pods := e.core.CoreV1().Pods(e.ns)
+	refused, err := pods.Get(t.Context(), "d", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu"}
+	if _, err := pods.UpdateStatus(t.Context(), refused, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("another pod runs", func() error {
+		p, err := pods.Get(t.Context(), "d", metav1.GetOptions{})
+		if err == nil && (p.UID == refused.UID || p.Status.Phase != corev1.PodRunning) {
+			err = fmt.Errorf("pod %s is %s", p.UID, p.Status.Phase)
+		}
+		return err
+	})
+	e.expect(e.until("d", running("d")), "W Pod Running")
 }
 
 func TestABadWorkflowSaysWhatIsWrong(t *testing.T) {

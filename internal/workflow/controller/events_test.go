@@ -44,7 +44,7 @@ templates:
 		},
 		"bad": {
 			"Normal WorkflowNodeRunning: Running node bad", "Normal WorkflowRunning: Workflow Running",
-			"Warning WorkflowFailed: Error (exit code 3)", "Warning WorkflowNodeFailed: Failed node bad: Error (exit code 3)",
+			"Warning WorkflowFailed: main: Error (exit code 3)", "Warning WorkflowNodeFailed: Failed node bad: main: Error (exit code 3)",
 		},
 	}
 	e.eventually("the events", func() error {

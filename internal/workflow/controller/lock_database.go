@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -288,8 +289,9 @@ func (d *lockDatabase) compare() error {
 		}
 	}
 	d.strays = false
+	running := sync.OnceValue(d.running)
 	for _, holder := range slices.Sorted(maps.Keys(strays)) {
-		if !d.stray(holder, strays[holder]) {
+		if !d.stray(holder, strays[holder], running) {
 			d.strays = true
 		}
 	}
@@ -298,7 +300,7 @@ func (d *lockDatabase) compare() error {
 
 // stray decides about rows whose holder the table does not know. It reports whether that is
 // decided; otherwise the workflow may still ask for the locks that it got before a crash.
-func (d *lockDatabase) stray(holder string, keys []string) bool {
+func (d *lockDatabase) stray(holder string, keys []string, running func() map[types.NamespacedName]bool) bool {
 	c := d.c
 	namespace, name := locks.WorkflowOf(holder)
 	leave := func() {
@@ -306,15 +308,16 @@ func (d *lockDatabase) stray(holder string, keys []string) bool {
 			d.table.Stale(holder, key)
 		}
 	}
+	key := types.NamespacedName{Namespace: namespace, Name: name}
 	w, exists := c.Informers.Workflows.Get(namespace, name)
 	if !exists || w.Status.Phase.Completed() {
-		if d.podsRun(namespace, name) {
+		if running()[key] {
 			return false
 		}
 		leave()
 		return true
 	}
-	c.loop.Post(types.NamespacedName{Namespace: namespace, Name: name}, controlloop.Anyone, func(r *record) {
+	c.loop.Post(key, controlloop.Anyone, func(r *record) {
 		if _, asking := r.asking[holder]; r.run != nil && r.stepped && !asking && !d.table.Knows(holder) {
 			leave()
 			d.wake()
@@ -323,14 +326,15 @@ func (d *lockDatabase) stray(holder string, keys []string) bool {
 	return false
 }
 
-// podsRun reports whether a workflow that is over or deleted still has pods that run.
-func (d *lockDatabase) podsRun(namespace, name string) bool {
+// running returns the workflows with pods that run. Workflows that are deleted are among them.
+func (d *lockDatabase) running() map[types.NamespacedName]bool {
+	out := map[types.NamespacedName]bool{}
 	for _, p := range d.c.Informers.Pods.List() {
-		if p.Namespace == namespace && p.Labels[wf.LabelWorkflow] == name && !ended(p) {
-			return true
+		if name := p.Labels[wf.LabelWorkflow]; name != "" && !ended(p) {
+			out[types.NamespacedName{Namespace: p.Namespace, Name: name}] = true
 		}
 	}
-	return false
+	return out
 }
 
 func (d *lockDatabase) tell(states []locks.State) { d.c.locks.tell(states) }

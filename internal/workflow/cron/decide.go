@@ -198,8 +198,8 @@ func (p *plan) account(children []child) {
 
 // check validates a cron and returns its schedule.
 func check(cw *wf.CronWorkflow) (*schedule.Schedule, error) {
-	if len(cw.Name) > cron.NameBytesMax {
-		return nil, fmt.Errorf("metadata.name: is longer than %d, and its workflows have names that are longer by %d", cron.NameBytesMax, 63-cron.NameBytesMax)
+	if len(cw.Name) > schedule.NameBytesMax {
+		return nil, fmt.Errorf("metadata.name: is longer than %d, and its workflows have names that are longer by %d", schedule.NameBytesMax, 63-schedule.NameBytesMax)
 	}
 	switch cw.Spec.ConcurrencyPolicy {
 	case "", wf.ConcurrencyAllow, wf.ConcurrencyForbid, wf.ConcurrencyReplace:

@@ -74,6 +74,9 @@ const twiceTemplates = "templates: cannot be used with workflowTemplateRef, whos
 // the spec.
 func (r *Run) load() error {
 	w := r.Workflow
+	if err := validName(w.Name, nameMax); err != nil {
+		return err
+	}
 	r.spec = ownSpec(&w.Spec)
 	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
 		if w.Status.StoredWorkflowTemplateSpec == nil {

@@ -299,7 +299,7 @@ func (l *leaf) pod(e PodState) {
 			phase = wf.PhaseError
 		}
 		if message == "" && e.ExitCode != nil {
-			message = fmt.Sprintf("Error (exit code %d)", *e.ExitCode)
+			message = fmt.Sprintf("%s: Error (exit code %d)", mainContainer, *e.ExitCode)
 		}
 		l.settleMembers(phase)
 		n.give(l.partly(e.Outputs, e.ExitCode))

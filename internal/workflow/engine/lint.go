@@ -44,12 +44,15 @@ func Lint(objects []runtime.Object, library Library, run template.Run) []Problem
 		case *wf.Workflow:
 			name := cmp.Or(o.Name, o.GenerateName)
 			l.object = Problem{Object: o, Kind: "Workflow", Namespace: o.Namespace, Name: name}
+			l.name(nameMax)
 			l.workflow(&o.Spec, "spec", "local/"+name, true)
 		case *wf.WorkflowTemplate:
 			l.object = Problem{Object: o, Kind: "WorkflowTemplate", Namespace: o.Namespace, Name: o.Name}
+			l.name(nameMax)
 			l.workflow(&o.Spec, "spec", scopeOf(false, o.Name), false)
 		case *wf.ClusterWorkflowTemplate:
 			l.object = Problem{Object: o, Kind: "ClusterWorkflowTemplate", Name: o.Name}
+			l.name(nameMax)
 			l.workflow(&o.Spec, "spec", scopeOf(true, o.Name), false)
 		case *wf.CronWorkflow:
 			l.object = Problem{Object: o, Kind: "CronWorkflow", Namespace: o.Namespace, Name: o.Name}
@@ -84,6 +87,15 @@ func (l *linter) spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
 		return nil, false
 	}
 	return l.library.Spec(cluster, name)
+}
+
+// name checks the name of the object, which is a label of what is made from it.
+func (l *linter) name(most int) {
+	if err := validName(l.object.Name, most); err != nil {
+		p := l.object
+		p.Field, p.Where, p.Message = "metadata.name", "metadata.name", strings.TrimPrefix(err.Error(), "metadata.name: ")
+		l.problems = append(l.problems, p)
+	}
 }
 
 // workflow checks the spec of a workflow or, if complete is false, of a template.
@@ -177,6 +189,7 @@ func (l *linter) cron(o *wf.CronWorkflow) {
 	s := &o.Spec
 	c := checker{run: l.run}
 	top := place{}
+	l.name(schedule.NameBytesMax)
 	all, field := s.AllSchedules(), "schedules"
 	if s.Schedule != "" {
 		field = "schedule"
@@ -201,6 +214,9 @@ func (l *linter) cron(o *wf.CronWorkflow) {
 	when, err := template.Parse(s.When)
 	if err == nil {
 		err = when.Check(l.run)
+	}
+	if err == nil && s.When != "" && !strings.Contains(s.When, "{{") {
+		_, err = template.When(s.When, l.run)
 	}
 	if err != nil {
 		c.add(top.at("when"), "%s", err)

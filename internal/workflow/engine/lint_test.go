@@ -171,6 +171,49 @@ func TestLintFindsNothingInScripts(t *testing.T) {
 
 // TestLintAcceptsWhatIsGivenLater checks that values may come when a workflow is submitted, and
 // whole arguments with the workflow that uses a template.
+// TestLintChecksNames: an object whose name is too long for a label makes nothing.
+func TestLintChecksNames(t *testing.T) {
+	long := strings.Repeat("n", 64)
+	got := Lint(objects(t, strings.ReplaceAll(`kind: Workflow
+metadata: {name: LONG}
+spec: {entrypoint: main, templates: [{name: main, suspend: {}}]}
+---
+kind: WorkflowTemplate
+metadata: {name: LONG}
+spec: {templates: [{name: main, suspend: {}}]}
+---
+kind: ClusterWorkflowTemplate
+metadata: {name: LONG}
+spec: {templates: [{name: main, suspend: {}}]}
+---
+kind: CronWorkflow
+metadata: {name: `+long[:53]+`}
+spec:
+  schedules: ["* * * * *"]
+  when: "1 =="
+  workflowSpec: {entrypoint: main, templates: [{name: main, suspend: {}}]}
+---
+kind: CronWorkflow
+metadata: {name: `+long[:52]+`}
+spec:
+  schedules: ["* * * * *"]
+  when: "{{= cronworkflow.lastScheduledTime == nil }}"
+  workflowSpec: {entrypoint: main, templates: [{name: main, suspend: {}}]}
+`, "LONG", long)), nil, template.InProcess())
+	var lines []string
+	for _, p := range got {
+		lines = append(lines, p.Kind+" "+p.String())
+	}
+	want := []string{
+		"Workflow metadata.name: is longer than 63", "WorkflowTemplate metadata.name: is longer than 63",
+		"ClusterWorkflowTemplate metadata.name: is longer than 63", "CronWorkflow metadata.name: is longer than 52",
+		"CronWorkflow spec.when: condition '1 ==': unexpected end of expression",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("got\n%s", strings.Join(lines, "\n"))
+	}
+}
+
 func TestLintAcceptsWhatIsGivenLater(t *testing.T) {
 	for _, p := range Lint(objects(t, `kind: Workflow
 metadata: {generateName: w-}

@@ -427,7 +427,16 @@ func describeItem(raw json.RawMessage) (string, template.Map) {
 			scope["item."+key] = text
 			parts = append(parts, key+":"+text)
 		}
+		slices.Sort(parts) // a-b:1 comes before a:1
 		index = strings.Join(parts, ",")
+	}
+	var elements []json.RawMessage
+	if len(raw) > 0 && raw[0] == '[' && json.Unmarshal(raw, &elements) == nil {
+		var parts []string
+		for _, element := range elements {
+			parts = append(parts, plain(element))
+		}
+		index = "[" + strings.Join(parts, " ") + "]"
 	}
 	return strings.NewReplacer("(", "", ")", "").Replace(index), scope
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -133,8 +134,6 @@ func failure(pod *corev1.Pod) (message string, isError bool) {
 			continue
 		}
 		switch {
-		case c.Name == mainContainer && len(pod.Status.ContainerStatuses) == 1:
-			return exitMessage(t), false
 		case isMember(pod, c.Name), !hasMember:
 			return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), false
 		}
@@ -153,10 +152,7 @@ func failure(pod *corev1.Pod) (message string, isError bool) {
 }
 
 func exitMessage(t *corev1.ContainerStateTerminated) string {
-	message := fmt.Sprintf("Error (exit code %d)", t.ExitCode)
-	if t.Reason == "OOMKilled" {
-		message = fmt.Sprintf("OOMKilled (exit code %d)", t.ExitCode)
-	}
+	message := fmt.Sprintf("%s (exit code %d)", cmp.Or(t.Reason, "Error"), t.ExitCode)
 	if text := strings.TrimSpace(t.Message); text != "" && !strings.HasPrefix(text, "{") {
 		message += ": " + shorten(text)
 	}

@@ -28,7 +28,7 @@ func TestObserve(t *testing.T) {
 		},
 		"an exit code": {
 			status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{exited("main", 3)}},
-			phase:  corev1.PodFailed, message: "Error (exit code 3)",
+			phase:  corev1.PodFailed, message: "main: Error (exit code 3)",
 		},
 		"an exit code beside a sidecar": {
 			status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{exited("side", 143), exited("main", 3)}},

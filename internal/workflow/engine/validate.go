@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -116,8 +120,18 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	if spec.PodGC != nil {
 		c.choice(top.at("podGC.strategy"), spec.PodGC.Strategy, "", wf.PodGCOnPodCompletion, wf.PodGCOnPodSuccess,
 			wf.PodGCOnWorkflowCompletion, wf.PodGCOnWorkflowSuccess)
+		if _, err := metav1.LabelSelectorAsSelector(spec.PodGC.LabelSelector); err != nil {
+			c.add(top.at("podGC.labelSelector"), "%s", err)
+		}
+		c.duration(top.at("podGC.deleteDelayDuration"), spec.PodGC.DeleteDelayDuration)
+	}
+	if m := spec.WorkflowMetadata; m != nil {
+		for _, name := range slices.Sorted(maps.Keys(m.LabelsFrom)) {
+			c.expression(top.at("workflowMetadata.labelsFrom."+name+".expression"), m.LabelsFrom[name].Expression)
+		}
 	}
 	c.parameters(spec.Arguments.Parameters, top.at("arguments"))
+	c.valuesFrom(spec.Arguments.Parameters, top.at("arguments"))
 	for i := range spec.Arguments.Artifacts {
 		a := &spec.Arguments.Artifacts[i]
 		c.nameOfValue(top.at("arguments").named("artifacts", i, a.Name), a.Name)
@@ -202,6 +216,14 @@ func (c *checker) template(t *wf.Template, p place) {
 	if len(kinds) == 1 {
 		c.shape(t, p)
 	}
+	for i, containers := range [][]wf.UserContainer{t.InitContainers, t.Sidecars} {
+		list := []string{"initContainers", "sidecars"}[i]
+		for i := range containers {
+			if containers[i].Name == "" {
+				c.add(p.index(list, i).at("name"), "is required")
+			}
+		}
+	}
 	if t.ArchiveLocation != nil {
 		c.location(t.ArchiveLocation, p.at("archiveLocation"))
 	}
@@ -228,6 +250,7 @@ func (c *checker) template(t *wf.Template, p place) {
 		c.duration(p.at("suspend.duration"), t.Suspend.Duration)
 	case t.Resource != nil:
 		c.choice(p.at("resource.action"), t.Resource.Action, "get", "create", "apply", "delete", "replace", "patch")
+		c.choice(p.at("resource.mergeStrategy"), t.Resource.MergeStrategy, "", "strategic", "merge", "json")
 	case t.HTTP != nil:
 		if t.HTTP.URL == "" {
 			c.add(p.at("http.url"), "is required")
@@ -290,6 +313,18 @@ func (c *checker) dagFault(t *wf.DAGTemplate, p place, err error) {
 }
 
 func (c *checker) containerSet(t *wf.Template, p place) {
+	if r := t.ContainerSet.RetryStrategy; r != nil {
+		if r.Retries != nil && !strings.Contains(r.Retries.String(), "{{") {
+			if n, err := strconv.Atoi(r.Retries.String()); err != nil || n < 0 {
+				c.add(p.at("retryStrategy.retries"), "'%s' is not a number of retries", shorten(r.Retries.String()))
+			}
+		}
+		if r.Duration != "" && !strings.Contains(r.Duration, "{{") {
+			if _, err := time.ParseDuration(r.Duration); err != nil {
+				c.add(p.at("retryStrategy.duration"), "'%s' is not a duration", shorten(r.Duration))
+			}
+		}
+	}
 	names := map[string]bool{}
 	for i := range t.ContainerSet.Containers {
 		name := t.ContainerSet.Containers[i].Name
@@ -353,6 +388,7 @@ func (c *checker) artifacts(t *wf.Template, p place) {
 				c.add(at.at("path"), "%s is also the path of %s", a.Path, other)
 			}
 			paths[a.Path] = a.Name
+			c.file(a, at)
 			c.expression(at.at("fromExpression"), a.FromExpression)
 			c.location(&a.ArtifactLocation, at)
 			if a.ArtifactGC != nil {
@@ -385,8 +421,25 @@ func (c *checker) data(d *wf.Data, p place) {
 	}
 }
 
+// file checks how the file or directory of an artifact is to be read or written.
+func (c *checker) file(a *wf.Artifact, p place) {
+	if slices.Contains(strings.Split(a.Path, "/"), "..") {
+		c.add(p.at("path"), "must not contain '..'")
+	}
+	if a.Mode != nil && (*a.Mode < 0 || *a.Mode > 0o777) {
+		c.add(p.at("mode"), "must be between 0 and 0777 (511)")
+	}
+	if s := a.Archive; s != nil && count(s.Tar != nil, s.None != nil, s.Zip != nil) > 1 {
+		c.add(p.at("archive"), "must have only one of tar, none, zip")
+	}
+}
+
 // location refuses what no store does.
 func (c *checker) location(l *wf.ArtifactLocation, p place) {
+	if count(l.S3 != nil, l.Git != nil, l.HTTP != nil, l.Raw != nil, l.GCS != nil, l.Azure != nil, l.Artifactory != nil, l.HDFS != nil,
+		l.OSS != nil, l.Plugin != nil, l.Volume != nil) > 1 {
+		c.add(p, "must have only one store")
+	}
 	if l.Plugin != nil {
 		c.add(p.at("plugin"), "is not supported: artifacts of plugins are stored by drivers of Argo's controller; name the store itself")
 	}
@@ -459,10 +512,11 @@ func (c *checker) calls(t *wf.Template, p place) {
 				c.add(at, "name is not unique")
 			}
 			seen[s.Name] = true
-			if s.Name != "" && s.Name[0] >= '0' && s.Name[0] <= '9' {
-				c.add(at.at("name"), "must not begin with a digit, so that depends can hold it")
+			needs := len(t.DAG.Tasks[i].Dependencies) > 0
+			if (depends || needs) && s.Name != "" && s.Name[0] >= '0' && s.Name[0] <= '9' {
+				c.add(at.at("name"), "must not begin with a digit in a dag with depends, or with dependencies")
 			}
-			if depends && len(t.DAG.Tasks[i].Dependencies) > 0 {
+			if depends && needs {
 				c.add(at.at("dependencies"), "cannot be used in a dag with depends")
 			}
 			c.call(&s, at)
@@ -522,6 +576,7 @@ func (c *checker) call(s *wf.WorkflowStep, p place) {
 		c.template(s.Inline, p.at("inline"))
 	}
 	c.parameters(s.Arguments.Parameters, p.at("arguments"))
+	c.values(s.Arguments.Parameters, p.at("arguments"))
 	for i := range s.Arguments.Artifacts {
 		a := &s.Arguments.Artifacts[i]
 		at := p.at("arguments").named("artifacts", i, a.Name)

@@ -22,6 +22,8 @@ func (c *checker) hooks(hooks wf.LifecycleHooks, p place) {
 			c.add(at.at("expression"), "is required")
 		}
 		c.expression(at.at("expression"), h.Expression)
+		c.parameters(h.Arguments.Parameters, at.at("arguments"))
+		c.valuesFrom(h.Arguments.Parameters, at.at("arguments"))
 	}
 }
 
@@ -177,6 +179,41 @@ func (c *checker) parameters(list []wf.Parameter, p place) {
 			if constant(value) && !allows(&list[i], *value) {
 				c.add(p.named("parameters", i, name).at([]string{"value", "default"}[j]), "%s", notInEnum(&list[i], *value))
 			}
+		}
+	}
+}
+
+// values checks that the arguments of a call have values.
+func (c *checker) values(list []wf.Parameter, p place) {
+	for i := range list {
+		if a := &list[i]; a.Value == nil && a.Default == nil && a.ValueFrom == nil {
+			c.add(p.named("parameters", i, a.Name), "must have value or valueFrom")
+		}
+	}
+	c.valuesFrom(list, p)
+}
+
+// valuesFrom checks the sources of arguments. The other sources are those of outputs.
+func (c *checker) valuesFrom(list []wf.Parameter, p place) {
+	for i := range list {
+		v := list[i].ValueFrom
+		if v == nil || v.Event != "" { // which parameters refuses
+			continue
+		}
+		at := p.named("parameters", i, list[i].Name).at("valueFrom")
+		for _, other := range []struct {
+			field string
+			set   bool
+		}{
+			{"path", v.Path != ""}, {"jsonPath", v.JSONPath != ""}, {"jqFilter", v.JQFilter != ""},
+			{"parameter", v.Parameter != ""}, {"expression", v.Expression != ""},
+		} {
+			if other.set {
+				c.add(at.at(other.field), "belongs to outputs; arguments can have configMapKeyRef")
+			}
+		}
+		if v.ConfigMapKeyRef == nil && v.Supplied == nil {
+			c.add(at, "of arguments must have configMapKeyRef")
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,17 @@ import (
 
 // maxName bounds the names of templates, steps and tasks.
 const maxName = 128
+
+// nameMax bounds the names of workflows and templates, which are labels of pods and workflows.
+const nameMax = 63
+
+// validName returns an error if the name of an object is too long.
+func validName(name string, most int) error {
+	if len(name) > most {
+		return fmt.Errorf("metadata.name: is longer than %d", most)
+	}
+	return nil
+}
 
 // aName reports whether a name consists of letters, digits and the other given characters.
 func aName(name, others string) bool {

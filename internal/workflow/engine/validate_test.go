@@ -95,7 +95,8 @@ func TestBadWorkflowsEndAtOnce(t *testing.T) {
 		"a field of an item without a loop":         {step("{name: a, template: leaf, arguments: {parameters: [{name: p, value: '{{item.k}}'}]}}"), "steps[0].a.arguments.parameters[0].value: failed to resolve {{item.k}}"},
 		"an argument that the input does not allow": {"entrypoint: main\ntemplates:\n- {name: main, steps: [[{name: a, template: t, arguments: {parameters: [{name: p, value: c}]}}]]}\n- {name: t, inputs: {parameters: [{name: p, enum: [a, b]}]}, suspend: {}}", "main.steps[0].a.arguments.parameters.p.value: 'c' is none of the values in enum: a, b"},
 		"a default that the input does not allow":   {one("inputs: {parameters: [{name: p, default: 3, enum: [1, 2]}]}, suspend: {}"), "templates.main.inputs.parameters.p.default: '3' is none"},
-		"a task that begins with a digit":           {dag("{name: 1a, template: leaf}"), "dag.tasks.1a.name: must not begin with a digit"},
+		"a task that begins with a digit":           {dag("{name: 1a, template: leaf}, {name: b, template: leaf, depends: 1a}"), "dag.tasks.1a.name: must not begin with a digit"},
+		"a task with a digit and dependencies":      {dag("{name: a, template: leaf}, {name: 1b, template: leaf, dependencies: [a]}"), "dag.tasks.1b.name: must not begin with a digit"},
 		"depends beside dependencies":               {dag("{name: b, template: leaf}, {name: a, template: leaf, dependencies: [b]}, {name: d, template: leaf, depends: a}"), "dag.tasks.a.dependencies: cannot be used in a dag with depends"},
 		"a long name":                               {step("{name: " + strings.Repeat("a", 129) + ", template: leaf}"), "nor be longer than 128"},
 		"a name of a template with a space":         {"entrypoint: a b\ntemplates: [{name: a b, suspend: {}}]", "templates.a b.name: must not be empty"},
@@ -107,6 +108,24 @@ func TestBadWorkflowsEndAtOnce(t *testing.T) {
 		"a manifest of an unknown artifact":         {one("resource: {action: get, manifestFrom: {artifact: {name: f}}}"), "there is no input artifact 'f'"},
 		"an output of a resource from a path":       {one("outputs: {parameters: [{name: o, valueFrom: {path: /o}}]}, resource: {action: get, manifest: 'kind: X'}"), "of resources must have jsonPath or jqFilter"},
 		"inputs of a set without main":              {one("inputs: {artifacts: [{name: f, path: /x, raw: {data: x}}]}, containerSet: {containers: [{name: a, image: a}]}"), "input artifacts are in the container named 'main'"},
+		"an argument without value":                 {step("{name: a, template: leaf, arguments: {parameters: [{name: p}]}}"), "steps[0].a.arguments.parameters.p: must have value or valueFrom"},
+		"an argument from an expression":            {step("{name: a, template: leaf, arguments: {parameters: [{name: p, valueFrom: {expression: '1'}}]}}"), "arguments.parameters.p.valueFrom.expression: belongs to outputs"},
+		"an argument from nowhere":                  {dag("{name: a, template: leaf, arguments: {parameters: [{name: p, valueFrom: {default: x}}]}}"), "dag.tasks.a.arguments.parameters.p.valueFrom: of arguments must have configMapKeyRef"},
+		"an argument of a hook from a path":         {step("{name: a, template: leaf, hooks: {exit: {template: leaf, arguments: {parameters: [{name: p, valueFrom: {path: /p}}]}}}}"), "hooks.exit.arguments.parameters.p.valueFrom.path: belongs to outputs"},
+		"an argument of the workflow from a path":   {"arguments: {parameters: [{name: q, value: x, valueFrom: {path: /q}}]}\n" + one("suspend: {}"), "arguments.parameters.q.valueFrom.path: belongs to outputs"},
+		"a sidecar without name":                    {one("container: {image: a}, sidecars: [{image: b}]"), "templates.main.sidecars[0].name: is required"},
+		"a container before without name":           {one("container: {image: a}, initContainers: [{image: b}]"), "templates.main.initContainers[0].name: is required"},
+		"a selector of pods that selects nothing":   {"podGC: {strategy: OnPodCompletion, labelSelector: {matchExpressions: [{key: k, operator: Like}]}}\n" + one("suspend: {}"), `podGC.labelSelector: "Like" is not a valid`},
+		"a bad delay of podGC":                      {"podGC: {strategy: OnPodCompletion, deleteDelayDuration: soon}\n" + one("suspend: {}"), "podGC.deleteDelayDuration: 'soon'"},
+		"a label from a bad expression":             {"workflowMetadata: {labelsFrom: {l: {expression: '1 +'}}}\n" + one("suspend: {}"), "workflowMetadata.labelsFrom.l.expression: unexpected token"},
+		"a path that leaves its directory":          {one("inputs: {artifacts: [{name: f, path: /x/../y, raw: {data: x}}]}, container: {image: a}"), "inputs.artifacts.f.path: must not contain '..'"},
+		"a mode that no file has":                   {one("inputs: {artifacts: [{name: f, path: /x, mode: 512, raw: {data: x}}]}, container: {image: a}"), "inputs.artifacts.f.mode: must be between 0 and 0777"},
+		"an artifact in two stores":                 {one("inputs: {artifacts: [{name: f, path: /x, raw: {data: x}, http: {url: u}}]}, container: {image: a}"), "inputs.artifacts.f: must have only one store"},
+		"an artifact packed twice":                  {one("outputs: {artifacts: [{name: f, path: /x, archive: {none: {}, zip: {}}}]}, container: {image: a}"), "outputs.artifacts.f.archive: must have only one of"},
+		"a patch of an unknown kind":                {one("resource: {action: patch, mergeStrategy: merg, manifest: 'kind: X'}"), "resource.mergeStrategy: 'merg' is none of strategic, merge, json"},
+		"a set with a bad delay":                    {one("containerSet: {retryStrategy: {retries: 1, duration: soon}, containers: [{name: a, image: a}]}"), "containerSet.retryStrategy.duration: 'soon' is not a duration"},
+		"a set with a bad number of retries":        {one("containerSet: {retryStrategy: {retries: some}, containers: [{name: a, image: a}]}"), "containerSet.retryStrategy.retries: 'some' is not a number"},
+		"a path of JSON that cannot be read":        {step("{name: a, template: leaf, when: \"{{=jsonpath(workflow.name, '$[?(@.a')}}\"}"), "steps[0].a.when: in {{=jsonpath("},
 		"shutdown of another kind":                  {"shutdown: Now\n" + one("suspend: {}"), "shutdown: 'Now' is not known"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,5 +152,19 @@ func TestBadWorkflowsEndAtOnce(t *testing.T) {
 				t.Errorf("want %q, the messages are:\n%s", test.want, all)
 			}
 		})
+	}
+}
+
+// TestALongNameEndsAtOnce: the name of a workflow is a label of its pods.
+func TestALongNameEndsAtOnce(t *testing.T) {
+	for length, want := range map[int]wf.WorkflowPhase{63: wf.WorkflowRunning, 64: wf.WorkflowError} {
+		w := &wf.Workflow{}
+		w.Name = strings.Repeat("n", length)
+		w.Spec.Entrypoint = "main"
+		w.Spec.Templates = []wf.Template{{Name: "main", Suspend: &wf.SuspendTemplate{}}}
+		New(w, Config{Evaluate: template.InProcess()}).Step(time.Unix(0, 0))
+		if s := w.Status; s.Phase != want || want == wf.WorkflowError && s.Message != "metadata.name: is longer than 63" {
+			t.Errorf("a name of %d: %s, %s", length, s.Phase, s.Message)
+		}
 	}
 }

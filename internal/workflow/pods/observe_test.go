@@ -79,7 +79,7 @@ func TestObserve(t *testing.T) {
 		"a command's own message": {
 			phase: corev1.PodFailed, mains: []corev1.ContainerStatus{ended("main", 3, &execapi.Report{Message: "out of luck"})},
 			want: engine.PodState{
-				Message: "Error (exit code 3): out of luck", ExitCode: ptr.To[int32](3), Outputs: &wf.Outputs{},
+				Message: "main: Error (exit code 3): out of luck", ExitCode: ptr.To[int32](3), Outputs: &wf.Outputs{},
 				Containers: map[string]engine.ContainerState{"main": {Phase: failed, Message: "Error (exit code 3)"}},
 			},
 		},
@@ -110,7 +110,7 @@ func TestObserve(t *testing.T) {
 		"a sidecar that was ended by a signal": {
 			phase: corev1.PodFailed, inits: []corev1.ContainerStatus{ended("side", 143, nil)}, mains: []corev1.ContainerStatus{ended("main", 2, nil)},
 			want: engine.PodState{
-				Message: "Error (exit code 2)", ExitCode: ptr.To[int32](2),
+				Message: "main: Error (exit code 2)", ExitCode: ptr.To[int32](2),
 				Containers: map[string]engine.ContainerState{"main": {Phase: failed, Message: "Error (exit code 2)"}},
 			},
 		},

@@ -153,7 +153,8 @@ func compileProgram(source string) (*vm.Program, error) {
 	return program, nil
 }
 
-// runProgram runs a program with the variables env, to which it adds the called functions.
+// runProgram runs a program with the variables env, to which it adds the called functions. As text, a
+// value that is not a string is written as JSON.
 func runProgram(program *vm.Program, source, as string, env map[string]any, calls []string, m *moment) (string, error) {
 	bindFunctions(env, calls, m)
 	value, err := vm.Run(program, env)
@@ -173,7 +174,15 @@ func runProgram(program *vm.Program, source, as string, env map[string]any, call
 	case string:
 		return v, nil
 	}
-	return fmt.Sprintf("%v", value), nil
+	out, err := json.Marshal(value)
+	if err != nil {
+		return "", fmt.Errorf("expression gives a %T: %w", value, err)
+	}
+	var text string
+	if json.Unmarshal(out, &text) == nil { // a time
+		return text, nil
+	}
+	return string(out), nil
 }
 
 // Bounds of the variables passed to one expression.

@@ -49,6 +49,9 @@ func CompileExpr(source string) (*Expr, error) {
 	e := &Expr{source: source}
 	c := collector{expr: e, seen: map[string]bool{}}
 	c.visit(tree.Node, nil, false)
+	if c.err != nil {
+		return nil, c.err
+	}
 	if len(e.refs) > maxExprVars {
 		return nil, fmt.Errorf("expression has more than %d variables", maxExprVars)
 	}
@@ -201,6 +204,7 @@ func set(m map[string]any, keys []string, value any) {
 type collector struct {
 	expr *Expr
 	seen map[string]bool // variables, by keys and guarded
+	err  error           // a fault that every evaluation has
 }
 
 // visit walks node; local are the names bound by let.
@@ -230,6 +234,7 @@ func (c *collector) visit(node ast.Node, local []string, guarded bool) {
 		visit(n.Node, n.From, n.To)
 	case *ast.CallNode:
 		c.function(n.Callee, local)
+		c.path(n)
 		visit(n.Arguments...)
 	case *ast.BuiltinNode:
 		c.expr.calls = append(c.expr.calls, n.Name)
@@ -284,6 +289,16 @@ func (c *collector) variable(node ast.Node, local []string, guarded bool) {
 			c.visit(node, local, guarded)
 			return
 		}
+	}
+}
+
+// path checks the path of a call of jsonpath, if it is a literal.
+func (c *collector) path(call *ast.CallNode) {
+	if name, is := call.Callee.(*ast.IdentifierNode); !is || name.Value != "jsonpath" || len(call.Arguments) != 2 {
+		return
+	}
+	if literal, is := call.Arguments[1].(*ast.StringNode); is && c.err == nil {
+		_, c.err = parsePath(literal.Value)
 	}
 }
 

@@ -3,11 +3,8 @@ package template
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -306,88 +303,4 @@ func list(v any) ([]any, error) {
 		items[i] = r.Index(i).Interface()
 	}
 	return items, nil
-}
-
-// pathStep is one step of a JSON path: .name, ['name'], [1], [*], .* or ..name.
-var pathStep = regexp.MustCompile(`^(\.\.?)(\*|[^.\[\]]+)|^\[(\*|-?\d+|'[^']*'|"[^"]*")\]`)
-
-// jsonPath returns the values at a path in a JSON text: one value for a plain path, a list for a
-// path with * or "..". Filters and slices are not supported and are errors.
-func jsonPath(args []any) (any, error) {
-	s, err := strs(args, 2, 2)
-	if err != nil {
-		return nil, err
-	}
-	var root any
-	if err := json.Unmarshal([]byte(s[0]), &root); err != nil {
-		return nil, err
-	}
-	path, ok := strings.CutPrefix(s[1], "$")
-	if !ok {
-		return nil, fmt.Errorf("path %q does not start with $", s[1])
-	}
-	found, many := []any{root}, false
-	for path != "" {
-		m := pathStep.FindStringSubmatch(path)
-		if m == nil {
-			return nil, fmt.Errorf("path %q: %q is not understood", s[1], path)
-		}
-		path = path[len(m[0]):]
-		key := m[2] + strings.Trim(m[3], `'"`)
-		wild := m[2] == "*" || m[3] == "*"
-		if m[1] == ".." {
-			for i := 0; i < len(found); i++ { // grows by the children of each value
-				found = append(found, children(found[i])...)
-			}
-		}
-		many = many || wild || m[1] == ".."
-		var next []any
-		for _, v := range found {
-			if wild {
-				next = append(next, children(v)...)
-			} else if c, ok := child(v, key); ok {
-				next = append(next, c)
-			}
-		}
-		found = next
-	}
-	if many {
-		return found, nil
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("path %q finds nothing", s[1])
-	}
-	return found[0], nil
-}
-
-func children(v any) []any {
-	switch v := v.(type) {
-	case []any:
-		return v
-	case map[string]any:
-		out := make([]any, 0, len(v))
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			out = append(out, v[key])
-		}
-		return out
-	}
-	return nil
-}
-
-func child(v any, key string) (any, bool) {
-	switch v := v.(type) {
-	case map[string]any:
-		c, ok := v[key]
-		return c, ok
-	case []any:
-		i, err := strconv.Atoi(key)
-		if i < 0 {
-			i += len(v)
-		}
-		if err != nil || i < 0 || i >= len(v) {
-			return nil, false
-		}
-		return v[i], true
-	}
-	return nil, false
 }

@@ -76,6 +76,8 @@ var hostileExpressions = []string{
 	`"a" matches "` + strings.Repeat(`(\\pL{1000})`, 800) + `"`,
 	`sprig.split("-", seps)`, `split(seps, "-")`, `split(long, "")`, `sprig.untilStep(0, 1000000000, 1)`, `sprig.until(1000000000)`, `sprig.seq(1, 1000000000)`, `sprig.indent(1000000000, "a")`,
 	`sprig.wrapWith(1, long, long)`, `sprig.semverCompare(sprig.repeat(20000, "1 || "), "1.0.0")`, `sprig.fromJson(json)`, `fromJSON(json)`, `jsonpath(json, "$..*..*..*")`,
+	`jsonpath(json, "$[?(count($..*) > 1)]")`, `jsonpath(json, "$..[*,*,*,*,*,*,*,*][*,*,*]")`, `jsonpath("[1]", "$" + repeat("..*", 100))`, `jsonpath("[1]", "$" + repeat("[0]", 1000000))`,
+	`jsonpath("[1]", "$[?" + repeat("(", 1000000) + "@" + repeat(")", 1000000) + "]")`, `jsonpath("[\"" + long + "\"]", "$[?search(@, '((a?){100}){10}b')]")`, `jsonpath(json, "$[::1]" + repeat("[::1]", 200))`,
 	`uniq(fromJSON(json))`, `sprig.without(fromJSON(json), 1)`, `sprig.round(1, 1000000000)`, `sprig.chunk(1, 1..1000000)`, `sprig.genPrivateKey("rsa")`, `sprig.getHostByName("localhost")`,
 	`let a = [long, long, long, long]; let b = [a, a, a, a]; let c = [b, b, b, b]; string([c, c, c, c])`,
 	`let a = {"x": long, "y": long}; let b = {"x": a, "y": a}; let c = {"x": b, "y": b}; sprig.merge(c, b, a, c)`,
@@ -340,7 +342,7 @@ func FuzzExpression(f *testing.F) {
 		f.Add(seed, `'a' =~ 'b' && 1 + 2 == 3`)
 	}
 	for _, seed := range []string{
-		`long matches "(a?)+b"`, `map(1..1000, {# * 2})`, `sprig.toJson(sprig.dict("a", list))`, `reduce(list, #acc + #, "")`, `asInt("3") + len(long)`, `jsonpath("{\"a\": [1, 2]}", "$.a[*]")`,
+		`long matches "(a?)+b"`, `map(1..1000, {# * 2})`, `sprig.toJson(sprig.dict("a", list))`, `reduce(list, #acc + #, "")`, `asInt("3") + len(long)`, `jsonpath("{\"a\": [1, 2]}", "$.a[*]")`, `jsonpath("{\"a\": [1, 2]}", "$..a[?(@ > 1), 0:1:2][0]")`,
 		`list[2].k in d`, `(long + long + long)[3] == d?.x ?? string(list)`,
 	} {
 		f.Add(seed, `(`+seed+`)`)
