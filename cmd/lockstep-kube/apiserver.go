@@ -69,16 +69,26 @@ func newAPIServerCommand() *cobra.Command {
 	return cmd
 }
 
-// podAudit annotates audit events with a pod's name and node; see localcluster.AuditPlugin. It runs
-// after all other plugins and refuses nothing.
+// podAudit annotates audit events with a pod's name, node and end; see localcluster.AuditPlugin. It
+// runs after all other plugins and refuses nothing.
 type podAudit struct{}
 
 var _ admission.ValidationInterface = podAudit{}
 
-func (podAudit) Handles(op admission.Operation) bool { return op == admission.Create }
+func (podAudit) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
 
 func (podAudit) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().Group != api.GroupName || a.GetResource().Resource != "pods" {
+		return nil
+	}
+	if a.GetOperation() == admission.Update {
+		pod, isPod := a.GetObject().(*api.Pod)
+		old, wasPod := a.GetOldObject().(*api.Pod)
+		if isPod && wasPod && ended(pod) && !ended(old) {
+			return a.AddAnnotation(localcluster.AuditEnded, string(pod.Status.Phase))
+		}
 		return nil
 	}
 	var name, node string
@@ -100,4 +110,8 @@ func (podAudit) Validate(_ context.Context, a admission.Attributes, _ admission.
 		return nil
 	}
 	return a.AddAnnotation(localcluster.AuditNode, node)
+}
+
+func ended(pod *api.Pod) bool {
+	return pod.Status.Phase == api.PodSucceeded || pod.Status.Phase == api.PodFailed
 }

@@ -13,11 +13,12 @@ import "os"
 //	 "annotations":{"audit.lockstep.dev/node":"node-0007","audit.lockstep.dev/name":"p"}}
 //
 // Times are in microseconds; stageTimestamp is when the response was sent. objectRef has no name if
-// the client used generateName, and never has the node of a pod; the admission plugin AuditPlugin
-// adds both as annotations to creates of pods and of pods/binding:
+// the client used generateName, and never has the node or the phase of a pod; the admission plugin
+// AuditPlugin adds them as annotations, the first two to creates of pods and of pods/binding:
 //
 //	audit.lockstep.dev/name   the pod's final name
 //	audit.lockstep.dev/node   spec.nodeName at create, or the binding's target; absent if empty
+//	audit.lockstep.dev/ended  Succeeded or Failed, of the update that gives a pod this phase
 //
 // The log includes refused creates, which have another responseStatus.code. The API server writes
 // each event before it answers (blocking mode), so no event is dropped, and a client that has its
@@ -27,9 +28,10 @@ const (
 	// ValidatingAdmissionPolicy could do the same on any server, but it would convert each pod for
 	// that, which costs a sixth of the creation of a pod.
 	AuditPlugin = "LockstepAudit"
-	// AuditNode and AuditName are the annotations of audit events.
-	AuditNode = "audit.lockstep.dev/node"
-	AuditName = "audit.lockstep.dev/name"
+	// AuditNode, AuditName and AuditEnded are the annotations of audit events.
+	AuditNode  = "audit.lockstep.dev/node"
+	AuditName  = "audit.lockstep.dev/name"
+	AuditEnded = "audit.lockstep.dev/ended"
 )
 
 const auditPolicy = `apiVersion: audit.k8s.io/v1

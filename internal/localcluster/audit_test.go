@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -41,7 +42,7 @@ type auditEvent struct {
 	Annotations map[string]string
 }
 
-func TestAuditLogShowsPodsNamesAndNodes(t *testing.T) {
+func TestAuditLogShowsPodsNamesNodesAndEnds(t *testing.T) {
 	c := localtest.Shared(t)
 	client := kubernetes.NewForConfigOrDie(c.RESTConfig())
 	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "audit-"}}, metav1.CreateOptions{})
@@ -70,19 +71,29 @@ func TestAuditLogShowsPodsNamesAndNodes(t *testing.T) {
 	if _, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	// The last one changes a pod that has ended.
+	for _, status := range []string{`{"phase":"Running"}`, `{"phase":"Succeeded"}`, `{"message":"well done"}`} {
+		if _, err := pods.Patch(t.Context(), bound.Name, types.StrategicMergePatchType, []byte(`{"status":`+status+`}`), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	got := auditEvents(t, c.AuditLogPath(), ns.Name)
 	for i := range got {
 		got[i].Annotations = map[string]string{
-			"name": got[i].Annotations[localcluster.AuditName],
-			"node": got[i].Annotations[localcluster.AuditNode],
+			"name":  got[i].Annotations[localcluster.AuditName],
+			"node":  got[i].Annotations[localcluster.AuditNode],
+			"ended": got[i].Annotations[localcluster.AuditEnded],
 		}
 	}
-	event := func(subresource, name, node string) auditEvent {
-		e := auditEvent{Verb: "create", Annotations: map[string]string{"name": name, "node": node}}
+	event := func(verb, subresource, name, node, ended string) auditEvent {
+		e := auditEvent{Verb: verb, Annotations: map[string]string{"name": name, "node": node, "ended": ended}}
 		e.ObjectRef.Resource, e.ObjectRef.Namespace, e.ObjectRef.Subresource = "pods", ns.Name, subresource
 		return e
 	}
-	want := []auditEvent{event("", bound.Name, "elsewhere"), event("", waiting.Name, ""), event("binding", waiting.Name, "later")}
+	want := []auditEvent{
+		event("create", "", bound.Name, "elsewhere", ""), event("create", "", waiting.Name, "", ""), event("create", "binding", waiting.Name, "later", ""),
+		event("patch", "status", "", "", ""), event("patch", "status", "", "", "Succeeded"), event("patch", "status", "", "", ""),
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -87,10 +87,12 @@ func newRecord(s command.Streams) *cobra.Command {
 		Short: "Write the load of a run, or of an API server's audit log, as a trace for 'bench run --scenario replay'",
 		Long: `Read the events of a run (events.jsonl.gz in a folder of results) or an audit log of an API server, possibly compressed with
 gzip, and write when each job arrived, how many pods it had and how long it ran: a CSV with the header arrival,pods,duration, in
-seconds. The duration is 0 if the end of a job was not observed: it then stays until the end of the replay.
+seconds. A job lasts as long as the longest of its pods ran that ended by themselves, or, if none did, from its last pod's node
+until it, or the first of its pods, was deleted. The duration is 0 if no end was observed: the job then stays until the end of
+the replay.
 
---system says which objects are jobs and which pods are theirs. An audit log needs the annotations of 'lockstep up' to have
-the nodes of pods; without them durations are unknown.
+--system says which objects are jobs and which pods are theirs. In audit logs of other API servers than those of 'lockstep up'
+the ends of pods are not visible, and pods that are created with their node do not have it: only bindings and deletions count.
 
 Exit codes: 0 the trace is written; 1 it is not; 2 wrong usage.`,
 		Example: `  lockstep bench record out/bench-20260102-030405/01-lockstep-500x20-gang/events.jsonl.gz --out trace.csv

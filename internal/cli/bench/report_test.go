@@ -25,7 +25,7 @@ func results(t *testing.T, scenario string, lockstep, kubernetes float64) string
 		Machine: series.Machine{Hostname: "h", CPUs: 2}}}
 	for system, seconds := range map[string]float64{"lockstep": lockstep, "kubernetes": kubernetes} {
 		ratio := seconds / 10
-		curve := analyse.Curve{AtSeconds: []float64{seconds}, Count: []int{100}}
+		curve := analyse.Curve{AtSeconds: []float64{seconds / 10, seconds}, Count: []int{10, 100}}
 		rep.Runs = append(rep.Runs, &jobs.Run{System: system, Scenario: scenario, Shape: "10x10", Repeat: 1, RatioToFloor: &ratio, FloorSeconds: &seconds,
 			Result: analyse.Result{Pods: 100, Created: 100, Scheduled: 100, ScheduleSeconds: seconds, CreateSeconds: seconds,
 				Curves: &analyse.Curves{Created: curve, Scheduled: curve}}})
@@ -48,13 +48,26 @@ func run(args ...string) (string, error) {
 	return out.String(), err
 }
 
+// TestAnExportHasTheFiguresOfCurves exports a report whose verdict has a rate that is computed from a
+// curve: exports have no curves.
+func TestAnExportHasTheFiguresOfCurves(t *testing.T) {
+	dir := results(t, scenario.Queued, 10, 20)
+	if _, err := run(dir, "--export", "markdown"); err != nil {
+		t.Fatal(err)
+	}
+	const want = "drained at 10.0/s"
+	if text, err := os.ReadFile(filepath.Join(dir, "report.md")); err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%v, no %q in\n%s", err, want, text)
+	}
+}
+
 func TestReport(t *testing.T) {
 	first, second := results(t, scenario.Batch, 11, 30), results(t, scenario.Batch, 12, 36)
 	if err := os.Remove(filepath.Join(first, series.PageFile)); err != nil {
 		t.Fatal(err)
 	}
 	out, err := run(first, "--export", "markdown,csv,json")
-	if err != nil || !strings.Contains(out, "11.0s") {
+	if err != nil || !strings.Contains(out, "11.0s") || !strings.HasSuffix(out, "\n\nlockstep: 2.7 times as fast as kubernetes, 1.10 × the floor, nothing lost\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for name, want := range map[string]string{

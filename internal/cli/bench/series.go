@@ -109,17 +109,20 @@ func parse[T any, R report[T]](o *output) error {
 // what is wrong with the report, or else which thresholds were crossed.
 func deliver[T any, R report[T]](s command.Streams, o *output, dir string, rep R, measured error) error {
 	fmt.Fprintf(s.Err, "report: %s\n", filepath.Join(dir, series.PageFile))
+	var errs []error
+	p := rep.Page() // some figures are those of curves
+	if o.form != "json" {
+		errs = append(errs, rep.Table(s.Out, o.form == "wide"))
+		fmt.Fprintf(s.Out, "\n%s\n", p.Verdict)
+	}
 	if r, ok := any(rep).(interface{ DropCurves() }); ok {
 		r.DropCurves() // they are in the page and in its result.json
 	}
-	var errs []error
 	for _, form := range o.exports {
-		errs = append(errs, series.Export(dir, form, rep, rep.Page()))
+		errs = append(errs, series.Export(dir, form, rep, p))
 	}
 	if o.form == "json" {
 		errs = append(errs, command.PrintJSON(s.Out, rep))
-	} else {
-		errs = append(errs, rep.Table(s.Out, o.form == "wide"))
 	}
 	crossed, err := rep.Crossed(o.thresholds)
 	errs = append(errs, err)

@@ -22,6 +22,8 @@ type Event struct {
 	Name      string `json:"name,omitempty"`
 	// Node is the node that a create or a binding assigned to a pod.
 	Node string `json:"node,omitempty"`
+	// Ended is true if the write, or the change, gave a pod the phase Succeeded or Failed.
+	Ended bool `json:"ended,omitempty"`
 	// Code is the HTTP status code, and Cause the server's message if it refused the request.
 	Code  int    `json:"code"`
 	Cause string `json:"cause,omitempty"`

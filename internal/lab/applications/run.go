@@ -278,10 +278,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if left == nil || len(t.run.Violations) > 0 || t.run.Lost != "" {
 		return nil
 	}
-	if err := left.measure(ctx); err != nil {
-		return fmt.Errorf("floor: %w", err)
-	}
-	return nil
+	return t.run.FloorError(ctx, left.measure(ctx))
 }
 
 func (t *trial) managerArgs() []string {

@@ -48,6 +48,8 @@ type Experiment struct {
 	// Change says what was changed; Tests is the kind that it tests, or empty.
 	Change string
 	Tests  Kind
+	// Setting is the setting of Run.Settings that was changed to Value; empty if it was none of them.
+	Setting, Value string
 	// Seconds is its time, and Base that of an unchanged run.
 	Seconds, Base float64
 }
@@ -68,6 +70,8 @@ type Finding struct {
 	Evidence []string `json:"evidence"`
 	// Advice are the settings to use.
 	Advice []string `json:"advice"`
+	// words are parts of the names of settings that may help.
+	words []string
 }
 
 // shareMin is the share from which a cause is a finding, and gainMin the gain from which an
@@ -91,24 +95,55 @@ func Find(r Run, experiments []Experiment) (out []Finding) {
 			}
 		}
 	}
+	byShare := func(a, b Finding) int { return cmp.Compare(b.Share, a.Share) }
+	slices.SortStableFunc(out, byShare)
+	tested := map[Kind][]Experiment{}
 	for _, e := range experiments {
-		i := slices.IndexFunc(out, func(f Finding) bool { return f.Kind == e.Tests })
-		gain := e.Gain()
-		said := fmt.Sprintf("%s: %.2f s instead of %.2f s", e.Change, e.Seconds, e.Base)
-		switch {
-		case e.Tests == "":
-		case i >= 0:
-			// The experiment is better evidence than what the metrics suggest.
-			out[i].Evidence = append(out[i].Evidence, said)
-			if out[i].Share = max(0, min(1, gain)); out[i].Share < shareMin {
-				out = slices.Delete(out, i, i+1)
-			}
-		case gain >= gainMin:
-			out = append(out, Finding{Kind: e.Tests, Share: gain, Evidence: []string{said}, Advice: []string{"use " + e.Change}})
+		if e.Tests != "" {
+			tested[e.Tests] = append(tested[e.Tests], e)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Finding) int { return cmp.Compare(b.Share, a.Share) })
+	for _, kind := range slices.Sorted(maps.Keys(tested)) {
+		out = judge(out, kind, tested[kind], r.Settings)
+	}
+	for i := range out {
+		out[i].Advice = append(out[i].Advice, out[i].doubled(r.Settings, experiments)...)
+	}
+	slices.SortStableFunc(out, byShare)
 	return out
+}
+
+// judge applies the experiments on one kind to the most important finding of that kind: they are
+// better evidence than what the metrics suggest, and the one that gained the most counts. Without a
+// finding it makes one if an experiment gained enough.
+func judge(findings []Finding, kind Kind, experiments []Experiment, settings map[string]string) []Finding {
+	best := slices.MaxFunc(experiments, func(a, b Experiment) int { return cmp.Compare(a.Gain(), b.Gain()) })
+	i := slices.IndexFunc(findings, func(f Finding) bool { return f.Kind == kind })
+	if best.Gain() < gainMin {
+		if i >= 0 {
+			findings = slices.Delete(findings, i, i+1)
+		}
+		return findings
+	}
+	fresh := i < 0
+	if fresh {
+		findings, i = append(findings, Finding{Kind: kind}), len(findings)
+	}
+	f := &findings[i]
+	f.Share = min(1, best.Gain())
+	for _, e := range experiments {
+		gained := e.Gain() >= gainMin
+		if gained || !fresh {
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %.2f s instead of %.2f s", e.Change, e.Seconds, e.Base))
+		}
+		switch {
+		case gained && e.Setting != "":
+			f.Advice = append(f.Advice, fmt.Sprintf("%s: %s, now %s", e.Setting, e.Value, settings[e.Setting]))
+		case gained && fresh:
+			f.Advice = append(f.Advice, "use "+e.Change)
+		}
+	}
+	return findings
 }
 
 // clientLimits finds clients that waited for their own QPS and burst. While a client is at its limit
@@ -122,7 +157,8 @@ func clientLimits(r Run) (out []Finding) {
 		out = append(out, Finding{Kind: ClientLimit, Share: t.Seconds / r.Seconds,
 			Evidence: []string{fmt.Sprintf("%s: %d requests waited %.0f ms on average for the client's own limit, %.1f s in all, in a run of %.1f s",
 				process, t.Count, t.MeanMs, t.Seconds, r.Seconds)},
-			Advice: advise(r, "raise the QPS and burst of "+process+", or lift them and leave the pace to the server's flow control", "qps", "burst"),
+			Advice: []string{"raise the QPS and burst of " + process + ", or lift them and leave the pace to the server's flow control"},
+			words:  []string{"qps", "burst"},
 		})
 	}
 	return out
@@ -166,7 +202,8 @@ func workers(r Run) (out []Finding) {
 				}
 			}
 			out = append(out, Finding{Kind: Workers, Share: 2 * q.Wait.MeanMs / 1e3 / r.Seconds, Evidence: evidence,
-				Advice: advise(r, fmt.Sprintf("give %s more workers for %s, as long as the time falls: bench sweep finds the valley", process, name), "workers", "syncs")})
+				Advice: []string{fmt.Sprintf("give %s more workers for %s, as long as the time falls: bench sweep finds the valley", process, name)},
+				words:  []string{"workers", "syncs"}})
 		}
 	}
 	return out
@@ -310,12 +347,13 @@ func controllers(r Run) func(func(string, *metrics.Controller) bool) {
 	}
 }
 
-// advise adds to an advice the settings of the system whose names have one of the words, doubled.
-func advise(r Run, text string, words ...string) []string {
-	out := []string{text}
-	for _, name := range slices.Sorted(maps.Keys(r.Settings)) {
-		n, err := strconv.Atoi(r.Settings[name])
-		if err == nil && n > 0 && slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(name), w) }) {
+// doubled returns the advice to double the settings that may help and that no experiment has
+// changed: of the others it is known which value helps.
+func (f *Finding) doubled(settings map[string]string, experiments []Experiment) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		n, err := strconv.Atoi(settings[name])
+		if err == nil && n > 0 && slices.ContainsFunc(f.words, func(w string) bool { return strings.Contains(strings.ToLower(name), w) }) &&
+			!slices.ContainsFunc(experiments, func(e Experiment) bool { return e.Setting == name }) {
 			out = append(out, fmt.Sprintf("%s: %d, now %d", name, 2*n, n))
 		}
 	}

@@ -96,6 +96,42 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestTheValueThatWasTriedIsAdvised has experiments on settings of a system: the advice is the value
+// that helped, and no other for the settings that were tried.
+func TestTheValueThatWasTriedIsAdvised(t *testing.T) {
+	figures := controller("controller", metrics.Controller{
+		Queues: map[string]metrics.Queue{
+			"job":  {DepthMax: 95, Wait: metrics.Histogram{Count: 100, MeanMs: 5000}, Work: metrics.Histogram{Count: 100, MeanMs: 490, Seconds: 49}},
+			"node": {DepthMax: 95, Wait: metrics.Histogram{Count: 100, MeanMs: 1000}, Work: metrics.Histogram{Count: 100, MeanMs: 190, Seconds: 19}}},
+		Throttled: &metrics.Histogram{Count: 1000, MeanMs: 400, Seconds: 3}})
+	settings := map[string]string{"concurrent job syncs": "5", "node workers": "3", "qps": "20", "burst": "30"}
+	got := Find(Run{Seconds: 10, Metrics: figures, Settings: settings}, []Experiment{
+		{Change: "20 concurrent job syncs", Tests: Workers, Setting: "concurrent job syncs", Value: "20", Seconds: 5, Base: 10},
+		{Change: "qps=40", Tests: ClientLimit, Setting: "qps", Value: "40", Seconds: 7.5, Base: 10},
+		{Change: "burst=60", Tests: ClientLimit, Setting: "burst", Value: "60", Seconds: 10.1, Base: 10},
+	})
+	type finding struct {
+		Kind   Kind
+		Share  float64
+		Advice string
+	}
+	var said []finding
+	for _, f := range got {
+		said = append(said, finding{f.Kind, f.Share, strings.Join(f.Advice[1:], "; ")})
+	}
+	want := []finding{
+		{Workers, 0.5, "concurrent job syncs: 20, now 5; node workers: 6, now 3"},
+		{ClientLimit, 0.25, "qps: 40, now 20"},
+		{Workers, 0.2, "node workers: 6, now 3"},
+	}
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(got) > 1 && !strings.Contains(strings.Join(got[1].Evidence, "; "), "burst=60: 10.10 s instead of 10.00 s") {
+		t.Errorf("an experiment that did not help is evidence, too: %q", got[1].Evidence)
+	}
+}
+
 func TestTheMostImportantIsFirst(t *testing.T) {
 	r := Run{Seconds: 10, CPUs: 2, CPUSeconds: map[string]float64{metrics.APIServer: 17},
 		Metrics: &metrics.Figures{Etcd: &metrics.Etcd{Fsync: metrics.Histogram{Count: 1, Seconds: 3}}}}

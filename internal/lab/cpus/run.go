@@ -79,6 +79,21 @@ type trial struct {
 	given    cpuset.Set // in the mode KubeletStatic, to the pods of the run
 }
 
+// What a measurement takes, for the estimate: to start the node with its image, the programs of a run
+// beside its two loads, and the disk of the node.
+const (
+	startTime    = time.Minute
+	programsTime = 30 * time.Second
+	nodeBytes    = 2 << 30
+	runBytes     = 1 << 20
+)
+
+// estimate returns about what all runs take.
+func (c *Config) estimate() series.Estimate {
+	runs := c.Repeat * len(modes)
+	return series.Estimate{Runs: runs, Time: startTime + time.Duration(runs)*(2*c.LoadTime+programsTime), WorkBytes: nodeBytes, ResultBytes: int64(runs) * runBytes}
+}
+
 // Measure makes all runs and writes the report into OutDir after each. A run that could not be
 // measured is included with its error.
 func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
@@ -91,6 +106,9 @@ func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 	rep = &Report{}
 	if rep.Report, err = series.New[*Run](cfg.Config, map[string]any{
 		"scenario": Scenario, "loadTime": cfg.LoadTime.String(), "connections": cfg.Connections, "repeat": cfg.Repeat}); err != nil {
+		return nil, err
+	}
+	if err := cfg.Afford(cfg.estimate()); err != nil {
 		return nil, err
 	}
 	cluster, err := rig.Start(ctx, localcluster.Config{

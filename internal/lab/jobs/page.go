@@ -42,6 +42,8 @@ func (r *Report) Page() page.Page {
 	switch {
 	case shown.alone:
 		p.Verdict = shown.sentence + ", " + r.lost()
+	case shown.whole && shown.sentence != "":
+		p.Verdict = strings.Join(append(append([]string{shown.sentence}, r.comparisons()...), r.bounds()...), ", ")
 	case shown.sentence != "" && r.Sweep == nil:
 		p.Verdict = shown.sentence + ". " + strings.ToUpper(p.Verdict[:1]) + p.Verdict[1:]
 	}
@@ -311,7 +313,7 @@ func (g *group) section() page.Section {
 	if len(cumulative.Lines) > 0 {
 		s.Charts = append(s.Charts, cumulative, rate)
 	}
-	if c, ok := g.concurrency(); ok {
+	if c, ok := g.concurrency(); ok && g.variants[0].runs[0].Scenario != scenario.BatchWorkers { // its page begins with it
 		s.Charts = append(s.Charts, c)
 	}
 	if t := g.causes(); len(t.Rows) > 0 {
@@ -319,7 +321,7 @@ func (g *group) section() page.Section {
 	}
 	for _, v := range g.variants {
 		for _, run := range v.runs {
-			if run.Error == "" {
+			if run.Error == "" && run.Lost == "" {
 				s.Details = append(s.Details, run.detail())
 			}
 		}

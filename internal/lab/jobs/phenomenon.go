@@ -13,12 +13,16 @@ import (
 type phenomenon struct {
 	sentence string
 	sections []page.Section
-	// alone says that the runs have no times of one load, which pages otherwise compare.
-	alone bool
+	// alone says that the runs have no times of one load, which pages otherwise compare, and whole
+	// that the sentence compares them.
+	alone, whole bool
 }
 
 // phenomena are the phenomena by scenario. Scenarios that compare times under given loads have none.
 var phenomena = map[string]func(*Report) phenomenon{
+	scenario.BatchShapes:  (*Report).shapes,
+	scenario.BatchWorkers: (*Report).workers,
+	scenario.Admission:    (*Report).admits,
 	scenario.Contention:   (*Report).contention,
 	scenario.Mixed:        (*Report).mixed,
 	scenario.Queues:       (*Report).queues,

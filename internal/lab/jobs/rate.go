@@ -78,6 +78,10 @@ func (t *trial) measureRate(ctx context.Context) error {
 	used, err := t.cost(func() error { return t.findRate(ctx) })
 	t.run.OtherCPUs = rig.OtherCPUs(before, used, time.Since(began))
 	t.run.CPUSeconds, t.run.PeakRSSMiB = keyed(used.CPUSeconds), keyed(used.PeakMiB)
+	if t.run.Lost = t.Log.Lost(); t.run.Lost != "" { // the waits that were observed are wrong
+		t.run.Rate = &Rate{PodsPerJob: t.shape.PodsPerJob, Steps: []RateStep{}}
+		t.run.Result = analyse.Result{Pods: t.run.Pods, Created: t.run.Created, Scheduled: t.run.Scheduled}
+	}
 	return err
 }
 

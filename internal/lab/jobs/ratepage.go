@@ -52,10 +52,15 @@ func (r *Report) rates() phenomenon {
 			"all wait equally long; above it, each job waits longer than the one before."}
 	var sentences []string
 	for i, run := range r.Runs {
-		if run.Rate == nil || run.Error != "" {
+		// Of a search that was interrupted the steps so far are worth showing.
+		if run.Rate == nil || len(run.Rate.Steps) == 0 {
 			continue
 		}
-		sentences = append(sentences, r.called(run)+" "+run.Rate.sentence())
+		sentence := r.called(run) + " " + run.Rate.sentence()
+		if run.Error != "" {
+			sentence += ", as far as the search came"
+		}
+		sentences = append(sentences, sentence)
 		best := run.Rate.step(run.Rate.Sustained, keptUp)
 		color := i
 		row := []page.Cell{page.Text(run.Shape), {Text: run.name(), Color: 1 + color}, {Text: perSecond(run.Rate.Sustained) + "/s", Tone: page.Strong},
@@ -85,11 +90,11 @@ func (r *Report) rates() phenomenon {
 func (r *Report) rateFactors() string {
 	var parts []string
 	for i, run := range r.Runs {
-		if i == 0 || run.Rate == nil || run.Error != "" || run.Rate.Sustained == 0 {
+		if i == 0 || run.Rate == nil || run.Error != "" || run.Lost != "" || run.Rate.Sustained == 0 {
 			continue
 		}
 		first := r.Runs[0]
-		if first.Rate == nil || first.Error != "" || first.Shape != run.Shape || first.name() == run.name() {
+		if first.Rate == nil || first.Error != "" || first.Lost != "" || first.Shape != run.Shape || first.name() == run.name() {
 			continue
 		}
 		factor := first.Rate.Sustained / run.Rate.Sustained
@@ -119,7 +124,7 @@ func (r *Rate) step(rate float64, verdict string) (out *RateStep) {
 func (r *Report) waitOverRate() page.Chart {
 	c := page.Chart{Title: "Median wait of a job in milliseconds over jobs per second", Unit: "/s"}
 	for i, run := range r.Runs {
-		if run.Rate == nil {
+		if run.Rate == nil || len(run.Rate.Steps) == 0 {
 			continue
 		}
 		steps := slices.Clone(run.Rate.Steps)

@@ -164,10 +164,13 @@ func (r *Run) Title() string {
 // label returns the name of the run among those of its shape, which equal runs share.
 func (r *Run) label() string {
 	if r.Gang {
-		return r.variant() + ", gang"
+		return r.variant() + gangSuffix
 	}
 	return r.variant()
 }
+
+// gangSuffix ends the label of a run with gangs.
+const gangSuffix = ", gang"
 
 // name returns the system with the settings that distinguish the run, and its repeat.
 func (r *Run) name() string {

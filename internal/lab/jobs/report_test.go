@@ -277,10 +277,34 @@ func TestAFasterRunHasNoFloor(t *testing.T) {
 	}
 }
 
+// TestSearchesThatEndedEarly has a search that was interrupted, whose steps are shown, and one whose
+// observer lost events, which has no rate.
+func TestSearchesThatEndedEarly(t *testing.T) {
+	r := &Report{}
+	for i, rate := range []Rate{{Sustained: 120, PodsPerJob: 1, Steps: []RateStep{{Rate: 120, Verdict: keptUp}}}, {PodsPerJob: 1, Steps: []RateStep{}}} {
+		run := &Run{System: []string{"cut", "lost"}[i], Scenario: scenario.Rate, Shape: "1x1", Repeat: 1, Rate: &rate, Settings: map[string]string{}}
+		run.Invariants.Violations = []string{}
+		r.Runs = append(r.Runs, run)
+	}
+	r.Runs[0].Error, r.Runs[1].Lost = "interrupted: signal", "the audit log was truncated"
+	p := r.Page()
+	const want = "cut keeps up with 120 jobs of 1 pod a second, as far as the search came, the observer lost events in 1 run, 1 run not measured"
+	if p.Verdict != want || !p.Bad {
+		t.Errorf("%s\nwant %s", p.Verdict, want)
+	}
+	if n := len(p.Sections[0].Tables[0].Rows); n != 1 {
+		t.Errorf("%d rows", n)
+	}
+	if line := series.Line(r.Runs[1]); line != "lost 1x1: no result: the observer lost events: the audit log was truncated" {
+		t.Error(line)
+	}
+}
+
 // TestRatesAreCompared has a system that keeps up with every rate, and one that does not.
 func TestRatesAreCompared(t *testing.T) {
 	r := &Report{}
-	for i, rate := range []Rate{{Sustained: 120, PodsPerJob: 1, Bound: "no rate above --rate-max was tried"}, {Sustained: 30, Behind: 31, PodsPerJob: 1}} {
+	for i, rate := range []Rate{{Sustained: 120, PodsPerJob: 1, Bound: "no rate above --rate-max was tried", Steps: []RateStep{{}}},
+		{Sustained: 30, Behind: 31, PodsPerJob: 1, Steps: []RateStep{{}}}} {
 		run := &Run{System: []string{"fast", "slow"}[i], Scenario: scenario.Rate, Shape: "1x1", Repeat: 1, Rate: &rate, Settings: map[string]string{}}
 		run.Invariants.Violations = []string{}
 		r.Runs = append(r.Runs, run)

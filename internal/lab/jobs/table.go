@@ -67,7 +67,7 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 		row := make([]string, len(cols))
 		for k, c := range cols {
 			row[k] = "-"
-			if run.Error == "" && run.Rate == nil || k < 4 {
+			if run.Error == "" && run.Lost == "" && run.Rate == nil || k < 4 {
 				row[k] = c.value(run)
 			}
 		}

@@ -131,16 +131,13 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	}
 	t.analyse(in)
 	if t.run.Lost = cmp.Or(t.Log.Lost(), t.run.Metrics.Lost()); t.run.Lost != "" {
-		t.run.Invariants.Violations = []string{} // they are of the events that are missing
+		t.run.Result = analyse.Result{Pods: t.run.Pods, Created: t.run.Created, Scheduled: t.run.Scheduled}
 	}
 	//   5. Measure the floor on the same control plane.
 	if t.Rig == nil || len(t.cfg.FloorConcurrency) == 0 || t.run.Scheduled < t.run.Pods || t.run.Lost != "" {
 		return nil
 	}
-	if err := t.floor(ctx, namespace, in.jobs, in.pods); err != nil {
-		return fmt.Errorf("floor: %w", err)
-	}
-	return nil
+	return t.run.FloorError(ctx, t.floor(ctx, namespace, in.jobs, in.pods))
 }
 
 // connect starts a control plane, or connects to an existing one.

@@ -43,6 +43,8 @@ type rung struct {
 	// change says what is changed, in words; empty for the base. tests is what it tests.
 	change string
 	tests  bottleneck.Kind
+	// setting is the name in reports of the setting that the parameter is; empty if it is none.
+	setting string
 }
 
 // baseRung is an unchanged run.
@@ -61,7 +63,7 @@ func (c *Config) ladder() ([]rung, error) {
 	}
 	out := []rung{baseRung, {parameter: "shapes", value: half.String(), change: "half the load"}}
 	if c.Durable {
-		out = append(out, rung{"durable", "false", "etcd without fsync", bottleneck.Fsync})
+		out = append(out, rung{parameter: "durable", value: "false", change: "etcd without fsync", tests: bottleneck.Fsync})
 	}
 	systems, err := c.variants(c.Systems[0], "")
 	if err != nil {
@@ -71,7 +73,7 @@ func (c *Config) ladder() ([]rung, error) {
 	case "lockstep": // its writer finds its concurrency by itself
 	case "kubernetes":
 		out = append(out, rung{"kubernetes-job-syncs", strconv.Itoa(4 * system.DefaultJobSyncs),
-			fmt.Sprintf("%d concurrent job syncs", 4*system.DefaultJobSyncs), bottleneck.Workers})
+			fmt.Sprintf("%d concurrent job syncs", 4*system.DefaultJobSyncs), bottleneck.Workers, system.JobSyncs})
 	default:
 		settings := systems[0].Settings()
 		for _, p := range system.ParametersOf(systems[0]) {
@@ -86,7 +88,7 @@ func (c *Config) ladder() ([]rung, error) {
 			case strings.Contains(lower, "worker") || strings.Contains(lower, "sync"):
 				tests = bottleneck.Workers
 			}
-			out = append(out, rung{fileParameter + p, strconv.Itoa(2 * n), fmt.Sprintf("%s=%d", p, 2*n), tests})
+			out = append(out, rung{fileParameter + p, strconv.Itoa(2 * n), fmt.Sprintf("%s=%d", p, 2*n), tests, p})
 		}
 	}
 	return append(out, baseRung), nil
@@ -182,7 +184,8 @@ func (r *Report) conclude(rungs []rung) {
 			}
 			continue
 		}
-		e := bottleneck.Experiment{Change: rung.change, Tests: rung.tests, Seconds: run.ScheduleSeconds, Base: mean}
+		e := bottleneck.Experiment{Change: rung.change, Tests: rung.tests, Setting: rung.setting, Value: rung.value,
+			Seconds: run.ScheduleSeconds, Base: mean}
 		experiments = append(experiments, e)
 		r.Tune.Experiments = append(r.Tune.Experiments, TuneExperiment{Change: rung.change, Seconds: run.ScheduleSeconds, Base: mean, Gain: e.Gain()})
 	}
@@ -280,7 +283,6 @@ func (r *Report) tuneSections() []page.Section {
 
 // writeTune writes the findings and the settings to use below the table for a terminal.
 func (r *Report) writeTune(w io.Writer) {
-	fmt.Fprintf(w, "\n%s\n", r.tuneVerdict())
 	for i, f := range r.Tune.Findings {
 		fmt.Fprintf(w, "\n%d. %s, %.0f %% of the time\n", i+1, f.Kind, 100*f.Share)
 		for _, e := range f.Evidence {

@@ -16,13 +16,7 @@ func (r *Report) verdict() string {
 	if len(r.Runs) == 0 {
 		return "nothing was measured"
 	}
-	subject := r.Runs[0].System
-	var parts []string
-	for _, peer := range r.systems()[1:] {
-		if s := r.comparison(subject, peer); s != "" {
-			parts = append(parts, s)
-		}
-	}
+	subject, parts := r.Runs[0].System, r.comparisons()
 	valley := r.valley(subject)
 	if valley == "" && len(parts) == 0 {
 		valley = r.alone(subject)
@@ -30,10 +24,26 @@ func (r *Report) verdict() string {
 	if valley != "" {
 		parts = append(parts, valley)
 	}
-	if s := r.floorOf(subject); s != "" {
+	return subject + ": " + strings.Join(append(parts, r.bounds()...), ", ")
+}
+
+// comparisons compares the first system with each other one.
+func (r *Report) comparisons() (parts []string) {
+	systems := r.systems()
+	for _, peer := range systems[1:] {
+		if s := r.comparison(systems[0], peer); s != "" {
+			parts = append(parts, s)
+		}
+	}
+	return parts
+}
+
+// bounds compares the first system with its floor, and says whether anything was lost.
+func (r *Report) bounds() (parts []string) {
+	if s := r.floorOf(r.Runs[0].System); s != "" {
 		parts = append(parts, s)
 	}
-	return subject + ": " + strings.Join(append(parts, r.lost()), ", ")
+	return append(parts, r.lost())
 }
 
 // systems returns the systems in the order of their first runs.
@@ -112,7 +122,7 @@ func (r *Report) alone(subject string) string {
 	case len(times) == 1:
 		return fmt.Sprintf("%s in %s, %s a second", page.Plural(pods, "pod"), fastest.time().Format(page.Seconds), page.Thousands(int(float64(pods)/times[0]+0.5)))
 	case len(groups) == 1:
-		return fmt.Sprintf("%s in %s to %s, the fastest is %s", page.Plural(pods, "pod"), page.Seconds(slices.Min(times)), page.Seconds(slices.Max(times)), fastest.label)
+		return fmt.Sprintf("%s in %s to %s, the fastest is %s", page.Plural(pods, "pod"), page.Seconds(slices.Min(times)), page.Seconds(slices.Max(times)), r.called(fastest.runs[0]))
 	}
 	return fmt.Sprintf("%s in %s to %s", page.Plural(len(groups), "load"), page.Seconds(slices.Min(times)), page.Seconds(slices.Max(times)))
 }
@@ -141,7 +151,7 @@ func (r *Report) valley(subject string) string {
 			continue
 		}
 		ratio := best.timesAsFast(adaptive)
-		text := fmt.Sprintf("adaptive takes %s × the time of the best of %d fixed settings, %s", page.Factor(ratio.Mean), fixed, best.label)
+		text := fmt.Sprintf("adaptive takes %s × the time of the best of %d fixed settings, %s", page.Factor(ratio.Mean), fixed, r.called(best.runs[0]))
 		if !ratio.Differs() {
 			text += ", which is no difference beyond the error"
 		}

@@ -86,12 +86,12 @@ func parseAudit(line []byte, system []string) (analyse.Event, bool, error) {
 		e.Received, err = time.Parse(time.RFC3339Nano, a.received)
 	}
 	e.Time, e.Received = e.Time.UTC(), e.Received.UTC()
-	var user, group, cause, named string
+	var user, group, cause, named, ended string
 	var groups, code []byte
 	err = errors.Join(err, fields(a.user, map[string]any{"username": &user, "groups": &groups}),
 		fields(a.object, map[string]any{"resource": &e.Resource, "subresource": &e.Sub, "namespace": &e.Namespace, "name": &e.Name, "apiGroup": &group}),
 		fields(a.status, map[string]any{"code": &code, "message": &cause}),
-		fields(a.notes, map[string]any{localcluster.AuditNode: &e.Node, localcluster.AuditName: &named}))
+		fields(a.notes, map[string]any{localcluster.AuditNode: &e.Node, localcluster.AuditName: &named, localcluster.AuditEnded: &ended}))
 	if err == nil && code != nil {
 		e.Code, err = strconv.Atoi(string(code))
 	}
@@ -108,7 +108,7 @@ func parseAudit(line []byte, system []string) (analyse.Event, bool, error) {
 	if group != "" {
 		e.Resource += "." + group
 	}
-	e.Name = cmp.Or(e.Name, named)
+	e.Name, e.Ended = cmp.Or(e.Name, named), ended != ""
 	return e, true, nil
 }
 

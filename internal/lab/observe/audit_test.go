@@ -37,6 +37,10 @@ func TestParseAudit(t *testing.T) {
 			`"namespace":"bench","name":"p","subresource":"binding"},"responseStatus":{"code":409},"requestReceivedTimestamp":"2026-01-02T03:04:05.000001Z",` +
 			`"stageTimestamp":"2026-01-02T03:04:05.002003Z","annotations":{"audit.lockstep.dev/node":"n"}}`, &analyse.Event{
 			Time: done, Received: received, Actor: Scheduler, Verb: "create", Resource: "pods", Sub: "binding", Namespace: "bench", Name: "p", Node: "n", Code: 409}},
+		"a status that ends a pod": {`{"stage":"ResponseComplete","verb":"patch","user":{"username":"system:node:n"},"objectRef":{"resource":"pods",` +
+			`"namespace":"bench","name":"p","subresource":"status"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-02T03:04:05.000001Z",` +
+			`"stageTimestamp":"2026-01-02T03:04:05.002003Z","annotations":{"audit.lockstep.dev/ended":"Failed"}}`, &analyse.Event{
+			Time: done, Received: received, Actor: Nodes, Verb: "patch", Resource: "pods", Sub: "status", Namespace: "bench", Name: "p", Ended: true, Code: 200}},
 		"a custom resource's status": {`{"stage":"ResponseComplete","verb":"update","user":{"username":"lockstep-admin","groups":["system:masters"]},"objectRef":` +
 			`{"resource":"jobs","apiGroup":"batch.volcano.sh","namespace":"bench","name":"j","subresource":"status"},"responseStatus":{"code":200},` +
 			`"requestReceivedTimestamp":"2026-01-02T03:04:05.000001Z","stageTimestamp":"2026-01-02T03:04:05.002003Z"}`, &analyse.Event{

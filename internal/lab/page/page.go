@@ -145,15 +145,24 @@ func Cumulative(name string, c analyse.Curve) Line {
 	return l
 }
 
-// steps are the widths, in seconds, in which Rate counts, and stepsMax is how many of them are
-// enough to see how a rate changes.
+// steps are the widths, in seconds, in which Rate counts. stepsMax is how many of them are enough to
+// see how the rate of the longest curve changes, and stepsEnough how many of any other.
 var steps = []float64{0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}
 
-const stepsMax = 48
+const (
+	stepsMax    = 48
+	stepsEnough = 12
+)
 
 // Rate returns the line of the rate of a cumulative curve that is shown with others, of which the
 // longest has the given length in seconds.
 func Rate(name string, c analyse.Curve, longest float64) Line {
+	l := Line{Name: name}
+	if len(c.AtSeconds) == 0 {
+		return l
+	}
+	end := c.AtSeconds[len(c.AtSeconds)-1]
+	longest = min(longest, end*stepsMax/stepsEnough)
 	step := steps[len(steps)-1]
 	for _, s := range steps {
 		if longest/s <= stepsMax {
@@ -161,11 +170,6 @@ func Rate(name string, c analyse.Curve, longest float64) Line {
 			break
 		}
 	}
-	l := Line{Name: name}
-	if len(c.AtSeconds) == 0 {
-		return l
-	}
-	end := c.AtSeconds[len(c.AtSeconds)-1]
 	counts := make([]float64, int(end/step)+1)
 	before := 0
 	for i, at := range c.AtSeconds {

@@ -82,13 +82,15 @@ func TestHTML(t *testing.T) {
 }
 
 func TestRate(t *testing.T) {
-	curve := analyse.Curve{AtSeconds: []float64{0.5, 1.5, 2.5, 2.6}, Count: []int{10, 30, 60, 66}}
+	curve := analyse.Curve{AtSeconds: []float64{0.5, 11.5, 12.6}, Count: []int{10, 30, 66}}
 	for sentence, c := range map[string]struct {
 		longest float64
 		want    Line
 	}{
-		"whole seconds; of the last only the part that passed counts": {48, Line{X: []float64{0.5, 1.5, 2.5}, Y: []float64{10, 20, 60}, Points: true}},
-		"a last part that is too short to tell is left out":           {230, Line{X: []float64{2.5}, Y: []float64{25.4}, Points: true}},
+		"whole seconds; of the last only the part that passed counts": {48, Line{Points: true, X: []float64{0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 12.5},
+			Y: []float64{10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 20, 60}}},
+		"enough steps beside a much longer curve; a last part that is too short to tell is left out": {2300,
+			Line{Points: true, X: []float64{1, 3, 5, 7, 9, 11}, Y: []float64{5, 0, 0, 0, 0, 10}}},
 	} {
 		if diff := cmp.Diff(c.want, Rate("", curve, c.longest)); diff != "" {
 			t.Errorf("%s: %s", sentence, diff)

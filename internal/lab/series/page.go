@@ -52,8 +52,8 @@ func (r *Report[R]) busy(some []R) string {
 	for _, run := range some {
 		others = append(others, run.Circumstance().OtherCPUs)
 	}
-	return fmt.Sprintf("the machine was busy in %d of %d runs: other work used %.1f to %.1f of its %d CPUs", len(some), len(r.Runs),
-		slices.Min(others), slices.Max(others), r.Machine.CPUs)
+	return fmt.Sprintf("the machine was busy in %d of %d runs: other work used %s of its %d CPUs", len(some), len(r.Runs),
+		page.Range(others, "%.1f"), r.Machine.CPUs)
 }
 
 // Troubles says in a few words what went wrong in the runs, or that nothing did: nothing is the word

@@ -86,6 +86,9 @@ type Circumstances struct {
 	OtherCPUs float64 `json:"otherCPUs"`
 	// Lost says which events the observer lost; empty if none. Such a run has no time and no ratio.
 	Lost string `json:"observerLost,omitempty"`
+	// FloorCut is true if the run was interrupted while its floor was measured: it has a result, and
+	// no ratio.
+	FloorCut bool `json:"floorInterrupted,omitempty"`
 	// Metrics are what the processes reported about themselves during the load.
 	Metrics *metrics.Figures `json:"metrics,omitempty"`
 }
@@ -107,10 +110,26 @@ func (c *Circumstances) Notes(cpus int) (notes []string) {
 	if c.Lost != "" {
 		notes = append(notes, "the observer lost events, so there is no time and no ratio: "+c.Lost)
 	}
+	if c.FloorCut {
+		notes = append(notes, "the measurement of its floor was interrupted")
+	}
 	if note := c.busy(cpus); note != "" {
 		notes = append(notes, note)
 	}
 	return notes
+}
+
+// FloorError returns the error of the measurement of a floor. An interruption is none: what was
+// measured before it stays.
+func (c *Circumstances) FloorError(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		c.FloorCut = true
+		return nil
+	}
+	return fmt.Errorf("floor: %w", err)
 }
 
 // Circumstance implements Run.
@@ -178,21 +197,25 @@ func New[R Run](cfg Config, effective map[string]any) (Report[R], error) {
 
 // Make adds a run to the report and calls measure to make it. The run is in the report from the
 // beginning, so that its partial results can be saved; a run that could not be measured stays, with
-// its error. Make returns an error only if ctx is done.
+// its error. Make returns an error only if ctx is done; a run that measure has made nevertheless
+// keeps its result.
 func (r *Report[R]) Make(ctx context.Context, run R, measure func(context.Context) error) error {
 	failure, violations := run.Outcome()
 	*failure, *violations = unfinished, []string{}
 	r.Runs = append(r.Runs, run)
 	err := measure(ctx)
 	*failure = ""
-	if cause := context.Cause(ctx); cause != nil {
+	cause := context.Cause(ctx)
+	switch {
+	case err != nil && cause != nil:
 		*failure = "interrupted: " + cause.Error()
-		return cause
-	}
-	if err != nil {
+	case err != nil:
 		*failure = err.Error()
 	}
-	return nil
+	if run.Missed() != "" {
+		*violations = []string{} // what was checked with events that are missing says nothing
+	}
+	return cause
 }
 
 // Planned is a run that is to be made.
@@ -234,14 +257,17 @@ func Line(run Run) string {
 	if *failure != "" {
 		return run.Title() + ": not measured: " + *failure
 	}
+	if lost := run.Missed(); lost != "" {
+		return run.Title() + ": no result: the observer lost events: " + lost
+	}
 	return fmt.Sprintf("%s: %s, %d violations", run.Title(), run.Line(), len(*violations))
 }
 
-// Measured returns the runs that have a result.
+// Measured returns the runs that have a result. Those whose observer lost events have none.
 func (r *Report[R]) Measured() []R {
 	var out []R
 	for _, run := range r.Runs {
-		if failure, _ := run.Outcome(); *failure == "" {
+		if failure, _ := run.Outcome(); *failure == "" && run.Missed() == "" {
 			out = append(out, run)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestRunsAreTakenInWithWhatCameOfThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, bad, failed := &run{Name: "good"}, &run{Name: "bad"}, &run{Name: "failed"}
+	good, bad, failed, missed := &run{Name: "good"}, &run{Name: "bad"}, &run{Name: "failed"}, &run{Name: "missed"}
 	for _, c := range []struct {
 		run     *run
 		measure func(context.Context) error
@@ -41,6 +42,11 @@ func TestRunsAreTakenInWithWhatCameOfThem(t *testing.T) {
 		{good, func(context.Context) error { return nil }, "good: 3 of 3, 0 violations"},
 		{bad, func(context.Context) error { bad.Bad("%d pods are %s", 2, "lost"); return nil }, "bad: 3 of 3, 1 violations"},
 		{failed, func(context.Context) error { return errors.New("no disk") }, "failed: not measured: no disk"},
+		{missed, func(context.Context) error {
+			missed.Bad("a pod is lost, as far as the events say")
+			missed.Lost = "the log was cut"
+			return nil
+		}, "missed: no result: the observer lost events: the log was cut"},
 	} {
 		if err := r.Make(t.Context(), c.run, c.measure); err != nil {
 			t.Fatal(err)
@@ -52,24 +58,33 @@ func TestRunsAreTakenInWithWhatCameOfThem(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cut := &run{Name: "cut"}
 	err = r.Make(ctx, cut, func(context.Context) error {
-		if n := len(r.Runs); n != 4 || r.Runs[3] != cut || cut.Error == "" {
+		if n := len(r.Runs); n != 5 || r.Runs[4] != cut || cut.Error == "" {
 			t.Errorf("while it is made, a run is not in the report as one that is not finished: %+v of %d", r.Runs[n-1], n)
 		}
 		cancel()
 		return errors.New("connection refused")
 	})
-	if !errors.Is(err, context.Canceled) || len(r.Runs) != 4 || cut.Error != "interrupted: context canceled" {
+	if !errors.Is(err, context.Canceled) || len(r.Runs) != 5 || cut.Error != "interrupted: context canceled" {
 		t.Errorf("an interrupted run: %v, and %d runs, the last %+v", err, len(r.Runs), cut)
 	}
-	r.Runs = r.Runs[:3]
+	kept := &run{Name: "kept"}
+	err = r.Make(ctx, kept, func(ctx context.Context) error { return kept.FloorError(ctx, errors.New("connection refused")) })
+	if !errors.Is(err, context.Canceled) || kept.Error != "" || !slices.Contains(kept.Notes(2), "the measurement of its floor was interrupted") {
+		t.Errorf("a run that was interrupted while its floor was measured: %v, %+v", err, kept)
+	}
+	r.Runs = r.Runs[:4]
+	if n := len(missed.Violations); n > 0 {
+		t.Errorf("%d violations by events of which some are missing", n)
+	}
 	if diff := cmp.Diff([]*run{good, bad}, r.Measured()); diff != "" {
 		t.Error(diff)
 	}
-	if err := r.Faults(); err == nil || err.Error() != "bad: 1 violations\nfailed: not measured: no disk" {
+	if err := r.Faults(); err == nil || err.Error() != "bad: 1 violations\nfailed: not measured: no disk\nmissed: the observer lost events: the log was cut" {
 		t.Errorf("faults: %v", err)
 	}
 	var faults bytes.Buffer
-	if err := r.WriteFaults(&faults); err != nil || faults.String() != "bad: 2 pods are lost\nfailed: no disk\n" {
+	if err := r.WriteFaults(&faults); err != nil || faults.String() != "bad: 2 pods are lost\nfailed: no disk\n"+
+		"missed: the observer lost events, so there is no time and no ratio: the log was cut\n" {
 		t.Errorf("%q, %v", faults.String(), err)
 	}
 }

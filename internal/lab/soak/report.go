@@ -185,7 +185,6 @@ func (r *Report) Table(w io.Writer, wide bool) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%s\n", r.verdict())
 	return r.WriteFaults(w)
 }
 

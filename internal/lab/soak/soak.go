@@ -145,7 +145,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		return err
 	}
 	used := rig.UsedBetween(before, after)
-	t.run.OtherCPUs, t.run.Used = rig.OtherCPUs(busy, used, time.Since(began)), used
+	t.run.OtherCPUs, t.run.Used, t.run.Lost = rig.OtherCPUs(busy, used, time.Since(began)), used, t.Log.Lost()
 	//   3. Everything is deleted at the end: nothing may be left.
 	return t.end(ctx)
 }

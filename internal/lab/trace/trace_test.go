@@ -133,3 +133,40 @@ func TestRecord(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestRecordOfPodsThatEnd has jobs whose pods end by themselves, as an audit log and as a watch show
+// it: they last as long as the longest of their pods ran, whenever what is left of them is deleted.
+func TestRecordOfPodsThatEnd(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	event := func(at float64, verb, sub, name, node string) analyse.Event {
+		stamp := start.Add(time.Duration(at * float64(time.Second)))
+		e := analyse.Event{Time: stamp, Received: stamp, Verb: verb, Resource: "pods", Sub: sub, Namespace: "n", Name: name, Node: node, Code: 200}
+		if len(name) == 1 {
+			e.Resource = "jobs.batch"
+		}
+		return e
+	}
+	ends := func(at float64, name string) analyse.Event {
+		e := event(at, "patch", "status", name, "")
+		e.Ended = true
+		return e
+	}
+	got, err := Record([]analyse.Event{
+		// The second pod waits for the place of the first. A status of a pod that runs is no end.
+		event(0, "create", "", "a", ""), event(1, "create", "", "a-1", "n1"), event(2, "patch", "status", "a-1", ""), ends(6, "a-1"),
+		event(7, "create", "", "a-2", "n1"), ends(11, "a-2"), event(60, "delete", "", "a", ""), event(60, "delete", "", "a-1", ""),
+		// One that is bound after its creation, which the server answers later, and tried twice.
+		event(2, "create", "", "b", ""), event(3, "create", "binding", "b-1", "n1"), event(3.1, "create", "", "b-1", ""), ends(4, "b-1"),
+		event(5, "create", "", "b-1", "n2"), ends(8, "b-1"),
+		event(4, "create", "", "c", ""), event(4, "create", "", "c-1", "n1"), event(4.5, "finish", "", "c-1", ""),
+	}, "jobs.batch", func(pod string) (string, bool) {
+		job, _, ok := strings.Cut(pod, "-")
+		return job, ok
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&Trace{Format: "events", Jobs: []Job{{0, 2, 5}, {2, 1, 3}, {4, 1, 0.5}}}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -168,8 +168,13 @@ func (r *Report) Page() page.Page {
 			page.Textf("%.1f KiB", run.ManagerKiB), page.Count(len(run.Violations), page.Bad)})
 	}
 	p.Sections = append(p.Sections, page.Section{Title: "Results", Tables: []page.Table{t}})
-	for _, run := range r.Measured() {
-		p.Sections = append(p.Sections, run.section())
+	for _, run := range r.Runs {
+		switch {
+		case run.Error == "" && run.Lost == "":
+			p.Sections = append(p.Sections, run.section())
+		case run.searched():
+			p.Sections = append(p.Sections, page.Section{Title: run.Title(), Note: "The search did not come to its end.", Tables: []page.Table{run.stepsTable()}})
+		}
 	}
 	return p
 }
@@ -181,25 +186,39 @@ func (r *Report) verdict() string {
 	var rates, ratios, paces, behind []float64
 	for _, run := range r.Measured() {
 		workflows, succeeded = workflows+run.Workflows, succeeded+run.Succeeded
-		rates = append(rates, run.PerMinute)
 		if run.floorBounds() {
 			ratios = append(ratios, run.Ratio)
 		}
+		if len(run.Steps) == 0 { // of a search, how long all steps took says nothing
+			rates = append(rates, run.PerMinute)
+		}
+	}
+	early := false
+	for _, run := range r.Runs {
+		if run.Lost != "" || run.Error != "" && !run.searched() {
+			continue
+		}
 		if run.SustainedPerSecond > 0 {
-			paces = append(paces, run.SustainedPerSecond)
+			paces, early = append(paces, run.SustainedPerSecond), early || run.Error != ""
 		}
 		if run.BehindPerSecond > 0 {
 			behind = append(behind, run.BehindPerSecond)
 		}
 	}
-	if len(rates) > 0 {
-		parts = append(parts, fmt.Sprintf("%s of %s workflows succeeded, %s a minute", page.Thousands(succeeded), page.Thousands(workflows), page.Range(rates, "%.0f")))
-	}
 	if len(paces) > 0 {
-		parts = append(parts, "keeps up with "+page.Range(paces, "%.1f")+" a second")
+		parts = append(parts, "keeps up with "+page.Range(paces, "%.1f")+" workflows a second")
 	}
 	if len(behind) > 0 {
 		parts = append(parts, "falls behind at "+page.Range(behind, "%.1f"))
+	}
+	if early {
+		parts = append(parts, "as far as the search came")
+	}
+	if workflows > 0 {
+		parts = append(parts, fmt.Sprintf("%s of %s workflows succeeded", page.Thousands(succeeded), page.Thousands(workflows)))
+	}
+	if len(rates) > 0 {
+		parts = append(parts, page.Range(rates, "%.0f")+" a minute")
 	}
 	if len(ratios) > 0 {
 		parts = append(parts, page.Range(ratios, "%.2f")+" × the floor")
@@ -244,18 +263,26 @@ func (r *Run) section() page.Section {
 		{Title: "Workflows created and ended", Unit: " s", Lines: []page.Line{created, ended}},
 		{Title: "Workflows ended per second", Unit: " s", Lines: []page.Line{rate}}}}
 	if len(r.Steps) > 0 {
-		t := page.Table{Columns: []page.Column{{Title: "Asked", Key: true}, {Title: "Sent", Right: true}, {Title: "Ended", Right: true},
-			{Title: "Under way", Right: true, Help: "workflows that had not ended when the last one was sent"},
-			{Title: "Growth", Right: true, Help: "by how many seconds workflows took longer from one second to the next; up to 0.02 counts as keeping up"}, {Title: "Result"}}}
-		for _, step := range r.Steps {
-			result := page.Text("kept up")
-			if !step.KeptUp {
-				result = page.Cell{Text: "fell behind", Tone: page.Warn}
-			}
-			t.Rows = append(t.Rows, []page.Cell{page.Textf("%.1f/s", step.Asked), page.Textf("%.1f/s", step.Sent), page.Textf("%.1f/s", step.Ended),
-				page.Text(page.Thousands(step.Waiting)), page.Textf("%.3f", step.Growth), result})
-		}
-		s.Tables = append(s.Tables, t)
+		s.Tables = append(s.Tables, r.stepsTable())
 	}
 	return s
+}
+
+// searched reports whether the run has steps of a search which did not come to its end.
+func (r *Run) searched() bool { return r.Error != "" && r.Lost == "" && len(r.Steps) > 0 }
+
+// stepsTable is the table of the rates that were tried.
+func (r *Run) stepsTable() page.Table {
+	t := page.Table{Columns: []page.Column{{Title: "Asked", Key: true}, {Title: "Sent", Right: true}, {Title: "Ended", Right: true},
+		{Title: "Under way", Right: true, Help: "workflows that had not ended when the last one was sent"},
+		{Title: "Growth", Right: true, Help: "by how many seconds workflows took longer from one second to the next; up to 0.02 counts as keeping up"}, {Title: "Result"}}}
+	for _, step := range r.Steps {
+		result := page.Text("kept up")
+		if !step.KeptUp {
+			result = page.Cell{Text: "fell behind", Tone: page.Warn}
+		}
+		t.Rows = append(t.Rows, []page.Cell{page.Textf("%.1f/s", step.Asked), page.Textf("%.1f/s", step.Sent), page.Textf("%.1f/s", step.Ended),
+			page.Text(page.Thousands(step.Waiting)), page.Textf("%.3f", step.Growth), result})
+	}
+	return t
 }

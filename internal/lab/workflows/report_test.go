@@ -22,6 +22,7 @@ func TestReports(t *testing.T) {
 		{Scenario: Rate, Shape: "chain-3", Repeat: 1, Workflows: 100, Seconds: 10, SustainedPerSecond: 7.5, Steps: []Step{{Asked: 5, Sent: 5, KeptUp: true}, {Asked: 7.5}},
 			Verdict: series.Verdict{Violations: []string{"w-00001 is <b>lost</b>"}}},
 		{Scenario: Queued, Shape: "hello", Repeat: 2, WritesInFlight: 4, Verdict: series.Verdict{Error: "no disk"}},
+		{Scenario: Rate, Shape: "hello", Repeat: 1, SustainedPerSecond: 9, Steps: []Step{{Asked: 9, Sent: 8.9, KeptUp: true}}, Verdict: series.Verdict{Error: "interrupted: signal"}},
 	}}}
 	var table, html bytes.Buffer
 	if err := r.Table(&table, false); err != nil {
@@ -37,7 +38,8 @@ func TestReports(t *testing.T) {
 			t.Errorf("%q is missing in the page or in:\n%s", want, table.String())
 		}
 	}
-	for _, want := range []string{"refused: pods/create 409", "77 MiB", "91/s", "fell behind", "300 of 400 workflows succeeded, 0 to 3600 a minute, keeps up with 7.5 a second, 1.25 × the floor, 1 run not measured, 1 violation"} {
+	for _, want := range []string{"refused: pods/create 409", "77 MiB", "91/s", "fell behind", "The search did not come to its end.", "8.9/s",
+		"keeps up with 7.5 to 9.0 workflows a second, as far as the search came, 300 of 400 workflows succeeded, 3600 a minute, 1.25 × the floor, 2 runs not measured, 1 violation"} {
 		if !strings.Contains(html.String(), want) {
 			t.Errorf("%q is missing in the page", want)
 		}

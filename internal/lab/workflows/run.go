@@ -208,10 +208,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 || t.TimedOut != "" || t.run.Lost != "" {
 		return nil
 	}
-	if err := t.floor(ctx, list); err != nil {
-		return fmt.Errorf("floor: %w", err)
-	}
-	return nil
+	return t.run.FloorError(ctx, t.floor(ctx, list))
 }
 
 func (t *trial) start(ctx context.Context) (err error) {
