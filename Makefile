@@ -74,6 +74,10 @@ test-race: build ## Run every test with the race detector (needs a C compiler)
 fuzz: ## Run every fuzz target for a minute
 	hack/fuzz.sh 1m
 
+.PHONY: test-properties
+test-properties: ## Run the property tests of the batch scheduler with 100,000 random cases each (CHECKS and TESTS choose others)
+	hack/properties.sh $(or $(CHECKS),100000) '$(or $(TESTS),.)'
+
 .PHONY: test-memory
 test-memory: build ## Measure the manager's memory, and the latency of others, under 20 hostile objects of each family
 	LOCKSTEP_HOSTILE_OBJECTS=20 go test ./internal/manager -run TestTheManagerStaysSmallUnderHostileObjects -v -timeout 30m -count 1

@@ -16,7 +16,10 @@ import (
 func (c *Controller) happened(r *record, e podset.Event) {
 	switch e.Kind {
 	case podset.Placed:
-		r.why = nil
+		// What is left waits for the reason that was told last: it is not told again.
+		if r.pods.Sum()[podset.Queued] == 0 {
+			r.why = nil
+		}
 	case podset.Waits:
 		r.why = e.Request.Why
 		if fault := c.Informers.Queues.Malformed("", r.queue); fault != nil && r.why.Code == share.QueueNotFound {
@@ -34,6 +37,7 @@ func (c *Controller) happened(r *record, e podset.Event) {
 // ask submits a gang for the pods without a node, if the scheduler does not have all of them yet.
 func (c *Controller) ask(r *record) {
 	r.countMost()
+	r.gated = 0
 	if r.invalid != "" || r.holding != "" || r.queue == "" {
 		c.withdraw(r)
 		return
@@ -112,7 +116,9 @@ func (c *Controller) submit(r *record) {
 	}
 	var slots [][]podset.Ref
 	found, fresh := int32(0), r.stale
-	for _, ti := range c.byPriority(r) { // pods above the minimum are placed in the order of the demands
+	order, priorities := c.byPriority(r)
+	first := -1                // the task of the first demand
+	for _, ti := range order { // pods above the minimum are placed in the order of the demands
 		t := r.tasks[ti]
 		if r.heldBack(ti) {
 			continue
@@ -136,7 +142,9 @@ func (c *Controller) submit(r *record) {
 				return
 			}
 		}
-		found += int32(len(refs))
+		if found += int32(len(refs)); first < 0 {
+			first = ti
+		}
 		slots = append(slots, refs)
 		g.Demands = append(g.Demands, scheduler.Demand{Template: template, Min: int(atLeast)})
 	}
@@ -162,13 +170,14 @@ func (c *Controller) submit(r *record) {
 		return
 	}
 	g.MinMember = max(int(need), g.LeastParts())
+	g.Outranks = first >= 0 && len(g.Parts) == 0 && r.hasLower(priorities, priorities[first]) && !reactsToEvictions(&r.job.Spec)
 	r.pods.Submit(g, slots)
 }
 
 // byPriority returns the indices of the tasks, those with the highest priority first. A task without
-// a PriorityClass of its own has the job's.
-func (c *Controller) byPriority(r *record) []int {
-	order, values := make([]int, len(r.tasks)), make([]int32, len(r.tasks))
+// a PriorityClass of its own has the job's. It also returns the priority of each task.
+func (c *Controller) byPriority(r *record) (order []int, values []int32) {
+	order, values = make([]int, len(r.tasks)), make([]int32, len(r.tasks))
 	for i, t := range r.tasks {
 		order[i] = i
 		if t.Plan != nil {
@@ -176,7 +185,17 @@ func (c *Controller) byPriority(r *record) []int {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
-	return order
+	return order, values
+}
+
+// hasLower reports whether pods of a task have nodes whose priority is below a value.
+func (r *record) hasLower(priorities []int32, value int32) bool {
+	for i, t := range r.tasks {
+		if priorities[i] < value && t.Counts.Held() > t.Counts[podset.Succeeded]+t.Counts[podset.Failed] {
+			return true
+		}
+	}
+	return false
 }
 
 // placed returns the names of the pods that hold a node.

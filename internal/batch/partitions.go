@@ -32,8 +32,11 @@ func (c *Controller) wantNodes(r *record, t *task, from, to int) (refs []podset.
 			fresh = fresh || ok
 		case podset.Unbound:
 			p, exists := c.Informers.Pods.Get(r.key.Namespace, t.PodName(i))
-			if ok = exists && p.UID == slot.UID() && len(p.Spec.SchedulingGates) == 0; ok {
+			switch ok = exists && p.UID == slot.UID() && len(p.Spec.SchedulingGates) == 0; {
+			case ok:
 				template, fresh = p, true
+			case exists && p.UID == slot.UID():
+				r.gated++
 			}
 		}
 		if ok {

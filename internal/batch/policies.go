@@ -80,6 +80,14 @@ func newPolicies(job *api.Job, now time.Time) *policies {
 	return p
 }
 
+// reactsToEvictions reports whether a policy acts when a pod is evicted. Then pods of the job do not leave
+// for others of the job, because the policy would restart more than the place is worth.
+func reactsToEvictions(s *api.JobSpec) bool {
+	return slices.ContainsFunc(s.Tasks, func(t api.TaskSpec) bool {
+		return lifecycle.React(t.Policies, s.Policies, bus.PodEvictedEvent, 0) != nil
+	})
+}
+
 // occurred records an event that leaves no trace in the state.
 func (r *record) occurred(o jobEvent) {
 	if r.policies != nil {

@@ -106,13 +106,27 @@ func NewQueues(cfg QueuesConfig) (*Queues, error) {
 	return q, nil
 }
 
-// changed wakes a queue, and its parent and children, whose states depend on it.
+// changed wakes a queue, and those above and below, whose states and conditions depend on it.
 func (q *Queues) changed(queue *scheduling.Queue) {
 	q.loop.Wake(informer.KeyOf(queue))
-	if queue.Spec.Parent != "" {
-		q.loop.Wake(types.NamespacedName{Name: queue.Spec.Parent})
+	for above, levels := queue.Spec.Parent, 0; above != "" && levels < levelsMax; levels++ {
+		q.loop.Wake(types.NamespacedName{Name: above})
+		parent, found := q.Informers.Queues.Get("", above)
+		if !found {
+			break
+		}
+		above = parent.Spec.Parent
 	}
-	q.wakeBelow(queue.Name)
+	q.wakeAllBelow(queue.Name, levelsMax)
+}
+
+func (q *Queues) wakeAllBelow(name string, levels int) {
+	for _, child := range q.Informers.Queues.ByIndex(informer.QueuesByParent, name) {
+		q.loop.Wake(informer.KeyOf(child))
+		if levels > 0 && child.Name != name {
+			q.wakeAllBelow(child.Name, levels-1)
+		}
+	}
 }
 
 func (q *Queues) wakeBelow(name string) {
@@ -274,14 +288,20 @@ func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *qu
 	next.State = q.settled(queue.Name, next.State)
 	next.Conditions = slices.Clone(next.Conditions)
 	meta.RemoveStatusCondition(&next.Conditions, scheduling.ConditionValid) // it can be decoded
-	if message, _ := unsupported.In(queue, queueNotSupported); message == "" {
-		meta.RemoveStatusCondition(&next.Conditions, scheduling.QueueSupported)
-	} else {
+	set := func(condition, reason, message string) {
+		if message == "" {
+			meta.RemoveStatusCondition(&next.Conditions, condition)
+			return
+		}
 		meta.SetStatusCondition(&next.Conditions, metav1.Condition{
-			Type: scheduling.QueueSupported, Status: metav1.ConditionFalse, Reason: unsupported.Reason, Message: message,
+			Type: condition, Status: metav1.ConditionFalse, Reason: reason, Message: message,
 			LastTransitionTime: metav1.NewTime(q.Clock.Now().Truncate(time.Second)),
 		})
 	}
+	message, _ := unsupported.In(queue, queueNotSupported)
+	set(scheduling.QueueSupported, unsupported.Reason, message)
+	reason, message := q.inconsistent(queue)
+	set(scheduling.QueueConsistent, reason, message)
 	if r.used != nil {
 		next.Allocated, r.used = *r.used, nil
 	}

@@ -78,6 +78,7 @@ type record struct {
 	stale bool              // the gang at the scheduler differs from the present need
 	most  int32             // how many pods of this run have had nodes at a time, at most
 	why   *scheduler.Reason // why the gang waits
+	gated int               // pods that exist and have scheduling gates
 
 	// objects are the plugins' objects that have been written or are being written, by type and
 	// name.

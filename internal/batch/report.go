@@ -20,6 +20,7 @@ import (
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
+	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -213,6 +214,8 @@ func (r *record) conditions(s *api.JobStatus, now metav1.Time) {
 	set(api.JobValid, api.ReasonInvalidTemplate, r.invalid)
 	reason, message := r.waitsFor()
 	set(api.JobScheduled, reason, message)
+	surplusReason, surplusMessage := r.surplusWaitsFor()
+	set(api.JobSurplusScheduled, surplusReason, surplusMessage)
 	if s.State.Phase == api.Pending {
 		s.State.Reason, s.State.Message = reason, message
 	}
@@ -223,6 +226,8 @@ func (r *record) waitsFor() (reason, message string) {
 	switch {
 	case r.invalid != "":
 		return api.ReasonInvalidTemplate, r.invalid
+	case r.job.TotalReplicas() == 0:
+		return api.ReasonNoReplicas, "spec.tasks: no task has replicas, so the job has no pods"
 	case r.holding != "":
 		return api.ReasonNotImplemented, "not started, because its pods would lack what it asks for: " + r.holding
 	case r.refusal.Noted() && r.pods.Sum().Held() < r.minAvailable():
@@ -233,15 +238,25 @@ func (r *record) waitsFor() (reason, message string) {
 			message += "; " + r.why.EvictionDetail
 		}
 		return r.why.Code, message
+	case r.gated > 0 && r.pods.Sum().Held() < r.minAvailable():
+		return api.ReasonGated, scheduler.Pods(r.gated) + " of the job have scheduling gates"
 	}
 	return "", ""
+}
+
+// surplusWaitsFor returns why pods above the job's minimum have no node, or empty strings.
+func (r *record) surplusWaitsFor() (reason, message string) {
+	if r.why == nil || r.pods.Sum()[podset.Queued] == 0 || r.pods.Sum().Held() < r.minAvailable() {
+		return "", ""
+	}
+	return r.why.Code, "pods above the minimum wait: " + r.explain()
 }
 
 // explain returns the scheduler's reason, with figures that a user can act on.
 func (r *record) explain() string {
 	w := r.why
 	switch w.Code {
-	case share.QueueNotFound, share.QueueNotLeaf, share.QueueClosed, share.QueueOverCapability:
+	case share.QueueNotFound, share.QueueNotLeaf, share.QueueClosed, share.QueueOverCapability, share.BehindFirst:
 		return informer.QueueField(r.key.Namespace, r.job.QueueName(), r.queue, "spec.queue") + ": " + w.Message
 	}
 	short := w.Shortage

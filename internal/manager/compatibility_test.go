@@ -384,6 +384,7 @@ func TestQueuesAsTheirFieldsSay(t *testing.T) {
 		e.apply(jobYAML(name+"-small", 1, "queue: "+q, ""))
 	}
 	e.runs("t-small", 1)
+	e.until("f-small", says(batch.JobScheduled, "BehindFirst", fifo, "one before this one waits"))
 	e.hasNoPods("f-small")
 	e.deleteJob("f-large")
 	e.runs("f-small", 1)
@@ -391,7 +392,14 @@ func TestQueuesAsTheirFieldsSay(t *testing.T) {
 		e.deleteJob(name)
 	}
 
-	//   5. Nothing is reclaimed from a queue with reclaimable: false.
+	//   5. A capability may limit the number of pods.
+	few := queue("few", "{capability: {pods: 3}}")
+	e.apply(jobYAML("few", 5, "minAvailable: 1\n  queue: "+few, ""))
+	e.runs("few", 3)
+	e.until("few", says(batch.JobSurplusScheduled, "QueueOverCapability", few, "may hold 3 of pods"))
+	e.deleteJob("few")
+
+	//   6. Nothing is reclaimed from a queue with reclaimable: false.
 	keeps := queue("keeps", "{reclaimable: false, deserved: {cpu: 4}}")
 	claims := queue("claims", "{deserved: {cpu: 16}}")
 	full("kept", keeps)

@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -159,6 +160,63 @@ func TestScaling(t *testing.T) {
 	scale(5)
 	scale(1)
 	scale(3)
+}
+
+// TestAJobWithoutReplicasSaysSo checks a job whose task has no replicas, which means 0 as with Volcano.
+func TestAJobWithoutReplicasSaysSo(t *testing.T) {
+	e, _ := startEvicting(t)
+	e.apply(`
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: none}
+spec:
+  tasks:
+  - template: {spec: {terminationGracePeriodSeconds: 0, containers: [{name: main, image: busybox}]}}`)
+	scale := func(replicas int) {
+		t.Helper()
+		e.patchJob("none", fmt.Sprintf(`[{"op": "add", "path": "/spec/tasks/0/replicas", "value": %d}]`, replicas))
+	}
+	noReplicas := says(batch.JobScheduled, batch.ReasonNoReplicas, "spec.tasks: no task has replicas")
+	e.until("none", both(inPhase(batch.Pending), noReplicas))
+	e.hasNoPods("none")
+	scale(2)
+	j := e.runs("none", 2)
+	if c := j.Status.Condition(batch.JobScheduled); c != nil || j.Status.State.Phase != batch.Running {
+		t.Errorf("status %s", asJSON(j.Status))
+	}
+	// A job that runs stays Running without pods, and says why it has none.
+	scale(0)
+	e.until("none", both(inPhase(batch.Running), noReplicas))
+	e.eventually("its pods are gone", func() error {
+		if n := len(e.podsOf("none")); n > 0 {
+			return fmt.Errorf("%d pods", n)
+		}
+		return nil
+	})
+}
+
+// TestAJobOfAThousandTasks has a pod in every fifth task.
+func TestAJobOfAThousandTasks(t *testing.T) {
+	e, _ := startEvicting(t)
+	e.create(newJob("many", 1, "1m", func(j *batch.Job) {
+		for i := 1; i < 1000; i++ {
+			task := *j.Spec.Tasks[0].DeepCopy()
+			task.Name, task.Replicas = fmt.Sprint("t", i), 0
+			if i%5 == 0 {
+				task.Replicas = 1
+			}
+			j.Spec.Tasks = append(j.Spec.Tasks, task)
+		}
+	}))
+	j := e.runs("many", 200)
+	if n := len(j.Status.TaskStatusCount); n != 200 || j.Status.MinAvailable != 200 {
+		t.Errorf("%d tasks have pods, and the minimum is %d", n, j.Status.MinAvailable)
+	}
+}
+
+// both checks that a job meets two conditions at once.
+func both(a, b func(*batch.Job) error) func(*batch.Job) error {
+	return func(j *batch.Job) error { return cmp.Or(a(j), b(j)) }
 }
 
 func TestADeletedPodIsReplaced(t *testing.T) {

@@ -614,6 +614,8 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 	switch why.Code {
 	case share.QueueNotFound, share.QueueClosed, share.QueueNotLeaf, share.QueueOverCapability:
 		w.reason, w.byQueue = why.Code, true
+	case share.BehindFirst:
+		w.reason = why.Code
 	case scheduler.Unschedulable:
 		w.reason = why.Code
 		if why.Shortage != nil {

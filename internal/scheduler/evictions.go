@@ -132,10 +132,22 @@ func (s *Scheduler) SetEvictors(owners ...Evictor) { s.evictions.owners = owners
 
 // mayEvict reports whether a rule could allow a gang to evict pods.
 func (v *evictions) mayEvict(e *pendingGang) bool {
-	if v.cfg.Mode == EvictionOff || len(v.owners) == 0 || e.partial || e.need == 0 || e.fault != "" {
+	if v.cfg.Mode == EvictionOff || len(v.owners) == 0 || e.fault != "" {
 		return false
 	}
-	return v.hasRight(e)
+	return v.mayEvictOthers(e) || e.outranks()
+}
+
+// mayEvictOthers reports whether a rule could allow a gang to evict pods of other gangs, which it does for
+// its minimum only.
+func (v *evictions) mayEvictOthers(e *pendingGang) bool {
+	return !e.partial && e.need > 0 && v.hasRight(e)
+}
+
+// outranks reports whether pods of the gang's own may leave for a pod of a task of higher priority. That
+// one pod must be all that the gang needs at once.
+func (e *pendingGang) outranks() bool {
+	return e.gang.Outranks && (e.partial || e.need <= 1) && len(e.parts) == 0 && len(e.left) > 0 && len(e.left[0]) > 0
 }
 
 // hasRight reports whether pods of a gang have a right over others: a lower priority in its queue, or
@@ -210,10 +222,21 @@ func (v *evictions) find(e *pendingGang) (plan *evict.Plan) {
 			v.look(start)
 			v.searched = start
 		}
-		plan = v.search.Find(evict.Claim{
+		claim := evict.Claim{
 			Gang: e.asPlaced(), Priority: e.gang.Priority, TaskPriority: v.taskPriority(e), Never: v.never(e),
 			Evicted: v.made[e.gang.Key],
-		})
+		}
+		if !v.mayEvictOthers(e) {
+			claim.Surplus, claim.TaskPriority = true, v.s.cluster.PriorityOf(e.gang.Demands[0].Template)
+			claim.MinMember = 1
+			for i := range claim.Demands {
+				claim.Demands[i].Min = 0
+				if i > 0 {
+					claim.Demands[i].Count = 0
+				}
+			}
+		}
+		plan = v.search.Find(claim)
 	})
 	took := v.s.clock.Since(start)
 	v.spent += took

@@ -231,6 +231,44 @@ func TestARestartEvictsNobodyElse(t *testing.T) {
 	}
 }
 
+// TestATaskTakesThePlaceOfAnother has a pod of a task of higher priority wait above the minimum of a gang
+// whose other pods fill the node.
+func TestATaskTakesThePlaceOfAnother(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.node("n1", "3")
+	w.min["elastic"] = 1
+	w.put(w.gang("elastic", 3, "1"))
+	leads := func(outranks bool) *Gang {
+		g := w.gang("elastic", 2, "1")
+		p := template("1").DeepCopy()
+		p.Spec.Priority = ptr.To[int32](50)
+		g.Demands[0].Template, g.Demands[0].Min, g.MinMember, g.Surplus = p, 0, 0, 2
+		for i := range g.Demands[0].Units {
+			g.Demands[0].Units[i].Name = fmt.Sprint("elastic-lead", i)
+		}
+		g.Outranks = outranks
+		return g
+	}
+	w.Submit(leads(false))
+	w.run()
+	expect(t, w.left(), "")
+	w.Submit(leads(true))
+	w.run()
+	first := w.left()
+	if !strings.HasPrefix(first, "elastic for elastic, elastic-") || strings.Count(first, ",") != 1 {
+		t.Fatalf("evicted: %q", first)
+	}
+	expect(t, w.heard(), "elastic: NotEnoughResources, elastic: NotEnoughResources")
+	w.gone(strings.Split(first, ", ")[1])
+	w.run()
+	expect(t, w.heard(), "elastic+1") // the reason for which the other one waits is the same
+	// The second one takes the place of another pod; the last one is the minimum.
+	w.look()
+	if second := w.left(); strings.Count(second, ",") != 1 || second == first {
+		t.Errorf("evicted: %q", second)
+	}
+}
+
 func TestAVictimDoesNotEvictItsEvictor(t *testing.T) {
 	w := newEvictionWorld(t)
 	w.node("n1", "2")

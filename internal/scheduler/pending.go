@@ -178,7 +178,13 @@ func (r *pendingGangs) block(l *shapeQueue, b *blockReason) {
 		r.ledger.Park(l.gangs[0].gang.Key)
 	}
 	l.blocked = b
-	if key := b.reason.key(); key != l.reportedKey {
+	l.tell(b.reason.key())
+}
+
+// tell notes that the owners of the gangs are to be told the reason with this key, unless it is the last
+// one that they were told.
+func (l *shapeQueue) tell(key string) {
+	if key != l.reportedKey {
 		l.reportedKey = key
 		l.unreported = append(l.unreported[:0], l.gangs...)
 	}
@@ -206,6 +212,9 @@ func (r *pendingGangs) reopen(l *shapeQueue) {
 func (e *pendingGang) shape() string {
 	if e.fault != "" {
 		return "never " + e.gang.Key
+	}
+	if e.gang.Outranks {
+		return "outranks " + e.gang.Key // pods of its own may leave for it
 	}
 	if e.claimed {
 		return "claim " + e.gang.Key // it waits for certain pods to leave, unlike equal gangs

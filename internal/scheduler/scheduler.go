@@ -526,16 +526,25 @@ func (s *Scheduler) dependsOnPods(e *pendingGang) bool {
 // reportWaiting calls Waiting for the gangs whose owners have not been told what blocks them.
 func (s *Scheduler) reportWaiting() {
 	for _, l := range s.pending.shapes {
-		if l.blocked == nil || len(l.unreported) == 0 {
+		var reason Reason
+		if l.blocked != nil {
+			reason = l.blocked.reason
+		} else if behind := s.ledger.Behind(l.gangs[0].gang.Key); behind != nil {
+			reason = refusalReason(behind, l.gangs[0])
+			l.tell(reason.key())
+		} else {
 			continue
 		}
-		key := l.blocked.reason.key()
+		if len(l.unreported) == 0 {
+			continue
+		}
+		key := reason.key()
 		for _, e := range l.unreported {
 			// The gang may have left the shape queue, or its owner may know the reason from another
 			// shape queue.
 			if e.queue == l && e.reportedKey != key {
 				e.reportedKey = key
-				e.gang.Owner.Waiting(e.gang, l.blocked.reason)
+				e.gang.Owner.Waiting(e.gang, reason)
 			}
 		}
 		clear(l.unreported)

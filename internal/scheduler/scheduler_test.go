@@ -466,6 +466,39 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
+// BenchmarkJudge measures a cycle in which 1,000 waiting gangs are judged, each of a shape of its own, on
+// 5,000 nodes that are full of 100,000 pods: without a right to evict others, and with one.
+func BenchmarkJudge(b *testing.B) {
+	for _, evicts := range []bool{false, true} {
+		b.Run(fmt.Sprintf("evicts=%v", evicts), func(b *testing.B) {
+			w := newEvictionWorld(b)
+			for i := range 5000 {
+				w.node(fmt.Sprintf("n%d", i), "20")
+			}
+			for i := range 5000 {
+				w.Submit(w.gang(fmt.Sprintf("g%d", i), 20, "1"))
+			}
+			w.run()
+			for i := range 1000 {
+				g := w.gang(fmt.Sprintf("w%d", i), 2+i, "1")
+				if evicts {
+					g.Priority = int32(i)
+				}
+				w.Submit(g)
+			}
+			w.run()
+			b.ResetTimer()
+			for range b.N {
+				w.clock.Step(w.retry.Sub(w.clock.Now()) + time.Second)
+				w.cycle()
+			}
+			if len(w.pending.gangs) == 0 {
+				b.Fatal("nobody waits")
+			}
+		})
+	}
+}
+
 // BenchmarkBurst measures 10,000 one-pod gangs that arrive at once on 1,000 nodes.
 func BenchmarkBurst(b *testing.B) {
 	for range b.N {

@@ -77,7 +77,7 @@ func TestSurplusHoldsUpNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		least int
 		want  string
-	}{"surplus": {1, "first+1, first: NotEnoughResources, second+1"}, "a minimum": {2, "first: NotEnoughResources"}} {
+	}{"surplus": {1, "first+1, first: NotEnoughResources, second+1"}, "a minimum": {2, "first: NotEnoughResources, second: BehindFirst"}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, fifo)
 			first, second := w.elastic("first", c.least, 2), w.gang("second", 1, "1")

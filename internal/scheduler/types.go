@@ -43,6 +43,9 @@ type Gang struct {
 	// gang that has lost pods, for example, takes any of them, but needs all.
 	Surplus int
 	Demands []Demand
+	// Outranks means that pods of the gang have nodes whose task has a lower priority than the first of
+	// Demands. Such pods above the minimum may have to leave for it.
+	Outranks bool
 	// Near, if set, keeps the pods near each other in the network. Its field On is not used: Mates are
 	// pods of the gang that may have nodes already, and the gang stays near those that do.
 	Near  *place.Near
@@ -114,7 +117,7 @@ type Owner interface {
 // Reason says why a gang waits.
 type Reason struct {
 	// Code is a CamelCase word for conditions: NotEnoughResources, Unschedulable, WaitingForVolumes,
-	// QueueNotFound, QueueNotLeaf, QueueClosed or QueueOverCapability.
+	// QueueNotFound, QueueNotLeaf, QueueClosed, QueueOverCapability or BehindFirst.
 	Code string
 	// Message is a sentence for users. It contains no figures that change while the cause stays the
 	// same.

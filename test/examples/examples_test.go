@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep.dev/lockstep/internal/cli"
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/manager/managertest"
+	"lockstep.dev/lockstep/internal/scheduler/config"
 )
 
 // TestMain runs the manager if the test binary is called as "TESTBINARY manager ...", and else the
@@ -51,11 +53,13 @@ func TestTheExamplesSucceed(t *testing.T) {
 	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m",
 		"-f", example("hello.yaml"), "-f", example("gang.yaml"), "-f", example("queues.yaml"), "-f", example("mpi.yaml"),
 		"-f", example("priorities.yaml"), "-f", example("waiting.yaml"),
-		"-f", example("nodegroups.yaml"), "-f", example("zones.yaml"))
+		"-f", example("nodegroups.yaml"), "-f", example("zones.yaml"), "-f", example("numa.yaml"),
+		"-f", example("hierarchy.yaml"), "-f", example("partitions.yaml"), "-f", example("pytorch.yaml"))
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
-	for _, job := range []string{"hello", "training", "sweep", "report", "stencil", "background", "release", "day", "quarter", "evaluation", "nightly"} {
+	for _, job := range []string{"hello", "training", "sweep", "report", "stencil", "background", "release", "day", "quarter", "evaluation", "nightly",
+		"near-memory", "crawl", "simulation", "pipelines", "digits"} {
 		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
 			t.Errorf("%s did not complete:\n%s", job, errOut)
 		}
@@ -92,6 +96,79 @@ spec:
 	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m", "-f", example("devices.yaml"))
 	if code != 0 || !strings.Contains(errOut, "job.batch.volcano.sh/devices: Completed") {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+}
+
+// TestTheVolumesExampleSucceeds has two volumes that its claims can use.
+func TestTheVolumesExampleSucceeds(t *testing.T) {
+	volumes := filepath.Join(t.TempDir(), "volumes.yaml")
+	const volume = `
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %s}
+spec:
+  accessModes: [ReadWriteMany]
+  capacity: {storage: 1Gi}
+  hostPath: {path: /tmp}
+`
+	if err := os.WriteFile(volumes, fmt.Appendf(nil, volume+"---"+volume, "examples-1", "examples-2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m", "-f", volumes, "-f", example("volumes.yaml"))
+	if code != 0 || !strings.Contains(errOut, "job.batch.volcano.sh/convert: Completed") {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+}
+
+// TestTheOwnersExampleStartsAsAGang checks that the Deployment's pods have a PodGroup in the queue of their namespace.
+func TestTheOwnersExampleStartsAsAGang(t *testing.T) {
+	if code, out, errOut := lockstep(t, "submit", example("owners.yaml")); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	localtest.Eventually(t, "the group runs", func() error {
+		_, out, errOut := lockstep(t, "get", "podgroups", "-n", "team-a", "-o", "yaml")
+		for _, want := range []string{"minMember: 3", "phase: Running", "running: 3"} {
+			if !strings.Contains(out, want) {
+				return fmt.Errorf("%s%s", out, errOut)
+			}
+		}
+		_, out, errOut = lockstep(t, "get", "queue", "team-a", "-o", "jsonpath={.status.allocated.cpu}")
+		if out != "750m" {
+			return fmt.Errorf("the queue has %s%s", out, errOut)
+		}
+		return nil
+	})
+}
+
+func TestTheSchedulerConfigurationIsAccepted(t *testing.T) {
+	code, out, errOut := lockstep(t, "migrate", "check", "-f", example("scheduler.yaml"))
+	if code != 0 || strings.Contains(out, "missing") && !strings.Contains(out, "0 have parts that are missing") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+	data, err := os.ReadFile(example("scheduler.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, findings, err := config.Parse(data)
+	if err != nil || settings.OverdueAfter != 20*time.Minute {
+		t.Errorf("%+v, %v, %v", settings, findings, err)
+	}
+}
+
+// TestEachBatchExampleIsRun checks that a test names each example.
+func TestEachBatchExampleIsRun(t *testing.T) {
+	source, err := os.ReadFile("examples_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(example("*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	for _, file := range files {
+		if !bytes.Contains(source, fmt.Appendf(nil, "example(%q)", filepath.Base(file))) {
+			t.Errorf("no test runs %s", file)
+		}
 	}
 }
 

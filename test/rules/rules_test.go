@@ -117,6 +117,46 @@ func create(t *testing.T, c dynamic.Interface, resource schema.GroupVersionResou
 	return err
 }
 
+// TestAThousandTasks checks that jobs of many tasks are accepted and compared, although comparing each name
+// with all others would cost more than a rule may.
+func TestAThousandTasks(t *testing.T) {
+	c := client(t)
+	many := func(change func(i int, fields string) string) string {
+		list := make([]string, 1000)
+		for i := range list {
+			fields := fmt.Sprintf("name: w%d, replicas: 1", i)
+			if change != nil {
+				fields = change(i, fields)
+			}
+			list[i] = task(fields)
+		}
+		return tasks(list...)
+	}
+	chain := func(on string) func(int, string) string { // tasks wait for the one before, in chains of three
+		return func(i int, fields string) string {
+			if i%3 == 0 {
+				return fields + ", policies: [{event: PodFailed, action: RestartTask}]"
+			}
+			return fmt.Sprintf("%s, dependsOn: {name: [%s%d]}", fields, on, i-1)
+		}
+	}
+	for what, spec := range map[string]string{"plain": many(nil), "that wait for each other": many(chain("w"))} {
+		if err := create(t, c, jobs, "x", spec, true); err != nil {
+			t.Errorf("1000 tasks %s: %.300v", what, err)
+		}
+	}
+	for want, spec := range map[string]string{
+		"key w7 already exists": many(func(i int, fields string) string {
+			return strings.Replace(fields, "w900,", "w7,", 1)
+		}),
+		"spec.tasks[*].dependsOn.name: there is no such task": many(chain("v")),
+	} {
+		if err := create(t, c, jobs, "x", spec, true); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %.1000v", want, err)
+		}
+	}
+}
+
 func TestCreateRefused(t *testing.T) {
 	c := client(t)
 	long := strings.Repeat("a", 60)

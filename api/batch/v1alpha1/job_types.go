@@ -18,7 +18,9 @@ import (
 // +kubebuilder:printcolumn:name="minAvailable",type=integer,JSONPath=`.status.minAvailable`
 // +kubebuilder:printcolumn:name="RUNNINGS",type=integer,JSONPath=`.status.running`
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="REASON",type=string,JSONPath=`.status.state.reason`
 // +kubebuilder:printcolumn:name="QUEUE",type=string,priority=1,JSONPath=`.spec.queue`
+// +kubebuilder:printcolumn:name="MESSAGE",type=string,priority=1,JSONPath=`.status.state.message`
 type Job struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -48,7 +50,7 @@ type JobSpec struct {
 	Volumes []VolumeSpec `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"mountPath"`
 	// Tasks are the kinds of pods of the job.
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:MaxItems=1024
 	Tasks []TaskSpec `json:"tasks" patchStrategy:"merge" patchMergeKey:"name"`
 	// Policies are the actions to carry out on events of any pod or task of the job.
 	// +optional
@@ -338,6 +340,8 @@ const (
 	// JobScheduled is False while the gang waits for nodes. The message says why: because of the
 	// queue, a resource and how much of it is missing, or a filter that no node passes.
 	JobScheduled JobConditionType = "Scheduled"
+	// JobSurplusScheduled is False while pods above the minimum wait for nodes. The message says why.
+	JobSurplusScheduled JobConditionType = "SurplusScheduled"
 	// JobSupported is False if the spec has features that Lockstep does not support. The message
 	// names the fields.
 	JobSupported JobConditionType = "Supported"
@@ -352,6 +356,8 @@ const (
 	ReasonUnknownArgument = "UnknownArgument" // JobSupported: only the plugin arguments in the message are ignored
 	ReasonMalformed       = "Malformed"       // JobValid: the job cannot be decoded; the message names the field
 	ReasonInvalidTemplate = "InvalidTemplate" // JobValid: the API server refuses pods of this template
+	ReasonGated           = "SchedulingGated" // JobScheduled: pods wait until their scheduling gates are removed
+	ReasonNoReplicas      = "NoReplicas"      // JobScheduled: no task has replicas, so there are no pods
 )
 
 // JobCondition is a phase that the job went through, or a condition: see JobStatus.Conditions.

@@ -82,7 +82,9 @@ type NetworkTopologySpec struct {
 // +kubebuilder:printcolumn:name="minMember",type=integer,JSONPath=`.spec.minMember`
 // +kubebuilder:printcolumn:name="RUNNINGS",type=integer,JSONPath=`.status.running`
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="REASON",type=string,JSONPath=`.status.conditions[?(@.type=="Unschedulable")].reason`
 // +kubebuilder:printcolumn:name="QUEUE",type=string,priority=1,JSONPath=`.spec.queue`
+// +kubebuilder:printcolumn:name="MESSAGE",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Unschedulable")].message`
 type PodGroup struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

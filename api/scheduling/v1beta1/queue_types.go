@@ -31,6 +31,18 @@ const (
 // does not support. The message names the feature.
 const QueueSupported = "Supported"
 
+// QueueConsistent is the type of a condition that is False if what the spec states cannot hold together
+// with the queues above or below: there is no parent, or an amount is above a limit. The message names
+// the field. What is stated applies nevertheless, as far as it can.
+const QueueConsistent = "Consistent"
+
+// Reasons of the condition Consistent.
+const (
+	ReasonParentNotFound = "ParentNotFound"
+	ReasonParentCircle   = "ParentCircle"
+	ReasonAmountExceeded = "AmountExceeded"
+)
+
 // Queue gives its jobs and PodGroups a share of the cluster.
 //
 // +kubebuilder:object:root=true
@@ -40,6 +52,8 @@ const QueueSupported = "Supported"
 // +kubebuilder:printcolumn:name="STATE",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="PARENT",type=string,JSONPath=`.spec.parent`
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.status.allocated.cpu`
+// +kubebuilder:printcolumn:name="MEMORY",type=string,JSONPath=`.status.allocated.memory`
 type Queue struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

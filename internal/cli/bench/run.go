@@ -131,7 +131,7 @@ of --fail-if was crossed; 130 interrupted.`,
 	f.StringSliceVar(&o.limits, "kubernetes-client-limits", nil,
 		"QPS/BURST of kube-controller-manager and kube-scheduler, or unlimited; of several each is measured")
 	f.StringSliceVar(&o.Foreign, "foreign", nil,
-		"of foreign-pods: who creates the pods: "+strings.Join(scenario.Foreign, ", "))
+		"of foreign-pods: who creates the pods: "+strings.Join(scenario.Foreign, ", ")+"; gangs: Deployments whose pods start together; affinity: Deployments whose pods are on different nodes")
 	f.StringSliceVar(&o.admissions, "admission", nil,
 		"of batch: what admits each pod: none, cel, or webhook:WORK:TIMEOUT such as webhook:20ms:10s; of several each is measured")
 	f.IntVar(&o.Repeat, "repeat", 1, "how often to run everything")

@@ -46,8 +46,12 @@ var Admissions = []string{"none", "cel", "webhook:0s:10s", "webhook:20ms:10s", "
 // Limits are the client limits of ClientLimits, as QPS/burst.
 var Limits = []string{"20/30", "50/100", "100/200", "500/1000", "unlimited"}
 
-// Foreign are the kinds of ForeignPods.
-var Foreign = []string{"deployments", "pods"}
+// Foreign are the kinds of ForeignPods that are measured by default, and ForeignOthers those that are
+// measured on request.
+var (
+	Foreign       = []string{"deployments", "pods"}
+	ForeignOthers = []string{"gangs", "affinity"}
+)
 
 // Workers are the numbers of writes in flight of BatchWorkers; 0 is adaptive.
 var Workers = []int{0, 1, 5, 10, 25, 50, 100, 150, 200, 400, 600}

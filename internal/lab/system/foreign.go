@@ -2,6 +2,9 @@ package system
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
@@ -20,12 +24,17 @@ import (
 const (
 	Deployments = "deployments"
 	Pods        = "pods"
+	// Gangs are Deployments whose pods start together or not at all, where the system knows the
+	// annotation that says so.
+	Gangs = "gangs"
+	// Affinity are Deployments whose pods are on different nodes, by affinity between pods.
+	Affinity = "affinity"
 )
 
 // CheckForeign returns an error if kind is no value of Options.Foreign.
 func CheckForeign(kind string) error {
-	if kind != Deployments && kind != Pods {
-		return fmt.Errorf("foreign %q: want %s or %s", kind, Deployments, Pods)
+	if kinds := slices.Concat(scenario.Foreign, scenario.ForeignOthers); !slices.Contains(kinds, kind) {
+		return fmt.Errorf("foreign %q: want one of %s", kind, strings.Join(kinds, ", "))
 	}
 	return nil
 }
@@ -89,6 +98,16 @@ func (f foreign) NewJob(j Job) (drive.Object, error) {
 	}
 	replicas := int32(j.Pods)
 	template.Labels = map[string]string{"app": j.Name}
+	switch f.kind {
+	case Gangs:
+		meta.Annotations = map[string]string{schedulingv1beta1.GroupMinMemberAnnotation: strconv.Itoa(j.Pods)}
+	case Affinity:
+		spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: template.Labels}, TopologyKey: corev1.LabelHostname,
+			}},
+		}}
+	}
 	return &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: meta,
 		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: template, Spec: spec}}}, nil

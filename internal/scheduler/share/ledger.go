@@ -279,14 +279,31 @@ func (l *Ledger) Blocked(name string) *Refusal {
 	l.settle()
 	q := l.queues[name]
 	switch {
-	case q == nil || !q.known || !q.attached:
+	case q == nil || !q.known:
 		return &Refusal{Code: QueueNotFound, Queue: name}
+	case !q.attached:
+		return &Refusal{Code: QueueNotFound, Queue: name, Missing: l.missingAbove(q)}
 	case len(q.children) > 0:
 		return &Refusal{Code: QueueNotLeaf, Queue: name}
 	case q.Closed:
 		return &Refusal{Code: QueueClosed, Queue: name}
 	}
 	return nil
+}
+
+// Behind returns the reason why a gang of a FIFO queue is not offered although it is not parked: one that
+// sorts before it is. It returns nil for other gangs.
+func (l *Ledger) Behind(key string) *Refusal {
+	l.settle()
+	it := l.gangs[key]
+	if it == nil || it.in != &it.queue.ready {
+		return nil
+	}
+	q := it.queue
+	if !q.FIFO || len(q.parked) == 0 || q.offering() || l.Blocked(q.Name) != nil {
+		return nil
+	}
+	return &Refusal{Code: BehindFirst, Queue: q.Name}
 }
 
 // Admit cuts a gang down to the amounts that its queue, and the queues above, may still hold: pods
@@ -512,6 +529,18 @@ func (l *Ledger) link() {
 	for _, q := range l.queues {
 		l.offers(q, false)
 	}
+}
+
+// missingAbove returns the first queue above q that is not known, or q's own name if there is none.
+func (l *Ledger) missingAbove(q *queue) string {
+	for at, levels := q, 0; levels < depthMax; levels++ {
+		above := l.queues[at.Parent]
+		if above == nil || !above.known {
+			return at.Parent
+		}
+		at = above
+	}
+	return q.Name
 }
 
 func empty(v place.Vector) bool { return !slices.ContainsFunc(v, func(a int64) bool { return a != 0 }) }

@@ -226,9 +226,11 @@ func TestParking(t *testing.T) {
 
 func TestBlocked(t *testing.T) {
 	l := New(place.NewDims(), cpu(10), Queue{Name: "open"}, Queue{Name: "closed", Closed: true}, Queue{Name: "parent"},
-		Queue{Name: "child", Parent: "parent"}, Queue{Name: "orphan", Parent: "nobody"})
+		Queue{Name: "child", Parent: "parent"}, Queue{Name: "orphan", Parent: "nobody"},
+		Queue{Name: "circle", Parent: "circle"})
 	want := map[string]string{
-		"open": "", "child": "", "closed": `queue "closed" is closed`, "orphan": `queue "orphan" does not exist`,
+		"open": "", "child": "", "closed": `queue "closed" is closed`, "orphan": `queue "orphan" is below queue "nobody", which does not exist`,
+		"circle": `the queues above queue "circle" form a circle, or are too many`,
 		"parent": `queue "parent" has queues below it; gangs belong into those`, "nowhere": `queue "nowhere" does not exist`,
 	}
 	got := map[string]string{}
@@ -403,6 +405,83 @@ func TestDivisionIsMaxMinFair(t *testing.T) {
 			if perWeight := float64(d) / float64(weights[i]); level >= 0 && perWeight-level > float64(n) {
 				t.Fatalf("queue %d gets %f per weight, though others want more than their %f", i, perWeight, level)
 			}
+		}
+	})
+}
+
+// TestSumsAreConserved checks trees of queues after random changes: what a queue holds and asks for is
+// its own and that of the queues below, and these divide no more than it deserves: all of it, as far
+// as they ask for it and may have it.
+func TestSumsAreConserved(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		total := place.Vector{rapid.Int64Range(0, 1000).Draw(t, "x"), rapid.Int64Range(0, 1000).Draw(t, "y")}
+		l := New(place.NewDims(), total)
+		names, parents := []string{Root}, map[string]string{}
+		limits := map[string]Limits{}
+		for i := range rapid.IntRange(1, 8).Draw(t, "queues") {
+			q := Queue{Name: fmt.Sprint("q", i), Weight: rapid.Int32Range(1, 9).Draw(t, "weight"), Parent: rapid.SampledFrom(names).Draw(t, "parent")}
+			if rapid.IntRange(0, 2).Draw(t, "capped") == 0 {
+				q.Capability = Limits{rapid.Int64Range(0, 500).Draw(t, "capability")}
+			}
+			if rapid.IntRange(0, 2).Draw(t, "states") == 0 {
+				q.Deserved = Limits{rapid.Int64Range(0, 500).Draw(t, "deserved")}
+			}
+			l.SetQueue(q)
+			parents[q.Name], limits[q.Name] = q.Parent, q.Capability
+			names = append(names, q.Name)
+		}
+		held, pending := map[string]place.Vector{}, map[string]place.Vector{} // of each queue alone
+		for i := range rapid.IntRange(0, 30).Draw(t, "gangs") {
+			q := rapid.SampledFrom(names[1:]).Draw(t, "queue")
+			g := Gang{Key: fmt.Sprint(i), Queue: q, Request: place.Vector{rapid.Int64Range(0, 90).Draw(t, "x"), rapid.Int64Range(0, 90).Draw(t, "y")}}
+			l.Submit(g)
+			switch rapid.IntRange(0, 3).Draw(t, "what becomes of it") {
+			case 0:
+				l.Placed(g.Key, g.Request)
+				held[q] = held[q].Plus(g.Request, 1)
+			case 1:
+				l.Remove(g.Key)
+			case 2:
+				l.Park(g.Key)
+				pending[q] = pending[q].Plus(g.Request, 1)
+			default:
+				pending[q] = pending[q].Plus(g.Request, 1)
+			}
+			if rapid.Bool().Draw(t, "divide now") {
+				l.Next()
+			}
+		}
+		for _, name := range names {
+			f := l.Figures(name)
+			heldSum, pendingSum, deserved, wanted := held[name], pending[name], place.Vector(nil), place.Vector(nil)
+			children := 0
+			for child, parent := range parents {
+				if parent != name {
+					continue
+				}
+				children++
+				c := l.Figures(child)
+				heldSum, pendingSum, deserved = heldSum.Plus(c.Held, 1), pendingSum.Plus(c.Pending, 1), deserved.Plus(c.Deserved, 1)
+				asks := place.Vector(nil).Plus(c.Held, 1).Plus(c.Pending, 1)
+				for dim := range asks {
+					if limit := limits[child].at(dim); limit != Unlimited {
+						asks[dim] = min(asks[dim], limit)
+					}
+				}
+				wanted = wanted.Plus(asks, 1)
+			}
+			if !same(f.Held, heldSum) || !same(f.Pending, pendingSum) {
+				t.Fatalf("%s holds %v and asks for %v; the sums are %v and %v", name, f.Held, f.Pending, heldSum, pendingSum)
+			}
+			for dim := range total {
+				missing := min(f.Deserved.At(dim), wanted.At(dim)) - deserved.At(dim)
+				if children > 0 && (missing < 0 || missing > int64(children)) {
+					t.Fatalf("the queues below %s deserve %v, it deserves %v, and they ask for %v", name, deserved, f.Deserved, wanted)
+				}
+			}
+		}
+		if f := l.Figures(Root); !same(f.Deserved, total) {
+			t.Fatalf("the root deserves %v of %v", f.Deserved, total)
 		}
 	})
 }

@@ -95,6 +95,7 @@ const (
 	QueueNotLeaf        = "QueueNotLeaf"
 	QueueClosed         = "QueueClosed"
 	QueueOverCapability = "QueueOverCapability"
+	BehindFirst         = "BehindFirst" // in a FIFO queue
 )
 
 // Refusal says why a queue does not accept a gang, regardless of the room on the nodes.
@@ -103,6 +104,9 @@ type Refusal struct {
 	// Queue is the gang's queue; for QueueOverCapability, the queue at or above it whose limit
 	// applies.
 	Queue string
+	// Missing is set for QueueNotFound if the queue exists, and the way to the root is interrupted: it is
+	// the queue above that does not exist, or the queue itself if those above form a circle.
+	Missing string
 	// Resource, Limit, Held and Wanted are set for QueueOverCapability: the limited resource, its
 	// limit, the amount held, and the amount that the gang would add.
 	Resource            corev1.ResourceName
@@ -113,11 +117,20 @@ type Refusal struct {
 func (r *Refusal) Stable() string {
 	switch r.Code {
 	case QueueNotFound:
+		switch r.Missing {
+		case "":
+		case r.Queue:
+			return fmt.Sprintf("the queues above queue %q form a circle, or are too many", r.Queue)
+		default:
+			return fmt.Sprintf("queue %q is below queue %q, which does not exist", r.Queue, r.Missing)
+		}
 		return fmt.Sprintf("queue %q does not exist", r.Queue)
 	case QueueNotLeaf:
 		return fmt.Sprintf("queue %q has queues below it; gangs belong into those", r.Queue)
 	case QueueClosed:
 		return fmt.Sprintf("queue %q is closed", r.Queue)
+	case BehindFirst:
+		return fmt.Sprintf("queue %q starts its gangs in their order (dequeueStrategy: fifo), and one before this one waits", r.Queue)
 	}
 	return fmt.Sprintf("queue %q may hold %s of %s, and %s more do not fit", r.Queue, r.Limit.String(), r.Resource,
 		r.Wanted.String())
