@@ -75,10 +75,13 @@ func (c *Client) Tracker(ctx context.Context, namespace, name string) (*oam.Reso
 	if err := c.rest.Get().Resource("resourcetrackers").Param("labelSelector", selector).Do(ctx).Into(list); err != nil {
 		return nil, err
 	}
+	if rt := records.RecordAmong(list.Items); rt != nil {
+		return rt, nil
+	}
 	if len(list.Items) == 0 {
 		return nil, fmt.Errorf("application %s/%s has not been deployed", namespace, name)
 	}
-	return &list.Items[0], nil
+	return &list.Items[0], nil // of another controller
 }
 
 // Definitions are the definitions of a cluster.
