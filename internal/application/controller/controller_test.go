@@ -266,6 +266,7 @@ func TestARestartAtRestWritesNothing(t *testing.T) {
 		}
 		return inPhase(oam.PhaseRunning)(a)
 	})
+	e.trackersAre("shop", "shop-v2:shop-conf,shop-cred,web")
 	before := e.requests()
 	// A second controller finds every object as it should be, and writes nothing.
 	stop, err := runController(e.c)

@@ -3,6 +3,7 @@ package controller
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -39,6 +40,9 @@ func (c *reconciler) writeGiven(a *record, o *oam.Application) {
 		a.Writes.Forget(givenWrite)
 		return
 	}
+	if seen, err := strconv.ParseUint(o.ResourceVersion, 10, 64); err != nil || seen < a.givenAt {
+		return // the watch has yet to show them
+	}
 	if failure := a.Writes.Failure(givenWrite); failure != "" {
 		a.Plan.Warn("labels and annotations of policies cannot be written: " + failure)
 	}
@@ -46,14 +50,14 @@ func (c *reconciler) writeGiven(a *record, o *oam.Application) {
 		a.WakeAfter(left)
 		return
 	}
+	if !a.Writes.Start(givenWrite) {
+		return
+	}
 	done := func(err error) {
 		if a.Writes.End(givenWrite, err); err != nil {
 			a.given.Failed(c.now())
 			a.WakeAfter(a.given.Left(c.now()))
 		}
-	}
-	if !a.Writes.Start(givenWrite) {
-		return
 	}
 	author, err := c.authors.Author(o)
 	if err != nil {
@@ -65,7 +69,12 @@ func (c *reconciler) writeGiven(a *record, o *oam.Application) {
 		done(fmt.Errorf("they cannot be encoded: %w", err))
 		return
 	}
-	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.Name, Reason: "application-given", As: author}, o, types.MergePatchType, data, func(_ apiwriter.Object, err error) {
-		a.Post(func() { done(err) })
+	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.Name, Reason: "application-given", As: author}, o, types.MergePatchType, data, func(obj apiwriter.Object, err error) {
+		a.Post(func() {
+			if err == nil && obj != nil {
+				a.givenAt, _ = strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
+			}
+			done(err)
+		})
 	})
 }

@@ -243,6 +243,9 @@ func latestRevision(o apiwriter.Object) *oam.Revision {
 	return nil
 }
 
+// autodetected is the type of a workload whose kind is that of the output.
+const autodetected = "autodetects.core.oam.dev"
+
 // nameWorkload creates the WorkloadDefinition that a component's definition names as the type of its
 // workload, if there is none. Clients look the kind up there.
 func (w *revisionWriter) nameWorkload(o apiwriter.Object) {
@@ -251,7 +254,7 @@ func (w *revisionWriter) nameWorkload(o apiwriter.Object) {
 		return
 	}
 	name := c.Spec.Workload.Type
-	if name == "" || strings.HasSuffix(name, ".lockstep.dev") || w.definitions.workload(c.Namespace, name) != nil {
+	if name == "" || name == autodetected || strings.HasSuffix(name, ".lockstep.dev") || w.definitions.workload(c.Namespace, name) != nil {
 		return
 	}
 	gv, err := schema.ParseGroupVersion(c.Spec.Workload.Definition.APIVersion)

@@ -44,8 +44,7 @@ func GivenBy(in *Input, defs GivingPolicies) (*Given, error) {
 			policies = append(policies, oam.AppPolicy{Name: name, Type: name})
 		}
 	}
-	for i := range in.Spec.Policies {
-		p := in.Spec.Policies[i]
+	for i, p := range in.whole().Policies {
 		if BuiltIn(p.Type) {
 			continue
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,34 +41,11 @@ func TrackerIndexes() map[string]func(*kubeclient.Raw) []string {
 	}}
 }
 
-// recordNumber returns the number of the record that a tracker has, or false if the tracker has none.
-// Trackers that were written before there was one for each generation are named NAMESPACE.NAME and
-// have the number 0.
-func recordNumber(rt metav1.Object) (int64, bool) {
-	if n, err := strconv.ParseInt(rt.GetAnnotations()[oam.RecordAnnotation], 10, 64); err == nil && n > 0 {
-		return n, true
-	}
-	labels := rt.GetLabels()
-	return 0, rt.GetName() == labels[oam.AppNamespaceLabel]+"."+labels[oam.AppNameLabel]
-}
-
 // newest compares two trackers with records, the newest first.
 func newest[T metav1.Object](a, b T) int {
-	x, _ := recordNumber(a)
-	y, _ := recordNumber(b)
+	x, _ := oam.RecordNumber(a)
+	y, _ := oam.RecordNumber(b)
 	return cmp.Or(cmp.Compare(y, x), cmp.Compare(a.GetName(), b.GetName()))
-}
-
-// RecordAmong returns the tracker that has the Application's record, of all trackers of an
-// Application, or nil.
-func RecordAmong(list []oam.ResourceTracker) *oam.ResourceTracker {
-	var found *oam.ResourceTracker
-	for i := range list {
-		if _, has := recordNumber(&list[i]); has && (found == nil || newest(&list[i], found) < 0) {
-			found = &list[i]
-		}
-	}
-	return found
 }
 
 // RecordOf returns the tracker that has an Application's record, if it exists.
@@ -84,7 +60,7 @@ func RecordOf(trackers *PackedCache[oam.ResourceTracker], app types.NamespacedNa
 // withRecords returns the trackers that have records, the newest first.
 func withRecords(list []*kubeclient.Raw) []*kubeclient.Raw {
 	list = slices.DeleteFunc(slices.Clone(list), func(raw *kubeclient.Raw) bool {
-		_, has := recordNumber(raw)
+		_, has := oam.RecordNumber(raw)
 		return !has
 	})
 	slices.SortFunc(list, newest[*kubeclient.Raw])
@@ -94,7 +70,7 @@ func withRecords(list []*kubeclient.Raw) []*kubeclient.Raw {
 // remains reports whether a tracker without a record is one that the manager has left for clients to
 // delete. Trackers of other controllers are left alone.
 func remains(raw *kubeclient.Raw, of string) bool {
-	_, has := recordNumber(raw)
+	_, has := oam.RecordNumber(raw)
 	return !has && raw.Annotations[apiwriter.CreatorAnnotation] == of
 }
 
@@ -119,7 +95,7 @@ func (k *Keeper) own(to *Owner, r *Tracker) (records, remaining []*kubeclient.Ra
 // manager wrote it, and the watch had not shown it before.
 func (r *Tracker) behind(records []*kubeclient.Raw) bool {
 	return slices.ContainsFunc(records, func(raw *kubeclient.Raw) bool {
-		n, _ := recordNumber(raw)
+		n, _ := oam.RecordNumber(raw)
 		return raw.Name != r.name && n >= r.number && n > 0
 	})
 }
@@ -128,7 +104,7 @@ func (r *Tracker) behind(records []*kubeclient.Raw) bool {
 // of which neither knows.
 func (k *Keeper) join(r *Tracker, records []*kubeclient.Raw) error {
 	for _, raw := range records {
-		if n, _ := recordNumber(raw); raw.Name == r.name || n < r.number || n == 0 {
+		if n, _ := oam.RecordNumber(raw); raw.Name == r.name || n < r.number || n == 0 {
 			continue
 		}
 		rt, err := k.Cache.Unpack(raw)

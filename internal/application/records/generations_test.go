@@ -83,7 +83,7 @@ func (x *keeping) carry(t *testing.T) {
 func (x *keeping) names() string {
 	var out []string
 	for name, rt := range x.shown {
-		if _, has := recordNumber(rt); !has {
+		if _, has := oam.RecordNumber(rt); !has {
 			name += "("
 			for _, m := range rt.Spec.ManagedResources {
 				name += m.Name

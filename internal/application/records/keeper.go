@@ -127,7 +127,7 @@ func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, of Written) {
 			w.End(TrackerWrite, err)
 			rt, _ := obj.(*oam.ResourceTracker)
 			if err == nil && rt != nil && malformed.Of(rt) == nil {
-				if n, _ := recordNumber(rt); n != number {
+				if n, _ := oam.RecordNumber(rt); n != number {
 					err = apierrors.NewAlreadyExists(schema.GroupResource{Group: oam.GroupVersion.Group, Resource: "resourcetrackers"}, name)
 				}
 			}

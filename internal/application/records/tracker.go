@@ -245,7 +245,7 @@ func (r *Tracker) replace(rt *oam.ResourceTracker) error {
 func (r *Tracker) hold(rt *oam.ResourceTracker) {
 	r.Object, r.Resources, r.unwritten = rt, slices.Clone(rt.Spec.ManagedResources), false
 	r.name = rt.Name
-	r.number, _ = recordNumber(rt)
+	r.number, _ = oam.RecordNumber(rt)
 }
 
 // unreadableTracker is the version of a tracker that could not be read, whether the Application was

@@ -3,6 +3,7 @@
 package applications
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -75,13 +76,17 @@ func (c *Client) Tracker(ctx context.Context, namespace, name string) (*oam.Reso
 	if err := c.rest.Get().Resource("resourcetrackers").Param("labelSelector", selector).Do(ctx).Into(list); err != nil {
 		return nil, err
 	}
-	if rt := records.RecordAmong(list.Items); rt != nil {
-		return rt, nil
-	}
 	if len(list.Items) == 0 {
 		return nil, fmt.Errorf("application %s/%s has not been deployed", namespace, name)
 	}
-	return &list.Items[0], nil // of another controller
+	rank := func(rt oam.ResourceTracker) int64 {
+		if number, has := oam.RecordNumber(&rt); has {
+			return number
+		}
+		return -1 // it is of another controller, or of an earlier generation
+	}
+	newest := slices.MaxFunc(list.Items, func(a, b oam.ResourceTracker) int { return cmp.Compare(rank(a), rank(b)) })
+	return &newest, nil
 }
 
 // Definitions are the definitions of a cluster.
