@@ -58,7 +58,7 @@ var pure = []string{
 // types, and functions on them.
 var pureMayImport = []string{
 	module + "api/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/utils/",
-	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "github.com/itchyny/timefmt-go", "gopkg.in/evanphx/json-patch.v4", "github.com/robfig/cron/v3", "github.com/santhosh-tekuri/jsonschema/v6", "helm.sh/helm/v4/pkg/chart", "helm.sh/helm/v4/pkg/engine", "sigs.k8s.io/yaml", "go.yaml.in/yaml/v3",
+	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "github.com/theory/jsonpath", "github.com/itchyny/timefmt-go", "gopkg.in/evanphx/json-patch.v4", "github.com/robfig/cron/v3", "github.com/santhosh-tekuri/jsonschema/v6", "helm.sh/helm/v4/pkg/chart", "helm.sh/helm/v4/pkg/engine", "sigs.k8s.io/yaml", "go.yaml.in/yaml/v3",
 }
 
 // pureExceptions maps further imports that single pure packages may have to the reason.
