@@ -36,8 +36,8 @@ type exchange struct {
 // Bounds of a beam search: states kept for each number of moves and of idle domains, the number of moves,
 // and how many idle domains may be in use on the way.
 const (
-	beamWidth  = 16
-	beamMoves  = 10
+	beamWidth  = 32
+	beamMoves  = 14
 	beamBelow  = 2
 	beamFound  = 4 // sequences of moves that are tried
 	piecesMost = 4 // domains of a pod that is moved

@@ -98,6 +98,21 @@ func TestTheBoundIsTight(t *testing.T) {
 	}
 }
 
+// TestPartsStayInTheirNUMANodes: two pods leave a CPU each, in two NUMA nodes. A pod of two parts fills
+// these gaps only if it is in two NUMA nodes.
+func TestPartsStayInTheirNUMANodes(t *testing.T) {
+	for numas, want := range map[int]int{1: 1, 2: 2} {
+		d := newDemand(pool{4, 2})
+		d.exact = true
+		d.addNUMA(3)
+		d.add(kind{cpus: 7}, 2)
+		d.add(kind{2, 2, numas}, 1)
+		if got := d.mostFree(); got != want {
+			t.Errorf("a pod in %d NUMA nodes: %d domains can be idle, want %d", numas, got, want)
+		}
+	}
+}
+
 // TestBoundsOfManyPods: numbers of pods as they are on whole clusters, in L3 domains of 8 and 16
 // CPUs, four in each of 500 NUMA nodes.
 func TestBoundsOfManyPods(t *testing.T) {
