@@ -118,6 +118,23 @@ func (b *packingBound) need(sums []int, rest int) int {
 	return need
 }
 
+// FewestL3 returns a lower bound of the number of L3 domains for exclusive pods of these numbers of CPUs, in
+// any packing in which none uses more domains than it needs. It is 0 for machines without a bound.
+func (l *Layout) FewestL3(sizes []int) int {
+	b := l.packing
+	if b == nil {
+		return 0
+	}
+	fills, sums := 0, make([]int, len(b.weights))
+	for _, cpus := range sizes {
+		fills += cpus / b.size
+		for i, w := range b.weights {
+			sums[i] += w[cpus%b.size]
+		}
+	}
+	return fills + b.need(sums, 0)
+}
+
 // room returns the largest rest that could be added to those with these sums and one more, which
 // need this many domains, without one more domain.
 func (b *packingBound) room(sums []int, rest, need int) int {

@@ -24,8 +24,8 @@
 // pending_moves.go). So each move is either made or not. Pods that a repack has moved before a move
 // fails stay where they are, because every move leaves a valid state.
 //
-// After each wave a new plan is made from the current state. A pod is moved at most once in one
-// repack, which bounds the repack.
+// After each wave the plan is continued, or a new one is made from the current state if it cannot be. A
+// pod is moved at most once in one repack, which bounds the repack.
 //
 // # Which pods are moved
 //

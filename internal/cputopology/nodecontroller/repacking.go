@@ -16,6 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/clip"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/repack"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
@@ -57,6 +58,7 @@ type repacking struct {
 	started metav1.Time
 	moves   int32
 	moved   map[types.UID]bool
+	rest    []repack.Move // of the last plan, not yet in a wave
 	freed   []cpuset.Set
 	busy    int // consecutive waves without a move, because the CPUs or pods changed first
 	failure string
@@ -261,7 +263,10 @@ func (c *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.
 		r.failure = "the pods of the node contradict each other: " + state.Problems[0].Key + ": " + state.Problems[0].Message
 		return nil
 	}
-	plan, shared := repack.Within(state.Node, requests(movable), budget), false
+	plan, shared := repack.Plan{Moves: r.rest}, false
+	if !continues(state.Node, movable, r.rest) {
+		plan = repack.Within(state.Node, requests(movable), budget)
+	}
 	if len(plan.Moves) == 0 {
 		plan, shared = repack.Shared(state.Node, requests(movable), requestedBy(on), budget), true
 	}
@@ -286,7 +291,23 @@ func (c *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.
 		}
 		wave = append(wave, move)
 	}
+	if r.rest = nil; !shared {
+		r.rest = plan.Moves[len(wave):]
+	}
 	return wave
+}
+
+// continues reports whether the next move of a plan can be made as it was planned. The moves before it
+// may have used an idle domain for pods that the rest of the plan makes good for, which another plan
+// might not find.
+func continues(n *allocate.Node, pods map[string]*movable, rest []repack.Move) bool {
+	if len(rest) == 0 {
+		return false
+	}
+	next := rest[0]
+	pod, present := pods[next.Pod], n.Pod(next.Pod)
+	return pod != nil && present != nil && present.CPUs().Equal(next.From.CPUs()) && pod.request.CPUs() == next.To.CPUs().Len() &&
+		next.To.CPUs().SubsetOf(n.Idle().Union(next.From.CPUs()))
 }
 
 // written handles the results of a wave.
@@ -294,6 +315,9 @@ func (c *Controller) written(n *node, r *repacking, moves []pin.Move, errs []err
 	busy := true
 	for i, err := range errs {
 		m := moves[i]
+		if err != nil {
+			r.rest = nil // what follows may count on this move
+		}
 		var refused writeError
 		switch {
 		case err == nil:

@@ -7,13 +7,14 @@
 //	                     pieces that fit elsewhere; pods over several domains as a
 //	                     whole, if necessary in exchange for the pods of another domain
 //
-// On a node that is nearly full, idle domains are also brought together: if no NUMA node has room for one
-// more pod of the largest size, the pods of a domain beside idle ones go to an idle domain elsewhere.
+// Where that frees nothing more, a beam search looks for sequences of moves that use idle domains on the
+// way (exchange). On a node that is nearly full it also brings idle domains together, if no NUMA node has
+// room for one more pod of the largest size.
 //
 // Each move goes to CPUs that are idle after the moves before it. So no two pods ever share a CPU
 // that they do not share before or after the plan, provided that the moves are made in order and
 // each is complete before the next begins. A plan may be abandoned after any move: every
-// intermediate state is valid.
+// intermediate state is valid, although one may have fewer idle domains than there were at first.
 //
 // The gain of a plan is the freed domains. Its cost is the number of CPUs moved, counted twice if a
 // pod leaves its NUMA node, because its memory has to follow. No pod becomes worse off: it does not
@@ -69,15 +70,25 @@ func Within(n *allocate.Node, request func(key string) *allocate.Request, budget
 	if budget.CostMax == 0 {
 		budget.CostMax = CostMaxDefault
 	}
-	p := planner{node: n, request: request, s: newSearch(n, request, budget)}
+	p := planner{node: n, request: request, budget: budget, moved: map[string]bool{}}
 	if promising(n) {
-		p.free()
+		for more := true; more; more = p.exchange() {
+			p.free()
+		}
 	}
 	if n.IdleCPUs()*gatherBelow <= n.Layout().Topology().Online().Len() {
 		p.gather()
 	}
 	p.plan.Freed = freed(n, p.node)
 	return p.plan
+}
+
+// unmoved returns the request of a pod that may be moved and that the plan does not move, else nil.
+func (p *planner) unmoved(key string) *allocate.Request {
+	if p.moved[key] {
+		return nil
+	}
+	return p.request(key)
 }
 
 // freed returns the L3 domains that are idle afterwards and not before, as many as are idle in addition.
@@ -99,6 +110,7 @@ const gatherBelow = 8
 
 // free plans moves that free L3 domains or NUMA nodes, until no more can be freed.
 func (p *planner) free() {
+	p.s = newSearch(p.node, p.unmoved, p.budget)
 	for {
 		cost, ok := p.s.next()
 		if !ok {
@@ -108,33 +120,25 @@ func (p *planner) free() {
 	}
 }
 
-// gather plans moves that bring idle domains together.
-func (p *planner) gather() {
-	for {
-		cost, ok := p.s.gather()
-		if !ok || !p.add(cost) {
-			return
-		}
-	}
-}
-
 // add adds the moves that the search has found to the plan, or undoes them if they are too many or make
 // a pod worse off.
-func (p *planner) add(cost int) bool {
+func (p *planner) add(cost int) {
 	if p.s.budget.MovesMax > 0 && len(p.plan.Moves)+len(p.s.moves) > p.s.budget.MovesMax {
 		p.s.undo()
-		return false
+		return
 	}
 	moves, after := p.carryOut()
 	if moves == nil {
 		p.s.undo()
-		return false
+		return
 	}
 	p.s.keep()
+	for _, m := range moves {
+		p.moved[m.Pod] = true
+	}
 	p.node = after
 	p.plan.Moves = append(p.plan.Moves, moves...)
 	p.plan.Cost += cost
-	return true
 }
 
 // wholeCores returns a number of idle CPUs, in as many whole cores as possible, and of the other cores
@@ -187,7 +191,9 @@ type planner struct {
 	al      allocate.Allocator
 	node    *allocate.Node // state after the moves planned so far
 	request func(key string) *allocate.Request
+	budget  Budget
 	s       *search
+	moved   map[string]bool // by pod
 	plan    Plan
 }
 
@@ -198,27 +204,22 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 	var moves []Move
 	for _, m := range p.s.moves {
 		from := m.pod.allocation
-		r := p.request(from.Key)
-		company := after.Company(r, from.CPUs())
-		l3, numas := after.Spans(from.CPUs())
-		after.Release(from.Key)
-		cpus := from.CPUs()
-		for _, part := range m.parts {
-			cpus = cpus.Minus(p.s.domains[part.from])
-		}
-		several := !cpus.IsEmpty() || len(m.parts) > 1
-		for _, part := range m.parts {
-			idle := p.s.domains[part.to].Intersect(after.Idle())
-			if several { // else the pod could take more here, and leave CPUs elsewhere that no move counts on
-				idle = wholeCores(p.node.Layout().Topology().Cores, idle, part.cpus)
+		to := p.carry(after, from, func() cpuset.Set {
+			cpus := from.CPUs()
+			for _, part := range m.parts {
+				cpus = cpus.Minus(p.s.domains[part.from])
 			}
-			cpus = cpus.Union(idle)
-		}
-		to, err := p.al.PlanWithin(after, from.Key, r, cpus)
-		if err != nil || to.Cost.Violations > from.Cost.Violations || after.Restore(to) != nil {
-			return nil, nil
-		}
-		if l, u := after.Spans(to.CPUs()); l > l3 || u > numas || after.Company(r, to.CPUs()) > company {
+			several := !cpus.IsEmpty() || len(m.parts) > 1
+			for _, part := range m.parts {
+				idle := p.s.domains[part.to].Intersect(after.Idle())
+				if several { // else the pod could take more here, and leave CPUs elsewhere that no move counts on
+					idle = wholeCores(p.node.Layout().Topology().Cores, idle, part.cpus)
+				}
+				cpus = cpus.Union(idle)
+			}
+			return cpus
+		})
+		if to == nil {
 			return nil, nil
 		}
 		moves = append(moves, Move{from.Key, from, to})

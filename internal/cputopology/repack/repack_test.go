@@ -90,7 +90,7 @@ func TestWithin(t *testing.T) {
 }
 
 // TestPlansHold checks plans on random states: a plan can be carried out move by move in its order,
-// it frees the domains it lists, and no pod is split further.
+// it frees the domains it lists, no pod is split further, and none is moved twice.
 func TestPlansHold(t *testing.T) {
 	var layouts []*allocate.Layout
 	for _, m := range []machines.Machine{machines.AMD256NPS4, machines.Sparse, machines.Offlined, machines.Hybrid} {
@@ -110,7 +110,12 @@ func TestPlansHold(t *testing.T) {
 		}
 		before := n.IdleL3()
 		plan := Within(n, bySize(n), Budget{})
+		moved := map[string]bool{}
 		for _, m := range plan.Moves {
+			if moved[m.Pod] {
+				t.Fatalf("%s is moved twice", m.Pod)
+			}
+			moved[m.Pod] = true
 			l3, numas := n.Spans(m.From.CPUs())
 			n.Release(m.Pod)
 			if err := n.Restore(m.To); err != nil {

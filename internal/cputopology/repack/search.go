@@ -22,7 +22,6 @@ type search struct {
 	costMax    int    // of the current attempt
 	steps      int    // steps left in the current attempt
 	leaving    []bool // by domain: no piece may enter
-	largest    int    // number of CPUs of the largest pod
 }
 
 // Bounds of the search for one victim: the number of placements tried, and the depth to which one
@@ -76,7 +75,6 @@ func newSearch(n *allocate.Node, request func(string) *allocate.Request, budget 
 		p := &pod{allocation: a, cpus: a.CPUs().Len(), perL3: make([]int, len(s.domains)), bound: budget.StayInNUMA ||
 			memoryBound(a)}
 		l.PerL3(a.CPUs(), p.perL3)
-		s.largest = max(s.largest, p.cpus)
 		for d, cpus := range p.perL3 {
 			if cpus > 0 {
 				s.pieces[d] = append(s.pieces[d], &piece{p, d, cpus})
@@ -184,70 +182,6 @@ func (s *search) next() (cost int, ok bool) {
 			s.leaving[d] = false
 		}
 		if found {
-			return s.spent, true
-		}
-	}
-	return 0, false
-}
-
-// gather finds moves that bring idle domains together, if no NUMA node has room for one more pod of the
-// largest size on the node: the pods of the least used domain of the NUMA node with the most idle
-// domains go to an idle domain of another NUMA node. The caller must then call keep or undo.
-func (s *search) gather() (cost int, ok bool) {
-	type room struct{ idle, domains, gap int } // domains, and the largest gap in the others
-	rooms := map[int]*room{}
-	all, most, domains := 0, 0, 0
-	for d, n := range s.idle {
-		r := rooms[s.numa[d]]
-		if r == nil {
-			r = &room{}
-			rooms[s.numa[d]] = r
-		}
-		r.domains++
-		domains = max(domains, r.domains)
-		if n == s.domains[d].Len() {
-			r.idle++
-			all++
-			most = max(most, r.idle)
-		} else {
-			r.gap = max(r.gap, n)
-		}
-	}
-	fills, rest := s.largest/s.domains[0].Len(), s.largest%s.domains[0].Len()
-	if s.budget.StayInNUMA || most == 0 || all == most || domains < fills+min(rest, 1) {
-		return 0, false
-	}
-	for _, r := range rooms {
-		if r.idle > fills || r.idle == fills && r.gap >= rest {
-			return 0, false
-		}
-	}
-	type option struct{ from, used int }
-	var options []option
-	for d, n := range s.idle {
-		used, whole := 0, 0
-		for _, p := range s.pieces[d] {
-			used += p.cpus
-			if !p.pod.moved && !p.pod.bound && p.cpus == p.pod.cpus {
-				whole += p.cpus
-			}
-		}
-		if rooms[s.numa[d]].idle == most && n < s.domains[d].Len() && whole == used && used+n == s.domains[d].Len() {
-			options = append(options, option{d, used})
-		}
-	}
-	slices.SortFunc(options, func(a, b option) int { return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.from, b.from)) })
-	for _, o := range options {
-		s.moves, s.spent, s.steps = s.moves[:0], 0, stepsMax
-		s.costMax = int(s.budget.CostMax * float64(s.domains[o.from].Len()))
-		to := -1 // of the NUMA nodes with the fewest idle domains
-		for d, n := range s.idle {
-			if n == s.domains[d].Len() && n == s.domains[o.from].Len() && s.numa[d] != s.numa[o.from] &&
-				(to < 0 || rooms[s.numa[d]].idle < rooms[s.numa[to]].idle) {
-				to = d
-			}
-		}
-		if to >= 0 && s.all(s.pieces[o.from], to, func() bool { return true }) {
 			return s.spent, true
 		}
 	}

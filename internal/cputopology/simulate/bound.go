@@ -11,9 +11,9 @@ import (
 type pool struct{ l3, perNUMA int }
 
 // kind is what pods of one size may use at most: domains is 0 for as few L3 domains as the size needs,
-// in one NUMA node, and else a number of domains in any NUMA nodes, for a pod that is split or larger
-// than a NUMA node.
-type kind struct{ cpus, domains int }
+// in one NUMA node, and else a number of domains in a number of NUMA nodes, for a pod that is split or
+// larger than a NUMA node.
+type kind struct{ cpus, domains, numas int }
 
 // kindOf returns the kind of a pod that uses this many L3 domains and NUMA nodes.
 func (p pool) kindOf(cpus, domains, numas int) kind {
@@ -21,7 +21,7 @@ func (p pool) kindOf(cpus, domains, numas int) kind {
 	if domains <= least && numas <= 1 && least <= p.perNUMA {
 		return kind{cpus: cpus}
 	}
-	return kind{cpus, max(domains, least)}
+	return kind{cpus, max(domains, least), max(numas, (least+p.perNUMA-1)/p.perNUMA)}
 }
 
 // demand is a number of machines of a pool, and what runs on them.
@@ -30,9 +30,10 @@ type demand struct {
 	numas int // NUMA nodes
 	pods  map[kind]int
 	// free is a bound: no packing of the pods in which each uses at most what its kind may use leaves
-	// more L3 domains idle. It is computed when it is asked for.
-	free  int
-	known bool
+	// more L3 domains idle. It is computed when it is asked for. With exact, a search for the packing
+	// makes it the most domains that can be idle, unless the search is given up.
+	free         int
+	known, exact bool
 }
 
 func newDemand(p pool) *demand { return &demand{pool: p, pods: map[kind]int{}} }
@@ -51,7 +52,14 @@ func (d *demand) add(k kind, pods int) {
 // mostFree returns the bound of the number of idle domains.
 func (d *demand) mostFree() int {
 	if !d.known {
-		d.free, d.known = max(0, d.numas*d.perNUMA-domainsNeeded(d.pool, d.numas, d.pods)), true
+		all := d.numas * d.perNUMA
+		d.free, d.known = max(0, all-domainsNeeded(d.pool, d.numas, d.pods)), true
+		for d.exact && d.free > 0 {
+			if ok, known := packs(d.pool, d.numas, d.pods, all-d.free); ok || !known {
+				break
+			}
+			d.free--
+		}
 	}
 	return d.free
 }
@@ -67,7 +75,7 @@ type piece struct{ fills, rest int }
 // domainsNeeded returns a lower bound of the number of L3 domains that pods need on so many NUMA
 // nodes. It is the linear relaxation of the packing problem over the ways to fill a NUMA node (Gilmore
 // and Gomory), rounded up. The optimum is seldom above it. A pod that is split is packed in pieces, in
-// the way that takes the least room.
+// the way that takes the least room, in any NUMA nodes.
 //
 // The bound does not depend on how far the simplex method has come: for any prices of pieces that are
 // not negative, what all pods are worth, less what the most valuable filling of a NUMA node is worth
@@ -150,7 +158,7 @@ func newRelaxation(p pool, numas int, pods map[kind]int) *relaxation {
 	return r
 }
 
-func compareKinds(a, b kind) int { return cmp.Or(a.cpus-b.cpus, a.domains-b.domains) }
+func compareKinds(a, b kind) int { return cmp.Or(a.cpus-b.cpus, a.domains-b.domains, a.numas-b.numas) }
 
 // start makes the first basis: NUMA nodes full of one piece each, each split pod in one way, and the
 // NUMA nodes that are then empty or lacking.

@@ -277,6 +277,7 @@ func (s *simulation) addPool(l *allocate.Layout) *demand {
 		s.pools[kind] = newDemand(kind)
 	}
 	own := newDemand(kind)
+	own.exact = true
 	own.addNUMA(len(here))
 	s.pools[kind].addNUMA(len(here))
 	return own

@@ -43,6 +43,26 @@ func TestPlacementQuality(t *testing.T) {
 	}
 }
 
+// TestGapsAreBroughtTogether: with sizes that do not add up to L3 domains, moves keep 97 % of the domains
+// that any packing of each node's pods could keep. It takes exchanges over several domains and NUMA nodes.
+func TestGapsAreBroughtTogether(t *testing.T) {
+	for _, sizes := range []string{"2,3,5,7,11,13", "6-14"} {
+		mix, err := ParseMix(sizes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Run(Config{Cluster: []Group{{machines.AMD256NPS4.MustTopology(), 20}}, Mix: mix, Seed: 1, Load: 0.85, Turnover: 1, Now: frozen},
+			newRepacking(Own))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.L3SplitAvoidablePercent > 0 || r.NUMASplitAvoidablePercent > 0 || 100*r.FreeL3Percent < freeL3Min*r.FreeL3WithinPercent {
+			t.Errorf("%s: %.1f %% of at most %.1f %% kept, %.2f and %.2f %% avoidable splits", sizes, r.FreeL3Percent, r.FreeL3WithinPercent,
+				r.L3SplitAvoidablePercent, r.NUMASplitAvoidablePercent)
+		}
+	}
+}
+
 func TestEqualSeedsGiveEqualResults(t *testing.T) {
 	cfg := Config{Cluster: []Group{{machines.AMD256NPS4.MustTopology(), 3}}, Mix: Mixes()[0], Seed: 7, Load: 0.85, Turnover: 1, Now: frozen}
 	for i := range Policies() {
