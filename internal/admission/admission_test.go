@@ -77,6 +77,15 @@ func TestRefusals(t *testing.T) {
 			spec: {workload: {type: deployments.apps, definition: {apiVersion: apps/v1, kind: Deployment}}}}`, ""},
 		"a workload that its template tells": {`{apiVersion: core.oam.dev/v1beta1, kind: ComponentDefinition, metadata: {name: c},
 			spec: {workload: {type: autodetects.core.oam.dev, definition: {apiVersion: apps/v1, kind: Deployment}}}}`, ""},
+		"a package that there is not": {`{apiVersion: core.oam.dev/v1beta1, kind: WorkflowStepDefinition, metadata: {name: s},
+			spec: {schematic: {cue: {template: "import \"vela/doesnotexist\"\n\nx: doesnotexist.#X"}}}}`,
+			`spec.schematic.cue.template: builtin package "vela/doesnotexist" undefined; there are vela/op, vela/kube`},
+		"a package in a list that there is not": {`{apiVersion: core.oam.dev/v1beta1, kind: ComponentDefinition, metadata: {name: c},
+			spec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: "import (\n\t\"strings\"\n\tk \"vela/kubes\"\n)\n\noutput: {}"}}}}`, `builtin package "vela/kubes" undefined`},
+		"packages that there are": {`{apiVersion: core.oam.dev/v1beta1, kind: WorkflowStepDefinition, metadata: {name: s},
+			spec: {schematic: {cue: {template: "import (\n\t\"vela/op\"\n\t\"vela/kube\"\n)\n\nimport \"vela/http\"\n\nx: op.#Steps"}}}}`, ""},
+		"texts that are no packages": {`{apiVersion: core.oam.dev/v1beta1, kind: TraitDefinition, metadata: {name: t},
+			spec: {schematic: {cue: {template: "// \"vela/none\" is not imported\nx: \"vela/none\"\ny: [\n\t\"vela/none\",\n]"}}}}`, ""},
 	} {
 		if got := check(t, rules, c.manifest); !strings.Contains(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", what, got, c.want)

@@ -234,7 +234,7 @@ func (u *uninstaller) awaitPods(ctx context.Context, workloads []*unstructured.U
 }
 
 // finalizers are the finalizers that the manager would remove from deleted objects.
-var finalizers = map[string]bool{oam.ResourceTrackerFinalizer: true, oam.OrphanFinalizer: true, wf.FinalizerArtifactGC: true}
+var finalizers = map[string]bool{oam.ResourceTrackerFinalizer: true, oam.OrphanFinalizer: true, oam.TrackerFinalizer: true, wf.FinalizerArtifactGC: true}
 
 // emptyCRDs removes the manager's finalizers from the objects of deleted CRDs, because the manager,
 // which would remove them, no longer runs. With Wait it waits until the CRDs are deleted.

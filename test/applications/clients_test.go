@@ -403,10 +403,13 @@ func TestClientsFindTheObjectsOfAnApplication(t *testing.T) {
 		}
 		return nil
 	})
-	rt, history := v.trackers(app)
-	if rt == nil || rt.GetLabels()[oam.AppRevisionLabel] != "shop-v3" || len(history) != 0 {
-		t.Errorf("the tracker is %v, and %d others", rt, len(history))
-	}
+	eventually(v, "one tracker of the third revision", func() error {
+		rt, history := v.trackers(app)
+		if rt == nil || rt.GetLabels()[oam.AppRevisionLabel] != "shop-v3" || len(history) != 0 {
+			return fmt.Errorf("it is %v, and there are %d others", rt, len(history))
+		}
+		return nil
+	})
 }
 
 // TestClientsReadRevisions makes the requests of revision list, revision get, live-diff and up

@@ -283,6 +283,8 @@ type PolicyDefinition struct {
 }
 
 // PolicyDefinitionSpec specifies the objects of a type of policy.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.global) || !self.global || has(self.scope) && self.scope == 'Application'",message="global policies are of the scope Application"
 type PolicyDefinitionSpec struct {
 	// +optional
 	Reference *DefinitionReference `json:"definitionRef,omitempty"`
@@ -292,21 +294,24 @@ type PolicyDefinitionSpec struct {
 	// health.
 	// +optional
 	ManageHealthCheck bool `json:"manageHealthCheck,omitempty"`
-	// Scope must not be Application: policies do not change applications before they are deployed.
+	// Scope is Application for policies whose output gives applications labels and annotations, and
+	// empty for those that make objects.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self != 'Application'",message="policies that change applications before they are deployed (scope: Application) are not supported: override policies and MutatingAdmissionPolicies take their place"
 	Scope string `json:"scope,omitempty"`
-	// Global must not be set: no policy is a part of applications that do not name it.
+	// Global policies are a part of all applications of their namespace, or of all namespaces if their
+	// own is vela-system, without being named. Their scope is Application.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!self",message="policies of all applications (global: true) are not supported: applications name their policies"
 	Global bool `json:"global,omitempty"`
-	// Priority has no effect: it orders policies that are not supported.
+	// Priority orders global policies: those with the highest priority come first.
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 	// Version is a semantic version that names the revision.
 	// +optional
 	Version string `json:"version,omitempty"`
 }
+
+// ScopeApplication is the scope of policies that give applications labels and annotations.
+const ScopeApplication = "Application"
 
 // PolicyDefinitionList is a list of policy definitions.
 //

@@ -40,6 +40,11 @@ const (
 	// DefinitionRevisionAnnotation on a definition names its revision, as the version in its spec
 	// does: NAME-vVALUE.
 	DefinitionRevisionAnnotation = "definitionrevision.oam.dev/name"
+	// RecordAnnotation on a ResourceTracker says that the tracker has its application's record, and the
+	// how manieth it is: of several, the one with the largest number counts.
+	RecordAnnotation = "lockstep.dev/record"
+	// SkipGlobalAnnotation with the value "true" on an application keeps global policies from it.
+	SkipGlobalAnnotation = "policy.oam.dev/skip-global"
 	// DisableHealthCheckAnnotation on a workload makes it healthy whatever its status is.
 	DisableHealthCheckAnnotation = "app.oam.dev/disable-health-check"
 )
@@ -51,6 +56,9 @@ const (
 	// OrphanFinalizer, which users set, keeps the objects when the application is deleted.
 	OrphanFinalizer = "app.oam.dev/orphan-resource"
 )
+
+// TrackerFinalizer is the finalizer of a ResourceTracker whose objects are deleted with it.
+const TrackerFinalizer = "resourcetracker.core.oam.dev/finalizer"
 
 // Labels and annotations of configs, which are Secrets, and of templates of configs, which are
 // ConfigMaps.

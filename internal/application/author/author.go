@@ -69,6 +69,10 @@ func (x *Finder) Of(o *oam.Application) (*apiwriter.Identity, error) {
 	return &apiwriter.Identity{User: serviceAccountPrefix + o.Namespace + ":" + account, Groups: serviceAccountGroups(o.Namespace)}, nil
 }
 
+// Author returns the identity of whoever has written an Application, by what the API server has
+// recorded. It does not depend on what the Application acts as.
+func (x *Finder) Author(o *oam.Application) (*apiwriter.Identity, error) { return recordedAuthor(o) }
+
 const serviceAccountPrefix = "system:serviceaccount:"
 
 func serviceAccountGroups(namespace string) []string {

@@ -161,8 +161,8 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{reconciler: reconciler{
 		cfg: cfg, log: cfg.Log, authors: author.Finder{ActAsManager: cfg.ActAsManager, Recorded: cfg.Recorded},
-		applications: records.NewPackedCache(raw, "applications", records.Summarize, records.ReadApplication),
-		trackers:     records.NewPackedCache(raw, "resourcetrackers", records.Expand, records.ReadTracker),
+		applications: records.NewPackedCache(raw, "applications", nil, records.Summarize, records.ReadApplication),
+		trackers:     records.NewPackedCache(raw, "resourcetrackers", records.TrackerIndexes(), records.Expand, records.ReadTracker),
 	}}
 	c.loop = controlloop.New[types.NamespacedName, record](controlloop.Config[types.NamespacedName]{
 		Name: "applications", Workers: cfg.Workers, Turn: c.turn, Clock: cfg.Clock,
@@ -229,12 +229,13 @@ func (c *Controller) handle() {
 		Updated: c.applicationUpdated,
 		Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 	})
-	// Only this controller changes trackers. An Application needs a turn when its tracker appears
-	// or is deleted. It can become idle once the watch shows its tracker as last written.
+	// Only this controller changes trackers. An Application needs a turn when a tracker of it appears
+	// or is deleted, also by a client. It can become idle once the watch shows its tracker as last
+	// written.
 	c.trackers.Handle(informer.Handler[*kubeclient.Raw]{
 		Added: func(o *kubeclient.Raw) { c.enqueue(objects.OwnerOf(o.Labels)) },
 		Updated: func(_, o *kubeclient.Raw) {
-			if owner := objects.OwnerOf(o.Labels); c.active(owner) {
+			if owner := objects.OwnerOf(o.Labels); o.DeletionTimestamp != nil || c.active(owner) {
 				c.enqueue(owner)
 			}
 		},

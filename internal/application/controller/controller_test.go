@@ -63,15 +63,15 @@ func TestASmallApplicationsLifeTakesFewRequests(t *testing.T) {
 		}
 		return inPhase(oam.PhaseRunning)(a)
 	})
-	e.eventually("the tracker has the second revision", func() error {
-		if n := total(less(e.requests(), before)); n < 4 {
+	e.eventually("the tracker of the first generation is gone", func() error {
+		if n := total(less(e.requests(), before)); n < 5 {
 			return fmt.Errorf("%d requests", n)
 		}
 		return nil
 	})
 	update := less(e.requests(), before)
 	e.Log("updated:", update)
-	if n := total(update); n > 4 {
+	if n := total(update); n > 5 || update["create resourcetrackers"] != 1 || update["delete resourcetrackers"] != 1 {
 		t.Errorf("an update of one field took %d requests: %v", n, update)
 	}
 	cm, err := e.get(configMaps, "shop-conf")
@@ -266,6 +266,7 @@ func TestARestartAtRestWritesNothing(t *testing.T) {
 		}
 		return inPhase(oam.PhaseRunning)(a)
 	})
+	e.trackersAre("shop", "shop-v2:shop-conf,shop-cred,web")
 	before := e.requests()
 	// A second controller finds every object as it should be, and writes nothing.
 	stop, err := runController(e.c)

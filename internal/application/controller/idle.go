@@ -48,6 +48,9 @@ func (c *reconciler) mayIdle(a *record, o *oam.Application, p *deploy.Progress) 
 		a.run != nil || a.restarted != "" || len(a.planning.read) > 0 || slices.ContainsFunc(a.Plan.Resources, leftToOthers) || a.Follows || a.planning.places || a.Tracker.Object == nil {
 		return false
 	}
+	if c.keeper.Unsettled(a.Owner, &a.Tracker) {
+		return false
+	}
 	rt, ok := c.trackers.Get("", a.Tracker.Object.Name)
 	if !ok || rt.ResourceVersion != a.Tracker.Object.ResourceVersion || a.report.Status != nil && !report.Same(&o.Status, a.report.Status) {
 		return false

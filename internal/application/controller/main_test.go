@@ -273,7 +273,7 @@ func (e *env) requests() map[string]int {
 	e.Helper()
 	out := map[string]int{}
 	for _, call := range localtest.ManagerCalls(e, e.c) {
-		if call.Namespace == e.ns || strings.HasPrefix(call.Name, e.ns+".") {
+		if call.Namespace == e.ns || call.Resource == "resourcetrackers" && strings.HasSuffix(call.Name, "-"+e.ns) {
 			out[call.Verb+" "+call.Resource]++
 		}
 	}

@@ -101,7 +101,7 @@ func TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone(t *testing.T) {
 	asked, goes := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	e.behindProxy(func(r *faultproxy.Request) (f faultproxy.Fault) {
-		if r.Resource == "resourcetrackers" && r.Verb == "delete" && strings.HasPrefix(r.Name, e.ns+".") {
+		if r.Resource == "resourcetrackers" && r.Verb == "delete" && strings.HasSuffix(r.Name, "-"+e.ns) {
 			once.Do(func() { close(asked) })
 			<-goes
 		}
@@ -134,7 +134,7 @@ func TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone(t *testing.T) {
 		return nil
 	})
 	e.eventually("its record", func() error {
-		_, err := e.dyn.Resource(trackers).Get(t.Context(), e.ns+".again", metav1.GetOptions{})
+		_, err := e.dyn.Resource(trackers).Get(t.Context(), "again-v1-"+e.ns, metav1.GetOptions{})
 		return err
 	})
 }

@@ -192,24 +192,198 @@ func TestRemovalInTheOrderOfDependencies(t *testing.T) {
 	e.gone(applications, "a")
 }
 
-// TestPoliciesThatChangeApplicationsAreRefused checks that the API server refuses definitions of policies
-// that would change applications before they are deployed, or would be a part of all applications.
-func TestPoliciesThatChangeApplicationsAreRefused(t *testing.T) {
-	e := connect(t)
+// TestPoliciesGiveLabelsAndAnnotations checks policies of the scope Application: one that an Application
+// names, with its context, and global ones. What they give is on the Application, its author stays the
+// author, templates see it, and it changes with the Application and not with the definitions.
+func TestPoliciesGiveLabelsAndAnnotations(t *testing.T) {
+	e := start(t)
+	e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: PolicyDefinition
+metadata: {name: team}
+spec:
+  scope: Application
+  schematic:
+    cue:
+      template: |
+        parameter: team: string
+        output: {
+        	labels: "example.com/team": parameter.team
+        	annotations: "example.com/by": "\(context.policyName) \(context.policyType) \(context.policyRevision) \(context.policyRevisionName) of \(context.appName)"
+        }
+`)
+	e.eventually("the definition has its revision in the status", func() error {
+		u, err := e.get(oam.GroupVersion.WithResource("policydefinitions"), "team")
+		if err != nil {
+			return err
+		}
+		if name, _, _ := unstructured.NestedString(u.Object, "status", "latestRevision", "name"); name != "team-v1" {
+			return fmt.Errorf("it is %q", name)
+		}
+		return nil
+	})
+	global := func(name, priority, value string) {
+		e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: PolicyDefinition
+metadata: {name: ` + name + `}
+spec:
+  scope: Application
+  global: true
+  priority: ` + priority + `
+  schematic: {cue: {template: 'output: labels: {"example.com/level": "` + value + `", "example.com/` + name + `": "yes"}'}}
+`)
+	}
+	global("high", "10", "high")
+	global("low", "1", "low")
+	has := func(labels map[string]string) func(*oam.Application) error {
+		return func(a *oam.Application) error {
+			for key, value := range labels {
+				if got, ok := a.Labels[key]; value == "" && ok || value != "" && got != value {
+					return fmt.Errorf("its labels are %v, want %s: %q", a.Labels, key, value)
+				}
+			}
+			return inPhase(oam.PhaseRunning)(a)
+		}
+	}
+	const shop = "apiVersion: core.oam.dev/v1beta1\nkind: Application\nmetadata: {name: shop}\nspec:\n  components:\n" +
+		"  - {name: shop, type: labelled, properties: {value: %s}}\n  policies: [{name: owner, type: team, properties: {team: %s}}]\n"
+	e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: ComponentDefinition
+metadata: {name: labelled}
+spec:
+  workload: {type: autodetects.core.oam.dev}
+  schematic:
+    cue:
+      template: |
+        parameter: value: string
+        output: {apiVersion: "v1", kind: "ConfigMap", data: {v: parameter.value, team: context.appLabels["example.com/team"]}}
+`)
+	e.apply(fmt.Sprintf(shop, "one", "blue"))
+	app := e.until("shop", has(map[string]string{"example.com/team": "blue", "example.com/level": "low", "example.com/high": "yes", "example.com/low": "yes"}))
+	if got, want := app.Annotations["example.com/by"], "owner team 1 team-v1 of shop"; got != want {
+		t.Errorf("the annotation is %q, want %q", got, want)
+	}
+	if user := app.Annotations[oam.UsernameAnnotation]; user == "" || strings.Contains(user, "lockstep") {
+		t.Errorf("its author is %q", user)
+	}
+	if r := e.requests(); r["create configmaps"] != 1 || r["patch configmaps"] != 0 || r["patch applications"] != 1 {
+		t.Errorf("requests %v", r)
+	}
+	if d := e.data("shop"); d["team"] != "blue" {
+		t.Errorf("the template saw %v", d)
+	}
+	// Definitions are followed when the Application changes.
+	e.dyn.Resource(oam.GroupVersion.WithResource("policydefinitions")).Namespace(e.ns).Delete(t.Context(), "high", metav1.DeleteOptions{})
+	global("low", "1", "lower")
+	e.eventually("the second revision", func() error {
+		_, err := e.get(oam.GroupVersion.WithResource("definitionrevisions"), "low-v2")
+		return err
+	})
+	if err := has(map[string]string{"example.com/level": "low"})(e.application("shop")); err != nil {
+		t.Error(err)
+	}
+	e.apply(fmt.Sprintf(shop, "two", "green"))
+	e.until("shop", has(map[string]string{"example.com/team": "green", "example.com/level": "lower"}))
+	// What somebody removes comes again.
+	remove := []byte(`{"metadata":{"labels":{"example.com/team":null}}}`)
+	if _, err := e.dyn.Resource(applications).Namespace(e.ns).Patch(t.Context(), "shop", types.MergePatchType, remove, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.until("shop", has(map[string]string{"example.com/team": "green"}))
+	// An Application may go without global policies.
+	e.apply("apiVersion: core.oam.dev/v1beta1\nkind: Application\nmetadata: {name: plain, annotations: {policy.oam.dev/skip-global: \"true\"}}\nspec:\n" + indent(withComponents("", "plain")))
+	e.until("plain", has(map[string]string{"example.com/level": "", "example.com/low": ""}))
+}
+
+// TestPoliciesThatGiveSomethingElseAreRefused checks policies of the scope Application that would change
+// more than labels and annotations, or those by which applications are commanded.
+func TestPoliciesThatGiveSomethingElseAreRefused(t *testing.T) {
+	e := start(t)
+	for name, c := range map[string]struct{ template, want string }{
+		"objects":    {`output: {apiVersion: "v1", kind: "ConfigMap"}`, "output.apiVersion: a policy of the scope Application gives labels and annotations, and nothing else"},
+		"components": {`output: components: []`, "output.components: a policy of the scope Application gives labels and annotations, and nothing else"},
+		"more":       {`outputs: x: {apiVersion: "v1", kind: "ConfigMap"}`, "outputs: a policy of the scope Application makes no objects"},
+		"account":    {`output: annotations: "app.oam.dev/service-account-name": "admin"`, "output.annotations: app.oam.dev/service-account-name: labels and annotations of oam.dev are not given by policies"},
+		"pause":      {`output: labels: "controller.core.oam.dev/pause": "true"`, "output.labels: controller.core.oam.dev/pause: labels and annotations of oam.dev are not given by policies"},
+		"command":    {`output: annotations: "lockstep.dev/workflow-command": "terminate"`, "output.annotations: lockstep.dev/workflow-command: labels and annotations of lockstep.dev are not given by policies"},
+		"value":      {`output: labels: "example.com/x": "not a value"`, "output.labels: example.com/x: a valid label must be"},
+		"number":     {`output: labels: "example.com/x": 1`, "output.labels: example.com/x is not a string"},
+	} {
+		e.apply("apiVersion: core.oam.dev/v1beta1\nkind: PolicyDefinition\nmetadata: {name: " + name + "}\nspec: {scope: Application, schematic: {cue: {template: '" + c.template + "'}}}")
+		e.app(name, withComponents("", name)+"policies: [{name: p, type: "+name+"}]\n")
+		e.until(name, says(oam.ConditionParsed, "policy p: "+c.want))
+		if _, err := e.get(configMaps, name); err == nil {
+			t.Errorf("%s: the object was made", name)
+		}
+	}
 	for spec, want := range map[string]string{
-		`{"scope":"Application"}`: `spec.scope: Invalid value: "Application": policies that change applications before they are deployed (scope: Application) are not supported`,
-		`{"global":true}`:         "spec.global: Invalid value: true: policies of all applications (global: true) are not supported",
-		`{"scope":"WorkflowRun"}`: "",
-		`{"global":false}`:        "",
+		`{"global":true}`:  "global policies are of the scope Application",
+		`{"global":false}`: "",
+		`{"scope":"Application","global":true,"priority":7}`: "",
 	} {
 		u := &unstructured.Unstructured{}
-		if err := u.UnmarshalJSON([]byte(`{"apiVersion":"core.oam.dev/v1beta1","kind":"PolicyDefinition","metadata":{"generateName":"p-"},"spec":` + spec + `}`)); err != nil {
+		if err := u.UnmarshalJSON([]byte(`{"apiVersion":"core.oam.dev/v1beta1","kind":"PolicyDefinition","metadata":{"name":"dry"},"spec":` + spec + `}`)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := e.dyn.Resource(oam.GroupVersion.WithResource("policydefinitions")).Namespace(e.ns).Create(t.Context(), u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationIgnore})
+		_, err := e.dyn.Resource(oam.GroupVersion.WithResource("policydefinitions")).Namespace(e.ns).Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v; want %q", spec, err, want)
 		}
+	}
+	// A global policy is not named, too.
+	e.apply("apiVersion: core.oam.dev/v1beta1\nkind: PolicyDefinition\nmetadata: {name: everywhere}\nspec: {scope: Application, global: true, schematic: {cue: {template: 'output: labels: x: \"y\"'}}}")
+	e.app("twice", withComponents("", "twice")+"policies: [{name: p, type: everywhere}]\n")
+	e.until("twice", says(oam.ConditionParsed, "spec.policies[0]: everywhere is global: applications have it without naming it"))
+}
+
+// TestTheTypeOfAWorkloadIsFilledIn checks what the API server and the manager add to the definition of a
+// component.
+func TestTheTypeOfAWorkloadIsFilledIn(t *testing.T) {
+	e := start(t)
+	definitions := oam.GroupVersion.WithResource("componentdefinitions")
+	for name, c := range map[string]struct{ workload, want, version string }{
+		"of-a-kind":   {"{definition: {apiVersion: apps/v1, kind: Deployment}}", "deployments.apps", "v1"},
+		"of-a-policy": {"{definition: {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy}}", "networkpolicies.networking.k8s.io", "v1"},
+		"of-an-s":     {"{definition: {apiVersion: networking.k8s.io/v1, kind: Ingress}}", "ingresses.networking.k8s.io", "v1"},
+		"of-the-core": {"{definition: {apiVersion: v1, kind: ConfigMap}}", "configmaps", "v1"},
+		"of-nothing":  {"{}", "autodetects.core.oam.dev", ""},
+		"empty":       {"{definition: {apiVersion: '', kind: ''}}", "autodetects.core.oam.dev", ""},
+		"given":       {"{type: my.types.example.com}", "my.types.example.com", ""},
+	} {
+		e.apply("apiVersion: core.oam.dev/v1beta1\nkind: ComponentDefinition\nmetadata: {name: " + name + "}\nspec: {workload: " + c.workload + ", schematic: {cue: {template: 'output: {}'}}}")
+		u, err := e.get(definitions, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := unstructured.NestedString(u.Object, "spec", "workload", "type"); got != c.want {
+			t.Errorf("%s: the type is %q, want %q", name, got, c.want)
+		}
+		e.eventually("revision of "+name, func() error {
+			u, err := e.get(definitions, name)
+			if err != nil {
+				return err
+			}
+			if got, _, _ := unstructured.NestedString(u.Object, "status", "latestRevision", "name"); got != name+"-v1" {
+				return fmt.Errorf("the newest revision is %q", got)
+			}
+			return nil
+		})
+		if c.version == "" {
+			continue
+		}
+		e.eventually("workload of "+name, func() error {
+			w, err := e.get(oam.GroupVersion.WithResource("workloaddefinitions"), c.want)
+			if err != nil {
+				return err
+			}
+			ref, _, _ := unstructured.NestedStringMap(w.Object, "spec", "definitionRef")
+			if ref["name"] != c.want || ref["version"] != c.version {
+				return fmt.Errorf("it is %v", ref)
+			}
+			return nil
+		})
 	}
 }
 

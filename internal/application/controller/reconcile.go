@@ -121,6 +121,7 @@ func (c *reconciler) proceed(a *record) bool {
 		return true
 	}
 	c.addFinalizer(a, o)
+	c.writeGiven(a, o)
 	var p deploy.Progress
 	for range steps.StepsMax {
 		// 2. Name new objects in the tracker before they are created.
@@ -147,10 +148,18 @@ func (c *reconciler) proceed(a *record) bool {
 			break
 		}
 	}
-	// 4. Delete objects that left the plan, and update the tracker.
+	// 4. Delete objects that left the plan, update the tracker, and delete those of earlier states.
 	a.Tracker.Dirty = a.Tracker.Dirty || outdated(a, o)
-	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && len(a.Plan.Broken()) == 0 && !a.Plan.Waiting() && a.run.Whole() && c.remover.Collect(a.State, &o.Spec) {
-		c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, records.Written{UID: o.UID, Generation: o.Generation, Complete: true})
+	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && len(a.Plan.Broken()) == 0 && !a.Plan.Waiting() && a.run.Whole() {
+		left := c.remover.Collect(a.State, &o.Spec, c.keeper.Condemned(a.Owner, &a.Tracker))
+		if left.Dirty {
+			c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, records.Written{UID: o.UID, Generation: o.Generation, Complete: true})
+		} else if !left.Pending {
+			c.keeper.Settle(a.Owner, &a.Tracker, &a.Writes, left.Kept)
+		}
+		if len(left.Kept) > 0 && a.Writes.Any() && c.keeper.Unsettled(a.Owner, &a.Tracker) {
+			return true // whoever reads in the status that all is done finds the trackers of what is kept
+		}
 	}
 	// 5. Report the status, unless a component's state is still being evaluated.
 	if slices.ContainsFunc(p.Components, func(s deploy.ComponentState) bool { return s.Unknown }) {

@@ -34,6 +34,8 @@ type record struct {
 	// finalizersAt is when finalizers may be written again.
 	finalizersAt time.Time
 	removal      controlloop.Backoff // after an object could not be removed
+	given        controlloop.Backoff // after labels and annotations of policies could not be written
+	givenAt      uint64              // the Application's version with which they were written
 	restarted    string              // the restart annotation that was obeyed and is being removed
 	cleared      bool                // the removal of the workflow's status was obeyed
 	idle         time.Time           // since when there has been nothing to do

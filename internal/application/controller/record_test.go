@@ -86,7 +86,7 @@ func TestARecordThatTheWatchHasNotShownIsNotCreatedAgainAndAgain(t *testing.T) {
 	<-asked
 	u := &unstructured.Unstructured{}
 	err := yaml.Unmarshal([]byte(fmt.Sprintf(`{apiVersion: core.oam.dev/v1beta1, kind: ResourceTracker,
-  metadata: {name: %[1]s.late, labels: {app.oam.dev/name: late, app.oam.dev/namespace: %[1]s}},
+  metadata: {name: late-v1-%[1]s, labels: {app.oam.dev/name: late, app.oam.dev/namespace: %[1]s}, annotations: {lockstep.dev/record: "1"}},
   spec: {type: versioned, applicationGeneration: 1, compression: {type: gzip, data: abc}}}`, e.ns)), &u.Object)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestARecordThatTheWatchHasNotShownIsNotCreatedAgainAndAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(there)
-	e.until("late", says(oam.ConditionParsed, "the ResourceTracker "+e.ns+".late"))
+	e.until("late", says(oam.ConditionParsed, "the ResourceTracker late-v1-"+e.ns))
 	if n := creates.Load(); n < 1 || n > 10 {
 		t.Errorf("it was created %d times; want a few", n)
 	}

@@ -41,6 +41,9 @@ func (c *reconciler) remove(a *record, o *oam.Application) {
 		}
 		return
 	}
+	if c.keeper.DeleteOthers(a.Owner, &a.Tracker, &a.Writes) {
+		return // the watch enqueues the Application when they are gone
+	}
 	if a.Tracker.Object != nil {
 		c.keeper.Delete(a.Owner, &a.Tracker, &a.Writes)
 		return
@@ -124,7 +127,7 @@ func (c *reconciler) removeFinalizers(a *record, o *oam.Application) {
 // releaseUnreadable removes the finalizers of a deleted Application whose tracker cannot be read,
 // and writes an event that says which objects stay.
 func (c *reconciler) releaseUnreadable(a *record, o *oam.Application) {
-	tracker := records.TrackerName(a.Key.Namespace, a.Key.Name)
+	tracker := c.recordName(a)
 	if !slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) && !slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
 		return
 	}

@@ -89,8 +89,18 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 		c.watches.Release(a.Key, true)
 	}
 	in.Now, in.Live = a.planning.asked, live
+	isNew := last == nil || last.Hash != hash || last.PublishVersion != publish
+	var given *plan.Given
+	if isNew || a.planning.again || autoUpdate {
+		given, err = c.planner.Given(a.State, in)
+	} else {
+		given = last.Given
+	}
+	given.On(in)
 	var p *plan.Plan
-	if steps.HasSteps(spec) {
+	if err != nil {
+		a.run = nil
+	} else if steps.HasSteps(spec) {
 		if a.report.Status == nil {
 			a.report.Status = o.Status.DeepCopy()
 		}
@@ -112,10 +122,10 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 		return false
 	}
 	a.planning.read = charts.Read
-	if last == nil || last.Hash != hash || last.PublishVersion != publish {
+	if isNew {
 		a.Tracker.Revisions = append(a.Tracker.Revisions, records.Stored{
 			Name: name, Number: number, Hash: hash, PublishVersion: publish, Created: metav1.NewTime(c.now()).Rfc3339Copy(),
-			Spec: spec.DeepCopy(), Definitions: p.Definitions, New: true,
+			Spec: spec.DeepCopy(), Definitions: p.Definitions, Given: given, New: true,
 		})
 		keep := 1 + *cmp.Or(p.Policies.RevisionLimit, c.cfg.RevisionLimit) // the one in use, too
 		if n := len(a.Tracker.Revisions); n > keep {
@@ -123,8 +133,8 @@ func (c *reconciler) replan(a *record, o *oam.Application) bool {
 			a.Tracker.Revisions = slices.Clone(a.Tracker.Revisions[n-keep:])
 		}
 		a.Since, a.Tracker.Dirty = c.now(), true
-	} else if a.planning.again {
-		a.Tracker.Latest().Definitions, a.Tracker.Dirty = p.Definitions, true
+	} else if a.planning.again || !given.Same(last.Given) {
+		last.Definitions, last.Given, a.Tracker.Dirty = p.Definitions, given, true
 	} else if !autoUpdate && !failing && (a.run == nil || report.WorkflowFinished(a.report.Current(o), &a.Tracker)) {
 		keepAsApplied(p, &a.Tracker)
 	}

@@ -86,7 +86,7 @@ func TestApplicationsAreSharedAndTakenOver(t *testing.T) {
 	for name := range want {
 		e.until(name, inPhase(oam.PhaseRunning))
 	}
-	if r := e.requests(); r["create configmaps"] != 3*apps || r["create resourcetrackers"] != apps {
+	if r := e.requests(); r["create configmaps"] != 3*apps || r["create resourcetrackers"] != 2*apps {
 		t.Errorf("requests %v", r)
 	}
 }

@@ -44,6 +44,14 @@ func (c *reconciler) load(a *record) (bool, error) {
 	return loaded, err
 }
 
+// recordName returns the name of the tracker that has the Application's record, for messages.
+func (c *reconciler) recordName(a *record) string {
+	if raw, ok := records.RecordOf(c.trackers, a.Key); ok {
+		return raw.Name
+	}
+	return "of " + a.Key.String()
+}
+
 // reportUnreadable reports in an Application's status that its tracker cannot be read. The
 // Application's objects are then unknown, so nothing is created, changed or deleted for it until
 // the tracker changes. An Application that is being deleted is released.
@@ -54,7 +62,7 @@ func (c *reconciler) reportUnreadable(a *record, err error) {
 		return
 	}
 	err = fmt.Errorf("its record, the ResourceTracker %s, cannot be read: %w. What it has deployed stays as it is until an administrator restores the record",
-		records.TrackerName(a.Key.Namespace, a.Key.Name), err)
+		c.recordName(a), err)
 	if o.DeletionTimestamp != nil {
 		c.releaseUnreadable(a, o)
 		return

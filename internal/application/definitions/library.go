@@ -1,11 +1,13 @@
 package definitions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -79,7 +81,7 @@ func New(cfg Config) *Library {
 		components:      informer.New(beta, "componentdefinitions", informer.Options[*oam.ComponentDefinition]{}),
 		workloads:       informer.New(beta, "workloaddefinitions", informer.Options[*oam.WorkloadDefinition]{}),
 		traits:          informer.New(beta, "traitdefinitions", informer.Options[*oam.TraitDefinition]{}),
-		policies:        informer.New(beta, "policydefinitions", informer.Options[*oam.PolicyDefinition]{}),
+		policies:        informer.New(beta, "policydefinitions", informer.Options[*oam.PolicyDefinition]{Indexes: map[string]func(*oam.PolicyDefinition) []string{byGlobal: globalIn}}),
 		steps:           informer.New(beta, "workflowstepdefinitions", informer.Options[*oam.WorkflowStepDefinition]{}),
 		stored:          informer.New(beta, "definitionrevisions", informer.Options[*oam.DefinitionRevision]{}),
 		SharedPolicies:  informer.New(alpha, "policies", informer.Options[*v1alpha1.Policy]{}),
@@ -239,6 +241,47 @@ func (d Templates) Trait(namespace, name string) (*render.Template, error) {
 // Policy implements plan.Definitions.
 func (d Templates) Policy(namespace, name string) (*render.Template, error) {
 	return find(d, d.policies, render.Policy, &oam.PolicyDefinition{}, render.OfPolicy, namespace, name)
+}
+
+// byGlobal is the index of global policies by their namespace.
+const byGlobal = "global"
+
+func globalIn(o *oam.PolicyDefinition) []string {
+	if !o.Spec.Global || o.Spec.Scope != oam.ScopeApplication {
+		return nil
+	}
+	return []string{o.Namespace}
+}
+
+// GlobalPolicies implements plan.GivingPolicies.
+func (d Templates) GlobalPolicies(namespace string) []string {
+	list := d.policies.ByIndex(byGlobal, oam.SystemNamespace)
+	if namespace != oam.SystemNamespace {
+		// A definition of the namespace takes the place of one of the same name for all namespaces.
+		list = slices.DeleteFunc(slices.Clone(list), func(o *oam.PolicyDefinition) bool {
+			_, own := d.policies.Get(namespace, o.Name)
+			return own
+		})
+		list = append(list, d.policies.ByIndex(byGlobal, namespace)...)
+	}
+	slices.SortFunc(list, func(a, b *oam.PolicyDefinition) int {
+		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name))
+	})
+	var out []string
+	for _, o := range list {
+		out = append(out, o.Name)
+	}
+	return out
+}
+
+// Revision implements plan.GivingPolicies.
+func (d Templates) Revision(def *render.Definition) (name string, number int64) {
+	for _, r := range slices.Backward(d.revisionsOf(def)) {
+		if r.Spec.RevisionHash == def.Hash {
+			return r.Name, r.Spec.Revision
+		}
+	}
+	return "", 0
 }
 
 // Step returns the template of a workflow step type.

@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -160,6 +162,7 @@ func (w *revisionWriter) changed(old, new *revisedDefinition) {
 		w.revise(old, known)
 	}
 	w.revise(new, known)
+	w.nameWorkload(new.object)
 }
 
 // revise creates a revision with a state of a definition, unless the newest revision has that
@@ -173,6 +176,9 @@ func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRev
 	}
 	if last.hash == r.def.Hash && (r.version == "" || last.name == revisionName(r.def.Name, 0, r.version)) {
 		w.mu.Unlock()
+		if n := len(known); n > 0 && known[n-1].Name == last.name { // it is stored
+			w.report(r, last)
+		}
 		return
 	}
 	last = assigned{last.number + 1, r.def.Hash, revisionName(r.def.Name, last.number+1, r.version)}
@@ -191,6 +197,8 @@ func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRev
 		case err != nil:
 			w.cfg.Log.Warn("a state of a definition is not written down", "definition", r.def.String(), "error", err)
 			w.retry(key, last)
+		default:
+			w.report(r, last)
 		}
 	})
 	for _, old := range w.dispensable(r.def, known) {
@@ -200,6 +208,69 @@ func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRev
 			}
 		})
 	}
+}
+
+// report writes a definition's newest revision to its status, where clients look for it.
+func (w *revisionWriter) report(r *revisedDefinition, newest assigned) {
+	revision := oam.Revision{Name: newest.name, Revision: newest.number, RevisionHash: newest.hash}
+	if had := latestRevision(r.object); had != nil && *had == revision {
+		return
+	}
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"latestRevision": revision}})
+	if err != nil {
+		return // cannot happen: plain data
+	}
+	meta := apiwriter.Meta{Owner: "definition/" + r.def.Namespace + "/" + r.def.Name, Reason: "definition-status", StatusOnly: true}
+	w.cfg.Writer.Patch(meta, r.object, types.MergePatchType, data, func(_ apiwriter.Object, err error) {
+		if err != nil && !apierrors.IsNotFound(err) {
+			w.cfg.Log.Warn("a definition's status lacks its newest revision", "definition", r.def.String(), "error", err)
+		}
+	})
+}
+
+// latestRevision returns the revision in a definition's status, or nil.
+func latestRevision(o apiwriter.Object) *oam.Revision {
+	switch o := o.(type) {
+	case *oam.ComponentDefinition:
+		return o.Status.LatestRevision
+	case *oam.TraitDefinition:
+		return o.Status.LatestRevision
+	case *oam.PolicyDefinition:
+		return o.Status.LatestRevision
+	case *oam.WorkflowStepDefinition:
+		return o.Status.LatestRevision
+	}
+	return nil
+}
+
+// autodetected is the type of a workload whose kind is that of the output.
+const autodetected = "autodetects.core.oam.dev"
+
+// nameWorkload creates the WorkloadDefinition that a component's definition names as the type of its
+// workload, if there is none. Clients look the kind up there.
+func (w *revisionWriter) nameWorkload(o apiwriter.Object) {
+	c, ok := o.(*oam.ComponentDefinition)
+	if !ok || c.Spec.Workload.Definition == nil || c.Spec.Workload.Definition.Kind == "" {
+		return
+	}
+	name := c.Spec.Workload.Type
+	if name == "" || name == autodetected || strings.HasSuffix(name, ".lockstep.dev") || w.definitions.workload(c.Namespace, name) != nil {
+		return
+	}
+	gv, err := schema.ParseGroupVersion(c.Spec.Workload.Definition.APIVersion)
+	if err != nil {
+		return
+	}
+	owner := "definition/" + c.Namespace + "/" + c.Name
+	created := &oam.WorkloadDefinition{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name, Annotations: map[string]string{apiwriter.CreatorAnnotation: "definitions"}},
+		Spec:       oam.WorkloadDefinitionSpec{Reference: oam.DefinitionReference{Name: name, Version: gv.Version}},
+	}
+	w.cfg.Writer.Create(apiwriter.Meta{Owner: owner, Reason: "workload-definition"}, created, func(_ apiwriter.Object, err error) {
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			w.cfg.Log.Warn("a kind of workload has no definition", "definition", owner, "workload", name, "error", err)
+		}
+	})
 }
 
 // retry lets run create a revision that could not be created.

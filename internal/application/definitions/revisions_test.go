@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
@@ -27,12 +28,18 @@ type writer struct {
 	apiwriter.Writer
 	created []*oam.DefinitionRevision
 	deleted []string
+	patched []string
 	answer  func(error)
 }
 
 func (w *writer) Create(_ apiwriter.Meta, o apiwriter.Object, done func(apiwriter.Object, error)) {
 	w.created = append(w.created, o.(*oam.DefinitionRevision))
 	w.answer = func(err error) { done(o, err) }
+}
+
+func (w *writer) Patch(_ apiwriter.Meta, o apiwriter.Object, _ types.PatchType, data []byte, done func(apiwriter.Object, error)) {
+	w.patched = append(w.patched, o.GetName()+" "+string(data))
+	done(o, nil)
 }
 
 func (w *writer) Delete(_ apiwriter.Meta, o apiwriter.Object, _ apiwriter.DeleteOptions, done func(error)) {
@@ -192,5 +199,33 @@ func TestARevisionThatIsRefusedIsCreatedLater(t *testing.T) {
 				cancel()
 			})
 		})
+	}
+}
+
+// TestTheNewestRevisionIsInTheStatus checks that the status of a definition gets its revision once the
+// revision is stored, and once only.
+func TestTheNewestRevisionIsInTheStatus(t *testing.T) {
+	x := newWorld(t)
+	x.define("", "a: 1")
+	if len(x.w.patched) != 0 {
+		t.Errorf("before the answer: %q", x.w.patched)
+	}
+	x.w.answer(nil)
+	x.show()
+	hash := x.w.created[0].Spec.RevisionHash
+	want := `scaler {"status":{"latestRevision":{"name":"scaler-v1","revision":1,"revisionHash":"` + hash + `"}}}`
+	if !slices.Equal(x.w.patched, []string{want}) {
+		t.Errorf("patched are %q, want %q", x.w.patched, want)
+	}
+	// A manager that has ended between the two writes.
+	x.define("", "a: 1")
+	if !slices.Equal(x.w.patched, []string{want, want}) {
+		t.Errorf("patched are %q, want it again", x.w.patched)
+	}
+	o, _ := x.d.traits.Get("ns", "scaler")
+	o.Status.LatestRevision = &oam.Revision{Name: "scaler-v1", Revision: 1, RevisionHash: hash}
+	x.d.revisions.changed(nil, &revisedDefinition{render.OfTrait(o), o, ""})
+	if len(x.w.patched) != 2 {
+		t.Errorf("what has it is patched: %q", x.w.patched[2:])
 	}
 }

@@ -28,9 +28,20 @@ type Remover struct {
 	Authors      *author.Finder
 }
 
-// Collect deletes the objects that have left the plan. It returns true if the tracker must be
-// written.
-func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
+// Collected is the outcome of Collect.
+type Collected struct {
+	// Dirty is set if the tracker must be written.
+	Dirty bool
+	// Pending is set if objects have yet to be deleted.
+	Pending bool
+	// Kept has, by RefKey, the objects that are kept because the policies keep all that leaves the
+	// spec (keepLegacyResource), and not by a rule.
+	Kept map[string]bool
+}
+
+// Collect deletes the objects that have left the plan. Those in condemned, by RefKey, are deleted
+// although the policies keep what leaves the spec.
+func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec, condemned map[string]bool) (out Collected) {
 	policies := a.Plan.Policies
 	order := d.orderOf(a, spec, policies)
 	wanted := map[plan.Ref]*plan.Resource{}
@@ -52,9 +63,21 @@ func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
 			continue
 		}
 		strategy, propagation := leaves(a, m, policies)
-		onUpdate := strategy == "" && !policies.KeepLegacy || strategy == plan.GCOnAppUpdate
-		if !onUpdate && strategy != plan.GCNever || onUpdate && order.mustWait(m) {
+		key := records.RefKey(records.RefOf(m))
+		legacy := strategy == "" && policies.KeepLegacy && !condemned[key]
+		if legacy && !d.mayBeThere(a, m) {
+			continue // somebody else has deleted it
+		}
+		onUpdate := strategy == "" && !legacy || strategy == plan.GCOnAppUpdate
+		if wait := onUpdate && order.mustWait(m); wait || !onUpdate && strategy != plan.GCNever {
 			keep(*m, strategy)
+			out.Pending = out.Pending || wait
+			if legacy {
+				if out.Kept == nil {
+					out.Kept = map[string]bool{}
+				}
+				out.Kept[key] = true
+			}
 			continue
 		}
 		gone, err := d.removeOne(a, m, strategy == plan.GCNever, propagation, a.As)
@@ -63,9 +86,10 @@ func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
 		}
 		if !gone {
 			keep(*m, strategy)
+			out.Pending = true
 		}
 	}
-	dirty = a.Tracker.Dirty || !slices.Equal(kept, a.Tracker.Resources) || !maps.Equal(onDelete, a.Tracker.OnDelete)
+	dirty := a.Tracker.Dirty || !slices.Equal(kept, a.Tracker.Resources) || !maps.Equal(onDelete, a.Tracker.OnDelete)
 	applied := map[string]json.RawMessage{}
 	for i := range a.Plan.Resources {
 		r := &a.Plan.Resources[i]
@@ -84,11 +108,13 @@ func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
 		applied[ref] = r.JSON
 		dirty = dirty || !records.SameJSON(a.Tracker.Applied[ref], r.JSON)
 	}
-	if !dirty || a.Writes.InFlight(records.TrackerWrite) {
-		return false
+	if !dirty {
+		return out
 	}
-	a.Tracker.Resources, a.Tracker.Applied, a.Tracker.OnDelete = kept, applied, onDelete
-	return true
+	if out.Pending = true; !a.Writes.InFlight(records.TrackerWrite) {
+		a.Tracker.Resources, a.Tracker.Applied, a.Tracker.OnDelete, out.Dirty = kept, applied, onDelete, true
+	}
+	return out
 }
 
 // leaves returns the strategy and the propagation for deleting an object. A strategy by which the

@@ -35,7 +35,7 @@ func TestObjectsOfAnAPIThatIsDownRemain(t *testing.T) {
 			x.a.Plan.Policies = &plan.Policies{}
 			d := &Remover{Deployer: x.d}
 
-			d.Collect(x.a, &oam.ApplicationSpec{})
+			d.Collect(x.a, &oam.ApplicationSpec{}, nil)
 			if got := len(x.a.Tracker.Resources); got != c.want {
 				t.Errorf("the tracker names %d objects after they left the plan, want %d", got, c.want)
 			}

@@ -64,6 +64,17 @@ func (p *Planner) Make(a *State, in *plan.Input) (made *plan.Plan, err error) {
 	return made, nil
 }
 
+// Given returns the labels and annotations that policies give an Application. in.Run is not needed.
+func (p *Planner) Given(a *State, in *plan.Input) (*plan.Given, error) {
+	with := *in
+	with.Run = p.Evaluators.Of(a.Key)
+	given, err := plan.GivenBy(&with, definitions.Templates{Library: p.Definitions, Run: with.Run})
+	if err != nil {
+		return nil, planError(a, err)
+	}
+	return given, nil
+}
+
 // planError returns the error of a plan as a plan.Error. If it is about an API that cannot be
 // reached at present, the plan is made again.
 func planError(a *State, err error) *plan.Error {

@@ -182,7 +182,7 @@ func (p *Plan) chartObjects(in *Input, comp *Component, objects []render.Object,
 // key of the chart's version in Plan.Definitions.
 func (p *Plan) renderChart(in *Input, comp *Component, use *chartUse, target Target, pin string) (*chart.Chart, *chart.Rendered, string, error) {
 	for _, name := range use.Options.given() {
-		p.warning(fmt.Sprintf("component %s: properties.options.%s has no effect: there is no release", comp.Name, name))
+		p.Warn(fmt.Sprintf("component %s: properties.options.%s has no effect: there is no release", comp.Name, name))
 	}
 	if in.Charts == nil {
 		return nil, nil, "", errors.New("charts cannot be fetched here")

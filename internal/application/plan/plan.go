@@ -335,6 +335,9 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 	if err != nil {
 		return &Error{Stage: Policy, Err: fmt.Errorf("policy %s: %w", policy.Name, err)}
 	}
+	if template.Definition.OfApplication {
+		return nil // see GivenBy
+	}
 	p.use(template)
 	target, err := in.Clusters.Target("")
 	if err != nil {
@@ -347,7 +350,7 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 	}
 	p.warn("policy "+comp.Name, template, comp.Properties)
 	if template.Definition.ManagesHealth {
-		p.warning(fmt.Sprintf("policy %s: manageHealthCheck of %s has no effect: components determine the health", comp.Name, template.Definition))
+		p.Warn(fmt.Sprintf("policy %s: manageHealthCheck of %s has no effect: components determine the health", comp.Name, template.Definition))
 	}
 	comp.Context = in.context(&comp, target)
 	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties},

@@ -13,7 +13,7 @@ import (
 // warn adds warnings about properties that a template does not know.
 func (p *Plan) warn(where string, t *render.Template, properties []byte) {
 	for _, w := range warningsOf(where, "", t, properties) {
-		p.warning(w.Text)
+		p.Warn(w.Text)
 	}
 }
 
@@ -81,7 +81,8 @@ func StepWarnings(spec *oam.ApplicationSpec, definition func(name string) (*rend
 	return out
 }
 
-func (p *Plan) warning(text string) {
+// Warn adds a warning, once.
+func (p *Plan) Warn(text string) {
 	if !slices.Contains(p.Warnings, text) {
 		p.Warnings = append(p.Warnings, text)
 	}

@@ -7,7 +7,8 @@
 //
 // The tracker names every object of the Application before that object is created, so no object is
 // ever orphaned. It also stores, compressed, the objects as last applied, which are the base of
-// three-way patches, the last revisions, and the state of the workflow.
+// three-way patches, the last revisions, and the state of the workflow. Each generation of the
+// Application has a tracker, and the newest has this record: see generations.go.
 //
 // # Invariants
 //

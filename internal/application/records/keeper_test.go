@@ -42,6 +42,7 @@ func (w *lastWrite) Delete(_ apiwriter.Meta, o apiwriter.Object, _ apiwriter.Del
 type keeping struct {
 	k      Keeper
 	w      *lastWrite
+	shown  shown
 	to     *Owner
 	r      Tracker
 	writes Writes
@@ -51,8 +52,8 @@ type keeping struct {
 }
 
 func newKeeping() *keeping {
-	x := &keeping{w: &lastWrite{}, now: time.Unix(1000, 0)}
-	x.k = Keeper{Writer: x.w, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return x.now }}
+	x := &keeping{w: &lastWrite{}, shown: shown{}, now: time.Unix(1000, 0)}
+	x.k = Keeper{Cache: x.shown, Writer: x.w, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return x.now }}
 	x.to = &Owner{
 		Key: types.NamespacedName{Namespace: "ns", Name: "shop"}, Name: "application/ns/shop",
 		Post:      func(do func()) { x.posted = append(x.posted, do) },
@@ -92,7 +93,7 @@ func TestATrackerIsCreatedAndThenPatched(t *testing.T) {
 	x := newKeeping()
 	x.r.Dirty = true
 	x.r.Resources = []oam.ManagedResource{{Component: "web"}}
-	if verb := x.write(); verb != "create" || x.r.Dirty || x.w.object.Name != "ns.shop" || len(x.w.object.Spec.ManagedResources) != 1 {
+	if verb := x.write(); verb != "create" || x.r.Dirty || x.w.object.Name != "shop-v1-ns" || len(x.w.object.Spec.ManagedResources) != 1 {
 		t.Fatalf("%s of %+v", verb, x.w.object)
 	}
 	created := x.w.object.DeepCopy()
@@ -154,9 +155,9 @@ func TestATrackerNamesTheRevisionThatIsDeployed(t *testing.T) {
 	add("a-name-that-is-longer-than-a-label-may-be-and-therefore-is-not-in-one-v4", "")
 	is(written(true), "", "")
 	x.r.Object.Labels, x.r.Object.Annotations = nil, nil // another client's doing
-	add("shop-v5", "five")
+	add("shop-v5", "")
 	x.writeOf(true)
-	if !strings.Contains(string(x.w.patch), `"value":{"app.oam.dev/appRevision":"shop-v5"}`) {
+	if !strings.Contains(string(x.w.patch), `"path":"/metadata/labels","value":{"app.oam.dev/appRevision":"shop-v5",`) {
 		t.Errorf("the patch is %s", x.w.patch)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/types"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
 
@@ -27,12 +28,12 @@ type PackedCache[T any] struct {
 	read   func(text []byte, r *kubeclient.Raw) (*T, error)
 }
 
-// NewPackedCache returns a watch of a resource. note gets an object's JSON without metadata. It
+// NewPackedCache returns a watch of a resource, with indexes if there are any. note gets an object's JSON without metadata. It
 // returns the JSON to keep and a summary, not nil, that is available without unpacking the object.
 // read decodes the kept JSON and takes the metadata from r.
-func NewPackedCache[T any](client rest.Interface, resource string, note func(text []byte) (keep []byte, note any), read func(text []byte, r *kubeclient.Raw) (*T, error)) *PackedCache[T] {
+func NewPackedCache[T any](client rest.Interface, resource string, indexes map[string]func(*kubeclient.Raw) []string, note func(text []byte) (keep []byte, note any), read func(text []byte, r *kubeclient.Raw) (*T, error)) *PackedCache[T] {
 	k := &PackedCache[T]{read: read}
-	k.Informer = informer.New(client, resource, informer.Options[*kubeclient.Raw]{Trim: func(r *kubeclient.Raw) {
+	k.Informer = informer.New(client, resource, informer.Options[*kubeclient.Raw]{Indexes: indexes, Trim: func(r *kubeclient.Raw) {
 		if r.Note != nil {
 			return // an informer may trim an object twice
 		}
@@ -168,8 +169,11 @@ func Specs(applications *PackedCache[oam.Application], trackers *PackedCache[oam
 			if !yield(&o.Spec, err) {
 				return
 			}
-			rt, found := trackers.Get("", TrackerName(raw.Namespace, raw.Name))
-			if !found || raw.Annotations[oam.PublishVersionAnnotation] == "" {
+			if raw.Annotations[oam.PublishVersionAnnotation] == "" {
+				continue
+			}
+			rt, found := RecordOf(trackers, types.NamespacedName{Namespace: raw.Namespace, Name: raw.Name})
+			if !found {
 				continue
 			}
 			var deployed *oam.ApplicationSpec

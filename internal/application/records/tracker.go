@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/plan"
@@ -29,6 +30,8 @@ type Stored struct {
 	// Definitions has the hash of each definition that the revision was rendered with, by kind and
 	// name.
 	Definitions map[string]string `json:"definitions,omitempty"`
+	// Given are the labels and annotations that policies give the Application.
+	Given *plan.Given `json:"given,omitempty"`
 	// New is set if this manager has made the revision: no earlier manager has published it.
 	New bool `json:"-"`
 }
@@ -45,10 +48,6 @@ type packed struct {
 	// Flow is the recorded state of the workflow, if there is any.
 	Flow *Flow `json:"flow,omitempty"`
 }
-
-// TrackerName returns the name of an Application's tracker. Namespaces have no dots, so no two
-// Applications share a tracker.
-func TrackerName(namespace, name string) string { return namespace + "." + name }
 
 // SameJSON reports whether two JSON texts are equal as a tracker stores them: compact, with <, >
 // and & escaped.
@@ -150,6 +149,12 @@ type Tracker struct {
 	Unseen map[string]bool
 
 	loaded bool
+	// name and number are those of the tracker as last loaded, or as last sent to the API server.
+	name   string
+	number int64
+	// handled has the versions, by UID, at which trackers were deleted or changed that are not the
+	// current one.
+	handled map[types.UID]string
 	// unwritten is set if the last write failed: the stored tracker lacks what is here.
 	unwritten  bool
 	unreadable unreadableTracker
@@ -231,8 +236,16 @@ func (r *Tracker) replace(rt *oam.ResourceTracker) error {
 	if err != nil {
 		return err
 	}
-	r.Object, r.Resources, r.packed, r.unwritten = rt, slices.Clone(rt.Spec.ManagedResources), p, false
+	r.hold(rt)
+	r.packed = p
 	return nil
+}
+
+// hold makes a stored tracker the current one, with its plain list of objects.
+func (r *Tracker) hold(rt *oam.ResourceTracker) {
+	r.Object, r.Resources, r.unwritten = rt, slices.Clone(rt.Spec.ManagedResources), false
+	r.name = rt.Name
+	r.number, _ = oam.RecordNumber(rt)
 }
 
 // unreadableTracker is the version of a tracker that could not be read, whether the Application was

@@ -27,6 +27,10 @@ type Context struct {
 	WorkflowName   string
 	ReplicaKey     string
 	ComponentType  string
+	// PolicyName and the following fields are set for policies of the scope Application: the name in
+	// the Application, and the definition with its newest revision.
+	PolicyName, PolicyType, PolicyRevisionName string
+	PolicyRevision                             int64
 	// Components, Policies and Workflow are taken from the whole Application.
 	Components []oam.Component
 	Policies   []oam.AppPolicy
@@ -57,8 +61,14 @@ func (c *Context) values(application bool) map[string]any {
 		},
 		"appLabels": anyMap(c.AppLabels), "appAnnotations": anyMap(c.AppAnnotations),
 	}
+	if c.PolicyType != "" {
+		v["policyName"], v["policyType"], v["policyRevision"] = c.PolicyName, c.PolicyType, c.PolicyRevision
+	}
 	// Empty fields are left out, so that templates can test whether they exist.
 	maps.DeleteFunc(v, func(k string, v any) bool { return v == "" && k != "namespace" })
+	if c.PolicyType != "" {
+		v["policyRevisionName"] = c.PolicyRevisionName
+	}
 	if !application {
 		return v
 	}

@@ -53,6 +53,11 @@ type Definition struct {
 	Refers bool
 	// ManagesHealth is set for a policy that claims to determine the Application's health.
 	ManagesHealth bool
+	// OfApplication is set for a policy whose output gives the Application labels and annotations.
+	OfApplication bool
+	// Global is set for a policy of Applications that do not name it. Priority orders such policies.
+	Global   bool
+	Priority int32
 
 	// The following fields are set for traits only.
 
@@ -110,7 +115,8 @@ func OfTrait(o *oam.TraitDefinition) *Definition {
 // OfPolicy returns the Definition of a PolicyDefinition.
 func OfPolicy(o *oam.PolicyDefinition) *Definition {
 	return &Definition{Kind: Policy, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec),
-		Template: templateOf(o.Spec.Schematic), ManagesHealth: o.Spec.ManageHealthCheck}
+		Template: templateOf(o.Spec.Schematic), ManagesHealth: o.Spec.ManageHealthCheck, OfApplication: o.Spec.Scope == oam.ScopeApplication,
+		Global: o.Spec.Global, Priority: o.Spec.Priority}
 }
 
 // OfWorkflowStep returns the Definition of a WorkflowStepDefinition.

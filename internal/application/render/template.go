@@ -220,7 +220,7 @@ func renderComponent(use evaluated, values map[string]any, fetch Fetch) (*Render
 			o.TraitIndex = -1
 			out.Auxiliaries = append(out.Auxiliaries, o)
 		}
-		if out.Workload == nil && len(out.Auxiliaries) == 0 {
+		if out.Workload == nil && len(out.Auxiliaries) == 0 && !t.def.OfApplication {
 			return fmt.Errorf("the template has no output")
 		}
 		return nil

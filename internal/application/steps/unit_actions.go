@@ -154,7 +154,7 @@ func (x *action) endpoints() (render.Answer, bool, error) {
 		if err := x.r.MayRead(x.a, x.r.Targets.Local, other); err != nil {
 			return render.Answer{}, false, err
 		}
-		raw, ok := x.r.Trackers.Get("", records.TrackerName(k.Namespace, k.Name))
+		raw, ok := records.RecordOf(x.r.Trackers, k)
 		if !ok {
 			return render.Answer{}, false, fmt.Errorf("there is no application %s", k)
 		}

@@ -2,11 +2,13 @@ package applications
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -94,6 +96,40 @@ func (d definitionSet) Trait(_, name string) (*render.Template, error) {
 // Policy implements plan.Definitions.
 func (d definitionSet) Policy(_, name string) (*render.Template, error) {
 	return d.compile(render.Policy, name)
+}
+
+// GlobalPolicies implements plan.GivingPolicies.
+func (d definitionSet) GlobalPolicies(string) []string {
+	var global []*render.Definition
+	for _, def := range d {
+		if def.Global && def.OfApplication {
+			global = append(global, def)
+		}
+	}
+	slices.SortFunc(global, func(a, b *render.Definition) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
+	})
+	var out []string
+	for _, def := range global {
+		out = append(out, def.Name)
+	}
+	return out
+}
+
+// Revision implements plan.GivingPolicies. What will be the newest revision is not known here.
+func (d definitionSet) Revision(*render.Definition) (name string, number int64) { return "", 0 }
+
+// planned plans an application with the labels and annotations that policies give it.
+func planned(in *plan.Input, defs interface {
+	plan.Definitions
+	plan.GivingPolicies
+}) (*plan.Plan, error) {
+	given, err := plan.GivenBy(in, defs)
+	if err != nil {
+		return nil, err
+	}
+	given.On(in)
+	return plan.Make(in, defs)
 }
 
 // Step returns the compiled definition of a workflow step.

@@ -75,7 +75,7 @@ func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs def
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &app, true); err != nil {
 		return fmt.Errorf("application %s: %w", u.GetName(), err)
 	}
-	p, err := plan.Make(&plan.Input{
+	p, err := planned(&plan.Input{
 		Namespace: app.Namespace, Name: app.Name, Revision: app.Name + "-v1", RevisionNum: 1, Labels: app.Labels,
 		Annotations: app.Annotations, Spec: &app.Spec,
 		Clusters: offline(),

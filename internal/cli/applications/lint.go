@@ -134,7 +134,7 @@ func (l *linter) application(app *oam.Application) {
 
 // plan plans a part of an application, and reports whether that works.
 func (l *linter) plan(app *oam.Application, spec *oam.ApplicationSpec) bool {
-	p, err := plan.Make(&plan.Input{
+	p, err := planned(&plan.Input{
 		Namespace: app.Namespace, Name: app.Name, Revision: app.Name + "-v1", RevisionNum: 1, Labels: app.Labels, Annotations: app.Annotations,
 		Spec: spec, Whole: &app.Spec, Clusters: offline(), Now: time.Now(), Run: inProcess(),
 	}, l.defs)

@@ -60,7 +60,7 @@ func NewPreview(ctx context.Context, client *applications.Client, run render.Run
 	}
 	defs := previewed{set, run}
 	out := &Preview{}
-	p, err := plan.Make(&plan.Input{
+	p, err := planned(&plan.Input{
 		Namespace: app.Namespace, Name: app.Name, Revision: app.Name + "-v1", RevisionNum: 1, Labels: app.Labels, Annotations: app.Annotations,
 		Spec: previewSpec(&app.Spec), Whole: &app.Spec, Clusters: offline(), Charts: newFetchedCharts(ctx, errOut, run), Now: time.Now(), Run: run,
 	}, defs)

@@ -202,7 +202,7 @@ func (a *floorApp) write(ctx context.Context, clients map[schema.GroupVersion]re
 		if o.GetNamespace() != "" {
 			o.SetNamespace(namespace)
 		} else {
-			o.SetName(strings.Replace(o.GetName(), "bench.", namespace+".", 1))
+			o.SetName(strings.TrimSuffix(o.GetName(), "-bench") + "-" + namespace)
 		}
 		gvk := o.GroupVersionKind()
 		typed, err := scheme.Scheme.New(gvk)

@@ -3,6 +3,7 @@
 package applications
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -78,7 +79,14 @@ func (c *Client) Tracker(ctx context.Context, namespace, name string) (*oam.Reso
 	if len(list.Items) == 0 {
 		return nil, fmt.Errorf("application %s/%s has not been deployed", namespace, name)
 	}
-	return &list.Items[0], nil
+	rank := func(rt oam.ResourceTracker) int64 {
+		if number, has := oam.RecordNumber(&rt); has {
+			return number
+		}
+		return -1 // it is of another controller, or of an earlier generation
+	}
+	newest := slices.MaxFunc(list.Items, func(a, b oam.ResourceTracker) int { return cmp.Compare(rank(a), rank(b)) })
+	return &newest, nil
 }
 
 // Definitions are the definitions of a cluster.
