@@ -260,13 +260,13 @@ spec:
         parameter: value: string
         output: {apiVersion: "v1", kind: "ConfigMap", data: {v: parameter.value, team: context.appLabels["example.com/team"]}}
 `)
-	e.apply(fmt.Sprintf(shop, "one", "blue"))
+	author := e.apply(fmt.Sprintf(shop, "one", "blue")).GetAnnotations()[oam.UsernameAnnotation]
 	app := e.until("shop", has(map[string]string{"example.com/team": "blue", "example.com/level": "low", "example.com/high": "yes", "example.com/low": "yes"}))
 	if got, want := app.Annotations["example.com/by"], "owner team 1 team-v1 of shop"; got != want {
 		t.Errorf("the annotation is %q, want %q", got, want)
 	}
-	if user := app.Annotations[oam.UsernameAnnotation]; user == "" || strings.Contains(user, "lockstep") {
-		t.Errorf("its author is %q", user)
+	if user := app.Annotations[oam.UsernameAnnotation]; user == "" || user != author {
+		t.Errorf("its author is %q, and was %q", user, author)
 	}
 	if r := e.requests(); r["create configmaps"] != 1 || r["patch configmaps"] != 0 || r["patch applications"] != 1 {
 		t.Errorf("requests %v", r)
@@ -313,7 +313,7 @@ func TestPoliciesThatGiveSomethingElseAreRefused(t *testing.T) {
 	} {
 		e.apply("apiVersion: core.oam.dev/v1beta1\nkind: PolicyDefinition\nmetadata: {name: " + name + "}\nspec: {scope: Application, schematic: {cue: {template: '" + c.template + "'}}}")
 		e.app(name, withComponents("", name)+"policies: [{name: p, type: "+name+"}]\n")
-		e.until(name, says(oam.ConditionParsed, "policy p: "+c.want))
+		e.until(name, says(oam.ConditionReady, "policy p: "+c.want))
 		if _, err := e.get(configMaps, name); err == nil {
 			t.Errorf("%s: the object was made", name)
 		}
@@ -335,7 +335,7 @@ func TestPoliciesThatGiveSomethingElseAreRefused(t *testing.T) {
 	// A global policy is not named, too.
 	e.apply("apiVersion: core.oam.dev/v1beta1\nkind: PolicyDefinition\nmetadata: {name: everywhere}\nspec: {scope: Application, global: true, schematic: {cue: {template: 'output: labels: x: \"y\"'}}}")
 	e.app("twice", withComponents("", "twice")+"policies: [{name: p, type: everywhere}]\n")
-	e.until("twice", says(oam.ConditionParsed, "spec.policies[0]: everywhere is global: applications have it without naming it"))
+	e.until("twice", says(oam.ConditionReady, "spec.policies[0]: everywhere is global: applications have it without naming it"))
 }
 
 // TestTheTypeOfAWorkloadIsFilledIn checks what the API server and the manager add to the definition of a
