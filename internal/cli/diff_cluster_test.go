@@ -91,6 +91,34 @@ spec: {components: [{name: front, type: webservice, properties: {image: a}}, {na
 	}
 }
 
+// TestDryRunSeesWhatPoliciesGive renders a template that reads a label of a global policy.
+func TestDryRunSeesWhatPoliciesGive(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	const manifests = `
+apiVersion: core.oam.dev/v1beta1
+kind: PolicyDefinition
+metadata: {name: centre}
+spec: {scope: Application, global: true, schematic: {cue: {template: 'output: labels: "example.com/centre": context.appName'}}}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: ComponentDefinition
+metadata: {name: page}
+spec:
+  workload: {definition: {apiVersion: v1, kind: ConfigMap}}
+  schematic: {cue: {template: 'output: {apiVersion: "v1", kind: "ConfigMap", data: centre: context.appLabels["example.com/centre"]}'}}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: shop}
+spec: {components: [{name: front, type: page}]}`
+	if err := os.WriteFile(file, []byte(manifests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errOut := run(localtest.Shared(t), "app", "dry-run", "-f", file, "--offline"); code != 0 || !strings.Contains(out, "centre: shop") {
+		t.Errorf("exit code %d\n%s\n%s", code, out, errOut)
+	}
+}
+
 // TestThePolicyOfACluster checks the warnings of the API server with the policy that def policy
 // prints from the cluster's definitions.
 func TestThePolicyOfACluster(t *testing.T) {

@@ -218,6 +218,7 @@ func (c *Controller) assemble() {
 		Access: access, Definitions: c.defs, Evaluators: c.evaluators, Charts: store, Requests: &external.Client{Guard: cfg.Requests, Now: cfg.Clock.Now},
 		Outside: deploy.NewOutside(), Observe: func(seconds float64) { c.metrics.render.Observe(seconds) }, Now: cfg.Clock.Now,
 	}
+	c.giver = giver{writer: cfg.Writer, authors: &c.authors, now: cfg.Clock.Now}
 	c.steps = steps.Runner{Planner: &c.planner, Trackers: c.trackers, Log: cfg.Log}
 	c.reporter = report.Reporter{Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now, SettleAfter: cfg.Settle, Definitions: c.defs.Snapshot}
 }

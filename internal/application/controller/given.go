@@ -4,20 +4,29 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/author"
 )
 
 // givenWrite is the name of the write of what policies give an Application among its writes.
 const givenWrite = "given"
 
-// writeGiven writes the labels and annotations that policies give the Application, if it lacks them.
-// It does so as the Application's author: whoever changes labels is recorded as the author by the API
-// server, and an Application acts with its author's rights.
-func (c *reconciler) writeGiven(a *record, o *oam.Application) {
+// giver writes the labels and annotations that policies give Applications.
+type giver struct {
+	writer  apiwriter.Writer
+	authors *author.Finder
+	now     func() time.Time
+}
+
+// give writes what the Application lacks. It does so as the Application's author: whoever changes
+// labels is recorded as the author by the API server, and an Application acts with its author's
+// rights.
+func (g *giver) give(a *record, o *oam.Application) {
 	last := a.Tracker.Latest()
 	if last == nil || last.Given == nil {
 		return
@@ -46,7 +55,7 @@ func (c *reconciler) writeGiven(a *record, o *oam.Application) {
 	if failure := a.Writes.Failure(givenWrite); failure != "" {
 		a.Plan.Warn("labels and annotations of policies cannot be written: " + failure)
 	}
-	if left := a.given.Left(c.now()); left > 0 {
+	if left := a.given.Left(g.now()); left > 0 {
 		a.WakeAfter(left)
 		return
 	}
@@ -55,11 +64,11 @@ func (c *reconciler) writeGiven(a *record, o *oam.Application) {
 	}
 	done := func(err error) {
 		if a.Writes.End(givenWrite, err); err != nil {
-			a.given.Failed(c.now())
-			a.WakeAfter(a.given.Left(c.now()))
+			a.given.Failed(g.now())
+			a.WakeAfter(a.given.Left(g.now()))
 		}
 	}
-	author, err := c.authors.Author(o)
+	author, err := g.authors.Author(o)
 	if err != nil {
 		done(err)
 		return
@@ -69,7 +78,7 @@ func (c *reconciler) writeGiven(a *record, o *oam.Application) {
 		done(fmt.Errorf("they cannot be encoded: %w", err))
 		return
 	}
-	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.Name, Reason: "application-given", As: author}, o, types.MergePatchType, data, func(obj apiwriter.Object, err error) {
+	g.writer.Patch(apiwriter.Meta{Owner: a.Name, Reason: "application-given", As: author}, o, types.MergePatchType, data, func(obj apiwriter.Object, err error) {
 		a.Post(func() {
 			if err == nil && obj != nil {
 				a.givenAt, _ = strconv.ParseUint(obj.GetResourceVersion(), 10, 64)

@@ -42,6 +42,7 @@ type reconciler struct {
 	remover  deploy.Remover
 	steps    steps.Runner
 	reporter report.Reporter
+	giver    giver
 }
 
 // reconcile compares the desired state of one Application with the live state, and starts the
@@ -121,7 +122,7 @@ func (c *reconciler) proceed(a *record) bool {
 		return true
 	}
 	c.addFinalizer(a, o)
-	c.writeGiven(a, o)
+	c.giver.give(a, o)
 	var p deploy.Progress
 	for range steps.StepsMax {
 		// 2. Name new objects in the tracker before they are created.

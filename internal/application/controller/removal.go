@@ -127,7 +127,7 @@ func (c *reconciler) removeFinalizers(a *record, o *oam.Application) {
 // releaseUnreadable removes the finalizers of a deleted Application whose tracker cannot be read,
 // and writes an event that says which objects stay.
 func (c *reconciler) releaseUnreadable(a *record, o *oam.Application) {
-	tracker := c.recordName(a)
+	tracker := recordName(c.trackers, a)
 	if !slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) && !slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
 		return
 	}

@@ -45,8 +45,8 @@ func (c *reconciler) load(a *record) (bool, error) {
 }
 
 // recordName returns the name of the tracker that has the Application's record, for messages.
-func (c *reconciler) recordName(a *record) string {
-	if raw, ok := records.RecordOf(c.trackers, a.Key); ok {
+func recordName(trackers *records.PackedCache[oam.ResourceTracker], a *record) string {
+	if raw, ok := records.RecordOf(trackers, a.Key); ok {
 		return raw.Name
 	}
 	return "of " + a.Key.String()
@@ -62,7 +62,7 @@ func (c *reconciler) reportUnreadable(a *record, err error) {
 		return
 	}
 	err = fmt.Errorf("its record, the ResourceTracker %s, cannot be read: %w. What it has deployed stays as it is until an administrator restores the record",
-		c.recordName(a), err)
+		recordName(c.trackers, a), err)
 	if o.DeletionTimestamp != nil {
 		c.releaseUnreadable(a, o)
 		return
