@@ -72,6 +72,9 @@ type Finding struct {
 	Advice []string `json:"advice"`
 	// words are parts of the names of settings that may help.
 	words []string
+	// elsewhere says that the cause is other work on the machine and not the system, so that it is the
+	// last.
+	elsewhere bool
 }
 
 // shareMin is the share from which a cause is a finding, and gainMin the gain from which an
@@ -95,7 +98,12 @@ func Find(r Run, experiments []Experiment) (out []Finding) {
 			}
 		}
 	}
-	byShare := func(a, b Finding) int { return cmp.Compare(b.Share, a.Share) }
+	byShare := func(a, b Finding) int {
+		if a.elsewhere != b.elsewhere {
+			return map[bool]int{true: 1, false: -1}[a.elsewhere]
+		}
+		return cmp.Compare(b.Share, a.Share)
+	}
 	slices.SortStableFunc(out, byShare)
 	tested := map[Kind][]Experiment{}
 	for _, e := range experiments {
@@ -230,7 +238,7 @@ func cpu(r Run) []Finding {
 	if r.CPUs == 0 || largest == "" {
 		return nil
 	}
-	busy := sum/r.Seconds + r.OtherCPUs
+	busy := min(sum/r.Seconds+r.OtherCPUs, float64(r.CPUs)) // both are measured with errors
 	var parts []string
 	for _, process := range slices.SortedFunc(maps.Keys(r.CPUSeconds), func(a, b string) int {
 		return cmp.Or(cmp.Compare(r.CPUSeconds[b], r.CPUSeconds[a]), cmp.Compare(a, b))
@@ -247,7 +255,7 @@ func cpu(r Run) []Finding {
 		Advice:   []string{"give " + largest + " more CPU: it uses the most"}}
 	switch {
 	case r.OtherCPUs > r.CPUSeconds[largest]/r.Seconds:
-		f.Advice = []string{"measure again while the machine has no other work: it uses the most"}
+		f.Advice, f.elsewhere = []string{"measure again while the machine has no other work: it uses the most"}, true
 	case largest == metrics.APIServer:
 		f.Kind, f.Advice = APIServerCPU, serverAdvice
 	}

@@ -132,6 +132,17 @@ func TestTheValueThatWasTriedIsAdvised(t *testing.T) {
 	}
 }
 
+// TestOtherWorkIsTheLast has a client at its own limit on a machine that is busy with other work, which
+// explains more of the time and is no limit of the system.
+func TestOtherWorkIsTheLast(t *testing.T) {
+	r := Run{Seconds: 10, CPUs: 2, CPUSeconds: map[string]float64{metrics.APIServer: 1}, OtherCPUs: 1.9,
+		Metrics: controller("controller", metrics.Controller{Throttled: &metrics.Histogram{Count: 100, MeanMs: 40, Seconds: 4}})}
+	got := Find(r, nil)
+	if len(got) != 2 || got[0].Kind != ClientLimit || got[1].Kind != MachineCPU || got[1].Share != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestTheMostImportantIsFirst(t *testing.T) {
 	r := Run{Seconds: 10, CPUs: 2, CPUSeconds: map[string]float64{metrics.APIServer: 17},
 		Metrics: &metrics.Figures{Etcd: &metrics.Etcd{Fsync: metrics.Histogram{Count: 1, Seconds: 3}}}}

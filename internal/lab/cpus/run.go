@@ -83,7 +83,7 @@ type trial struct {
 // beside its two loads, and the disk of the node.
 const (
 	startTime    = time.Minute
-	programsTime = 30 * time.Second
+	programsTime = 60 * time.Second
 	nodeBytes    = 2 << 30
 	runBytes     = 1 << 20
 )

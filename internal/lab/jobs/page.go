@@ -50,7 +50,9 @@ func (r *Report) Page() page.Page {
 	if !shown.alone {
 		p.Sections = append(p.Sections, results(groups))
 		for _, g := range groups {
-			p.Sections = append(p.Sections, g.section())
+			if s := g.section(); len(s.Charts)+len(s.Tables)+len(s.Details) > 0 { // something was measured
+				p.Sections = append(p.Sections, s)
+			}
 		}
 	}
 	p.Sections = append(p.Sections, series.ClientLimits(r.clients())...)
@@ -357,7 +359,7 @@ func (g *group) title() string {
 // concurrency is the chart of the time over fixed numbers of writes in flight, with what the
 // adaptive writer takes beside it; ok is false if fewer than three numbers were measured.
 func (g *group) concurrency() (c page.Chart, ok bool) {
-	c = page.Chart{Title: "Time over the manager's writes in flight", Unit: "", Log: true}
+	c = page.Chart{Title: "Seconds over the manager's writes in flight", Log: true}
 	lines := map[bool]*page.Line{}
 	adaptive := map[bool]float64{}
 	var highest float64

@@ -43,6 +43,12 @@ func (r *Report) phenomenon() phenomenon {
 
 // title returns the title of the page.
 func (r *Report) title() string {
+	switch {
+	case r.Tune != nil:
+		return "Batch jobs: what limits a system"
+	case r.Sweep != nil:
+		return "Batch jobs: sweep"
+	}
 	if len(r.Runs) > 0 && phenomena[r.Runs[0].Scenario] != nil {
 		return "Batch jobs: " + r.Runs[0].Scenario
 	}

@@ -67,6 +67,9 @@ const (
 	keptUp       = "kept up"
 	fellBehind   = "fell behind"
 	clientBehind = "the client fell behind"
+	// tooShort is the verdict on a step whose waits do not grow, but in which most jobs still waited at
+	// its end: it says nothing about how the waits go on.
+	tooShort = "most jobs still waited"
 )
 
 // waitsMax bounds the length of Waits.
@@ -92,7 +95,7 @@ func (t *trial) findRate(ctx context.Context) error {
 	result := &Rate{PodsPerJob: t.shape.PodsPerJob, Steps: []RateStep{}}
 	t.run.Rate = result
 	t.run.Result = analyse.Result{Invariants: analyse.Invariants{Violations: []string{}}}
-	clientLate := false
+	clientLate, short := false, false
 	for n := 1; ; n++ {
 		rate, ok := search.Next()
 		if !ok {
@@ -112,7 +115,7 @@ func (t *trial) findRate(ctx context.Context) error {
 			return fmt.Errorf("%.1f jobs a second: %w", rate, err)
 		}
 		result.Steps = append(result.Steps, step)
-		clientLate = clientLate || step.Verdict == clientBehind
+		clientLate, short = clientLate || step.Verdict == clientBehind, short || step.Verdict == tooShort
 		search.Note(rate, step.Verdict == keptUp)
 		low, high := search.Interval()
 		result.Sustained, result.Behind = analyse.Round(low, 2), analyse.Round(high, 2)
@@ -121,6 +124,8 @@ func (t *trial) findRate(ctx context.Context) error {
 	switch {
 	case clientLate:
 		result.Bound = "the client could not send faster in some steps: the system may be able to do more"
+	case short && result.Bound == "":
+		result.Bound = "in some steps most jobs still waited at the end: longer steps, --rate-step, may show that the system can do more"
 	case result.Behind == 0 && result.Bound == "":
 		result.Bound = "no rate above --rate-max was tried"
 	}
@@ -265,6 +270,8 @@ func (s *RateStep) judge(sent []drive.Sent, scheduled []time.Time) {
 		s.Verdict = clientBehind
 	case s.Unscheduled > 0 || s.Growth > capacity.GrowthMax:
 		s.Verdict = fellBehind
+	case 2*s.Waiting > s.Jobs:
+		s.Verdict = tooShort
 	default:
 		s.Verdict = keptUp
 	}

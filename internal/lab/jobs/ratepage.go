@@ -149,7 +149,7 @@ func (r *Run) rateSection(color int) page.Section {
 	for _, side := range []struct {
 		step  *RateStep
 		style string
-	}{{r.Rate.step(r.Rate.Sustained, keptUp), ""}, {cmp.Or(r.Rate.step(r.Rate.Behind, fellBehind), r.Rate.step(r.Rate.Behind, clientBehind)), page.Dashed}} {
+	}{{r.Rate.step(r.Rate.Sustained, keptUp), ""}, {cmp.Or(r.Rate.step(r.Rate.Behind, fellBehind), r.Rate.step(r.Rate.Behind, clientBehind), r.Rate.step(r.Rate.Behind, tooShort)), page.Dashed}} {
 		if side.step == nil || side.step.Waits == nil {
 			continue
 		}
@@ -177,7 +177,7 @@ func (r *Run) rateSection(color int) page.Section {
 			verdict.Text += fmt.Sprintf(", %s not done in time", page.Plural(step.Unscheduled, "job"))
 		}
 		t.Rows = append(t.Rows, []page.Cell{page.Text(fmt.Sprintf("%.1f/s", step.Rate)), page.Text(page.Thousands(step.Jobs)), page.Text(page.Ms(step.WaitMs.P50)),
-			page.Text(page.Ms(step.WaitMs.P99)), page.Text(fmt.Sprintf("%.3f", step.Growth)), page.Text(page.Thousands(step.Waiting)),
+			page.Text(page.Ms(step.WaitMs.P99)), page.Textf("%.3f", analyse.Round(step.Growth, 3)+0), page.Text(page.Thousands(step.Waiting)),
 			page.Text(page.Ms(step.LagMs.P99)), verdict})
 	}
 	s.Tables = append(s.Tables, t)

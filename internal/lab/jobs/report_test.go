@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
@@ -274,6 +275,27 @@ func TestAFasterRunHasNoFloor(t *testing.T) {
 	}
 	if line := r.Line(); !strings.Contains(line, want) {
 		t.Error(line)
+	}
+}
+
+// TestTheVerdictOnAStep has ten jobs a second, which wait for equally long, or longer and longer.
+func TestTheVerdictOnAStep(t *testing.T) {
+	for want, wait := range map[string]func(i int) time.Duration{
+		keptUp:     func(int) time.Duration { return time.Second },
+		fellBehind: func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond },
+		tooShort:   func(int) time.Duration { return 6 * time.Second },
+	} {
+		var sent []drive.Sent
+		var scheduled []time.Time
+		start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		for i := range 100 {
+			due := start.Add(time.Duration(i) * 100 * time.Millisecond)
+			sent, scheduled = append(sent, drive.Sent{Due: due}), append(scheduled, due.Add(wait(i)))
+		}
+		s := RateStep{Jobs: len(sent)}
+		if s.judge(sent, scheduled); s.Verdict != want {
+			t.Errorf("%q, want %q: %d waiting, growth %v", s.Verdict, want, s.Waiting, s.Growth)
+		}
 	}
 }
 

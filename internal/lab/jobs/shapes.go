@@ -14,7 +14,7 @@ import (
 
 // shapes says how the time for equally many pods depends on the number of jobs that they are in.
 func (r *Report) shapes() phenomenon {
-	c := page.Chart{Title: "Time over the number of jobs that the pods are in", Unit: " jobs", Log: true}
+	c := page.Chart{Title: "Seconds over the number of jobs that the pods are in", Log: true}
 	type curve struct {
 		page.Line
 		floor            page.Line

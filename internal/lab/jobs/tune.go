@@ -238,7 +238,7 @@ func (r *Report) tuneSections() []page.Section {
 		Help: "about how much of the run's time it explains. Causes overlap, so that the parts do not add up"}}}
 	s := page.Section{Title: "What limits the system"}
 	for i, f := range r.Tune.Findings {
-		t.Rows = append(t.Rows, []page.Cell{{Text: string(f.Kind), Tone: page.Strong}, {Text: fmt.Sprintf("%.0f %%", 100*f.Share), Color: 1 + i, Bar: &page.Bar{Width: 100 * f.Share, Color: 1 + i}}})
+		t.Rows = append(t.Rows, []page.Cell{{Text: string(f.Kind), Tone: page.Strong}, {Text: fmt.Sprintf("%.0f %%", 100*f.Share), Bar: &page.Bar{Width: 100 * f.Share, Color: 1 + i}}})
 	}
 	if len(t.Rows) == 0 {
 		s.Note = "Nothing explains a noticeable part of the time."

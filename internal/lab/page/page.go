@@ -206,9 +206,9 @@ func Count(n int, tone Tone) Cell {
 	return c
 }
 
-// Pairs returns a table of names and values.
+// Pairs returns a table of names and values. Its title is that of the names.
 func Pairs(title string, pairs ...Pair) Table {
-	t := Table{Title: title, Columns: []Column{{Title: title, Key: true}, {Right: true}}}
+	t := Table{Columns: []Column{{Title: title, Key: true}, {Right: true}}}
 	for _, p := range pairs {
 		t.Rows = append(t.Rows, []Cell{Text(p.Name), Text(p.Value)})
 	}

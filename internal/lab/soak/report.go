@@ -200,8 +200,14 @@ func (g Growth) says() string {
 
 func (r *Report) verdict() string {
 	var parts []string
-	for _, run := range r.Measured() {
-		parts = append(parts, fmt.Sprintf("%s: %s of churn, %s", run.System, lasting(run.Seconds), run.growing()))
+	for _, run := range r.Runs {
+		switch text := fmt.Sprintf("%s: %s of churn, %s", run.System, lasting(run.Seconds), run.growing()); {
+		case run.Lost != "":
+		case run.Error == "":
+			parts = append(parts, text)
+		case len(run.Growths) > 0: // the trends until then are worth knowing
+			parts = append(parts, text+", until it ended early")
+		}
 	}
 	return strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
 }

@@ -120,6 +120,11 @@ func TestOnlyTheSystemIsJudged(t *testing.T) {
 	if !p.Bad || !strings.Contains(p.Verdict, "toy: 30 minutes of churn, "+want) || len(p.Sections) != 1 || len(p.Sections[0].Charts) != 2 {
 		t.Errorf("page: bad %v, verdict %q", p.Bad, p.Verdict)
 	}
+	r.Error = "interrupted: signal"
+	if cut := rep.Page().Verdict; !strings.Contains(cut, want+", until it ended early, 1 run not measured") {
+		t.Errorf("the verdict on a run that was interrupted: %q", cut)
+	}
+	r.Error = ""
 	var html bytes.Buffer
 	if err := p.HTML(&html); err != nil {
 		t.Fatal(err)
