@@ -19,9 +19,9 @@ var (
 	inExistingClusters = []string{scenario.Batch, scenario.BatchShapes, scenario.Contention, scenario.Mixed, scenario.Queued}
 )
 
-// preset sets the flags that a scenario of batch jobs fixes and the user has not set. Where settings
-// of one system are compared under one load, or something else than a time is the question, there is
-// no floor unless flags about it are set. preset returns the value of --gang.
+// preset sets the flags that a scenario of batch jobs fixes and the user has not set. There
+// is no floor unless flags about it are set: settings of one system are compared under one load, or
+// something else than a time is the question, or the floors of all shapes would take an hour. preset returns the value of --gang.
 func (f *flags) preset(gang string) string {
 	if f.Scenario = f.scenario; f.scenario == scenario.Batch {
 		return gang
@@ -32,11 +32,10 @@ func (f *flags) preset(gang string) string {
 			gang = "both"
 		}
 		if !set("floor-tries") {
-			f.FloorTries = 1
+			f.FloorTries = 1 // the shapes are many
 		}
-	} else {
-		f.withoutFloor = f.withoutFloor || !set("floor-concurrency") && !set("floor-tries")
 	}
+	f.withoutFloor = f.withoutFloor || !set("floor-concurrency") && !set("floor-tries")
 	if !set("shapes") {
 		f.Shapes = f.load()
 	}

@@ -32,10 +32,10 @@ func TestScenariosOfBatchJobsSetFlags(t *testing.T) {
 	if f, gang := parsed(scenario.Batch); gang != "true" || f.FloorTries != 3 || f.withoutFloor || f.Shapes != nil {
 		t.Errorf("batch: gang %s, %+v", gang, f.Config)
 	}
-	if f, gang := parsed(scenario.BatchShapes); gang != "both" || f.FloorTries != 1 || len(f.Shapes) != 10 || f.Shapes[0].String() != "1000x1" {
+	if f, gang := parsed(scenario.BatchShapes); gang != "both" || !f.withoutFloor || f.FloorTries != 1 || len(f.Shapes) != 10 || f.Shapes[0].String() != "1000x1" {
 		t.Errorf("batch-shapes: gang %s, %+v", gang, f.Config)
 	}
-	if f, gang := parsed(scenario.BatchShapes, "--gang=false", "--floor-tries=2", "--shapes=1x1"); gang != "false" || f.FloorTries != 2 || f.Shapes != nil {
+	if f, gang := parsed(scenario.BatchShapes, "--gang=false", "--floor-tries=2", "--shapes=1x1"); gang != "false" || f.withoutFloor || f.FloorTries != 2 || f.Shapes != nil {
 		t.Errorf("batch-shapes with flags: gang %s, %+v", gang, f.Config)
 	}
 	if f, _ := parsed(scenario.BatchWorkers); len(f.WriterConcurrency) != 11 || !f.withoutFloor || len(f.Shapes) != 1 || f.Shapes[0].String() != "50x20" {
