@@ -24,7 +24,6 @@ func TestPodsOfOthersTakeThePlaceOfLowerPriority(t *testing.T) {
 	e.apply(jobYAML("low", 8, "minAvailable: 1", ""))
 	e.runs("low", 8)
 	const container = `{name: main, image: busybox, resources: {requests: {cpu: "4"}}}`
-	const metadata = `{labels: {app: urgent-%s}}`
 	t.Cleanup(func() { // before their pods are deleted
 		background := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 		if err := e.core.AppsV1().Deployments(e.ns).Delete(context.Background(), "urgent", background); err != nil {

@@ -27,7 +27,7 @@ func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Comm
 	if w.status == nil {
 		w.status = &oam.WorkflowStatus{AppRevision: w.run, Mode: w.program.ModeText(), StartTime: metav1.NewTime(now).Rfc3339Copy()}
 	}
-	c.obeyAgain(a, w)
+	obeyAgain(a, w, now)
 	unsaved = c.obey(a, w, order)
 	undecided := false
 	evaluate := func(condition string, values map[string]any) (bool, error) {

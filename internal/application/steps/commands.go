@@ -3,6 +3,7 @@ package steps
 import (
 	"maps"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -124,7 +125,7 @@ func (c *Runner) command(a *deploy.State, w *Run, verb, step string) {
 
 // obeyAgain carries out the commands of earlier turns whose effect is not in the status, because the
 // manager ended before it was written.
-func (c *Runner) obeyAgain(a *deploy.State, w *Run) {
+func obeyAgain(a *deploy.State, w *Run, now time.Time) {
 	f := a.Tracker.Flow
 	for step, began := range f.Again {
 		if st := stepOf(w.status, step); st != nil && st.Phase == oam.StepFailed && st.FirstExecuteTime.Equal(&began) {
@@ -132,7 +133,7 @@ func (c *Runner) obeyAgain(a *deploy.State, w *Run) {
 		}
 	}
 	if f.Terminated && !w.status.Terminated {
-		w.status = flow.Terminate(w.status, c.Now())
+		w.status = flow.Terminate(w.status, now)
 	}
 }
 
