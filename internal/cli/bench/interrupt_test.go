@@ -64,7 +64,7 @@ func TestInterruptingLeavesAPartialResultAndNoProcesses(t *testing.T) {
 			t.Errorf("%s: error %q, %d scheduled", r.Title(), r.Error, r.Scheduled)
 		}
 	}
-	for _, name := range []string{series.PageFile, "report.md", filepath.Join("01-lockstep-4x5-gang", "events.jsonl.gz")} {
+	for _, name := range []string{series.PageFile, "report.md", filepath.Join("01-lockstep-4x5-gang", "events.csv.gz")} {
 		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
 			t.Error(err)
 		}

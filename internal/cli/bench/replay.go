@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +84,7 @@ func newRecord(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record FILE",
 		Short: "Write the load of a run, or of an API server's audit log, as a trace for 'bench run --scenario replay'",
-		Long: `Read the events of a run (events.jsonl.gz in a folder of results) or an audit log of an API server, possibly compressed with
+		Long: `Read the events of a run (events.csv.gz in a folder of results) or an audit log of an API server, possibly compressed with
 gzip, and write when each job arrived, how many pods it had and how long it ran: a CSV with the header arrival,pods,duration, in
 seconds. A job lasts as long as the longest of its pods ran that ended by themselves, or, if none did, from its last pod's node
 until it, or the first of its pods, was deleted. The duration is 0 if no end was observed: the job then stays until the end of
@@ -95,7 +94,7 @@ the replay.
 the ends of pods are not visible, and pods that are created with their node do not have it: only bindings and deletions count.
 
 Exit codes: 0 the trace is written; 1 it is not; 2 wrong usage.`,
-		Example: `  lockstep bench record out/bench-20260102-030405/01-lockstep-500x20-gang/events.jsonl.gz --out trace.csv
+		Example: `  lockstep bench record out/bench-20260102-030405/01-lockstep-500x20-gang/events.csv.gz --out trace.csv
   lockstep bench record audit.log --system kubernetes > trace.csv`,
 		Args: command.OneArg("FILE"),
 	}
@@ -147,6 +146,12 @@ func readEvents(path string) (out []analyse.Event, err error) {
 		}
 		r = bufio.NewReaderSize(z, 1<<20)
 	}
+	if first, err := r.Peek(len(observe.EventsHeader)); err == nil && string(first) == observe.EventsHeader {
+		if out, err = observe.ReadEvents(r); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return out, nil
+	}
 	for n := 1; ; n++ {
 		line, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) && len(line) == 0 {
@@ -154,14 +159,6 @@ func readEvents(path string) (out []analyse.Event, err error) {
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
-		}
-		if strings.HasPrefix(string(line), `{"time"`) { // an event of a run
-			var e analyse.Event
-			if err := json.Unmarshal(line, &e); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", path, n, err)
-			}
-			out = append(out, e)
-			continue
 		}
 		e, ok, err := observe.ParseAudit(line)
 		if err != nil {

@@ -217,7 +217,7 @@ func TestMeasureAnExistingClusterTwice(t *testing.T) {
 
 func checkEvents(t *testing.T, dir string, run, pods int) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "0"+string(rune('0'+run))+"-*", "events.jsonl.gz"))
+	paths, err := filepath.Glob(filepath.Join(dir, "0"+string(rune('0'+run))+"-*", "events.csv.gz"))
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("events of run %d: %v, %v", run, paths, err)
 	}

@@ -1,12 +1,8 @@
 package observe
 
 import (
-	"compress/gzip"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
@@ -114,29 +110,6 @@ func (l *Log) Quiet(ctx context.Context, quietFor time.Duration) error {
 		return fmt.Errorf("somebody still writes after %s", quietAtMost)
 	}
 	return err
-}
-
-// EventsFile is the name of the file with a run's events.
-const EventsFile = "events.jsonl.gz"
-
-// Save writes the events into a compressed file, one per line.
-func (l *Log) Save(path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(l.write(f), f.Close())
-}
-
-func (l *Log) write(f *os.File) error {
-	z := gzip.NewWriter(f)
-	encoder := json.NewEncoder(z)
-	for i := range l.Events {
-		if err := encoder.Encode(&l.Events[i]); err != nil {
-			return err
-		}
-	}
-	return z.Close()
 }
 
 // Close closes the source.

@@ -8,7 +8,7 @@
 //	Report.MakeAll ──▶ result.json             the configuration and all figures
 //	                   report.html             a page with the same content
 //	                   report.md, …            exports
-//	                   NN-RUN/events.jsonl.gz  the observed events, one per line
+//	                   NN-RUN/events.csv.gz    the observed events, one per line
 //	Read, Combine ──▶ the reports of earlier invocations, to render again
 //
 // Each scenario has its own load and figures.
