@@ -12,7 +12,7 @@ const (
 	runTime = 18 * time.Second
 	// podTime is the time for a pod of the load, from its creation until the next step may begin, and
 	// floorTime that for a pod that the floor writes and deletes.
-	podTime, floorTime = 8 * time.Millisecond, 5 * time.Millisecond
+	podTime, floorTime = 4 * time.Millisecond, 5 * time.Millisecond
 	// rateSteps is the number of steps of a search for a rate, each of which takes about as long again
 	// until the system has caught up and everything is deleted.
 	rateSteps = 14
