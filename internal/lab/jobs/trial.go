@@ -93,20 +93,21 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		return err
 	}
 	t.Log.Forget()
-	before, began := rig.BusyCPU(), time.Now()
 	scheduled := 0
 	var used rig.Used
 	t.run.Metrics, err = t.Metered(ctx, func() (err error) {
+		// The work on reading the metrics before and after is of nobody else.
+		before, began := rig.BusyCPU(), time.Now()
 		used, err = t.cost(func() (err error) {
 			scheduled, err = t.drive(ctx, namespace, "scheduling", t.parts())
 			return err
 		})
+		t.run.OtherCPUs = rig.OtherCPUs(before, used, time.Since(began))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	t.run.OtherCPUs = rig.OtherCPUs(before, used, time.Since(began))
 	if scheduled < t.pods() {
 		t.run.TimedOut = fmt.Sprintf("--timeout=%s ran out when %d of %d pods had nodes", t.cfg.Timeout, scheduled, t.pods())
 	}
