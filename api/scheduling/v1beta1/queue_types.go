@@ -31,9 +31,9 @@ const (
 // does not support. The message names the feature.
 const QueueSupported = "Supported"
 
-// QueueConsistent is the type of a condition that is False if what the spec states cannot hold together
-// with the queues above or below: there is no parent, or an amount is above a limit. The message names
-// the field. What is stated applies nevertheless, as far as it can.
+// QueueConsistent is the type of a condition that is False if the spec contradicts the queues above or
+// below: the parent does not exist, or an amount exceeds a limit. The message names the field. The
+// spec still applies, as far as possible.
 const QueueConsistent = "Consistent"
 
 // Reasons of the condition Consistent.

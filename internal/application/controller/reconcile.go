@@ -149,7 +149,8 @@ func (c *reconciler) proceed(a *record) bool {
 			break
 		}
 	}
-	// 4. Delete objects that left the plan, update the tracker, and delete those of earlier states.
+	// 4. Delete objects that left the plan, update the tracker, and delete the trackers of earlier
+	// generations.
 	a.Tracker.Dirty = a.Tracker.Dirty || outdated(a, o)
 	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && len(a.Plan.Broken()) == 0 && !a.Plan.Waiting() && a.run.Whole() {
 		left := c.remover.Collect(a.State, &o.Spec, c.keeper.Condemned(a.Owner, &a.Tracker))

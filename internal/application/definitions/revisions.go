@@ -243,7 +243,8 @@ func latestRevision(o apiwriter.Object) *oam.Revision {
 	return nil
 }
 
-// autodetected is the type of a workload whose kind is that of the output.
+// autodetected is the workload type of a definition that names no type: the kind of the component's
+// object is the kind of its output.
 const autodetected = "autodetects.core.oam.dev"
 
 // nameWorkload creates the WorkloadDefinition that a component's definition names as the type of its

@@ -120,8 +120,8 @@ func (k *Keeper) join(r *Tracker, records []*kubeclient.Raw) error {
 	return nil
 }
 
-// current reports whether the stored tracker is that of the Application's present state, by the rule
-// of its clients: it has the same publishVersion or, if there is none, the same generation.
+// current reports whether the stored tracker belongs to the Application's present state. As for
+// clients, it does if it has the same publishVersion or, without one, the same generation.
 func (r *Tracker) current(generation int64) bool {
 	if last := r.Latest(); last != nil && last.PublishVersion != "" {
 		return r.Object.Annotations[oam.PublishVersionAnnotation] == last.PublishVersion
@@ -261,7 +261,7 @@ func held(raw *kubeclient.Raw) bool {
 	return raw.DeletionTimestamp != nil && !slices.Contains(raw.Finalizers, oam.TrackerFinalizer)
 }
 
-// others returns finalizers without that of trackers that remain.
+// others returns the finalizers without TrackerFinalizer.
 func others(finalizers []string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == oam.TrackerFinalizer })
 }

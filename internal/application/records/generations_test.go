@@ -222,8 +222,8 @@ func TestTheFormerTrackerIsReadAndReplaced(t *testing.T) {
 	x.is(t, "shop-v2-ns")
 }
 
-// TestNamesOfOthersAreLeftToThem checks trackers whose names are taken by those of other
-// Applications and controllers.
+// TestNamesOfOthersAreLeftToThem checks that a tracker gets another name if its name belongs to a
+// tracker of another Application or controller, which stays unchanged.
 func TestNamesOfOthersAreLeftToThem(t *testing.T) {
 	for name, labels := range map[string]map[string]string{
 		"of shop-v1 in another namespace": {oam.AppNameLabel: "shop", oam.AppNamespaceLabel: "v1-ns"},

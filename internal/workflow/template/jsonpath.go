@@ -95,20 +95,12 @@ func bracketBytes(text string) int {
 	if !strings.HasPrefix(text, "[") {
 		return 0
 	}
-	depth, quote := 0, byte(0)
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quote != 0 && c == '\\':
-			i++
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '\'' || c == '"':
-			quote = c
-		case c == '[':
+	depth := 0
+	for i, c := range unquoted(text) {
+		switch c {
+		case '[':
 			depth++
-		case c == ']':
+		case ']':
 			if depth--; depth == 0 {
 				return i + 1
 			}

@@ -2,6 +2,7 @@ package template
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/casbin/govaluate"
@@ -138,21 +139,36 @@ func parses(condition string) (err error) {
 // parts returns the approximate number of parts of a condition. A quoted text is one part.
 func parts(condition string) int {
 	n := 0
-	var quote byte
-	for i := 0; i < len(condition); i++ {
-		switch c := condition[i]; {
-		case quote != 0 && c == '\\':
-			i++
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '\'' || c == '"':
-			quote = c
-			n++
-		case strings.IndexByte("+-*/%&|<>=!?:,()~^[] \t\n", c) >= 0:
+	for _, c := range unquoted(condition) {
+		if strings.IndexByte("+-*/%&|<>=!?:,()~^[] \t\n'\"", c) >= 0 {
 			n++
 		}
 	}
 	return n
+}
+
+// unquoted iterates over the bytes of a text that are not inside quotes, and their indices. Of a quoted
+// text only the first quote is among them.
+func unquoted(text string) iter.Seq2[int, byte] {
+	return func(yield func(int, byte) bool) {
+		quote := byte(0)
+		for i := 0; i < len(text); i++ {
+			c := text[i]
+			switch {
+			case quote != 0 && c == '\\':
+				i++
+				continue
+			case quote != 0:
+				if c == quote {
+					quote = 0
+				}
+				continue
+			case c == '\'' || c == '"':
+				quote = c
+			}
+			if !yield(i, c) {
+				return
+			}
+		}
+	}
 }
