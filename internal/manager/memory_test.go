@@ -199,8 +199,10 @@ data: {x: {{ first $x }}}`}))
 		{"record", func(name string, _ int) {
 			record := bad.ns + "." + name
 			tracker := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "core.oam.dev/v1beta1", "kind": "ResourceTracker",
-				"metadata": map[string]any{"name": record, "labels": map[string]any{"app.oam.dev/name": name, "app.oam.dev/namespace": bad.ns}},
-				"spec":     map[string]any{"type": "versioned", "applicationGeneration": int64(1), "compression": map[string]any{"type": "gzip", "data": packed}}}}
+				"metadata": map[string]any{"name": record, "labels": map[string]any{"app.oam.dev/name": name, "app.oam.dev/namespace": bad.ns},
+					// The manager may see the application first. It reads a tracker of a higher number then, too.
+					"annotations": map[string]any{oam.RecordAnnotation: "1000"}},
+				"spec": map[string]any{"type": "versioned", "applicationGeneration": int64(1), "compression": map[string]any{"type": "gzip", "data": packed}}}}
 			if _, err := bad.dyn.Resource(trackerResource).Create(t.Context(), tracker, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
