@@ -63,11 +63,14 @@ const (
 	ArtifactGCOnDeletion   = "OnWorkflowDeletion"
 )
 
-// ArtifactGC says when artifacts are deleted.
+// ArtifactGC says when artifacts are deleted, and what the pod has that deletes them.
 type ArtifactGC struct {
-	Strategy           string    `json:"strategy,omitempty"`
-	PodMetadata        *Metadata `json:"podMetadata,omitempty"`
-	ServiceAccountName string    `json:"serviceAccountName,omitempty"`
+	Strategy           string               `json:"strategy,omitempty"`
+	PodMetadata        *Metadata            `json:"podMetadata,omitempty"`
+	ServiceAccountName string               `json:"serviceAccountName,omitempty"`
+	Env                []corev1.EnvVar      `json:"env,omitempty"`
+	Volumes            []corev1.Volume      `json:"volumes,omitempty"`
+	VolumeMounts       []corev1.VolumeMount `json:"volumeMounts,omitempty"`
 }
 
 // WorkflowLevelArtifactGC is the ArtifactGC of artifacts that have none of their own, with settings

@@ -204,6 +204,59 @@ templates:`+strings.ReplaceAll(makers, `"location":{"s3":{"bucket":"b","endpoint
 	})
 }
 
+// TestAPodThatDeletesArtifactsHasItsSettings checks the environment and the volumes of the pods that
+// delete artifacts, where an artifact has some of its own.
+func TestAPodThatDeletesArtifactsHasItsSettings(t *testing.T) {
+	t.Parallel()
+	e := start(t)
+	e.submit("set", `
+arguments: {parameters: [{name: region, value: north}]}
+artifactGC:
+  strategy: OnWorkflowCompletion
+  podMetadata: {labels: {mine: "yes"}, annotations: {lockstep.dev/sim-duration: 1h}}
+  env: [{name: REGION, value: "{{workflow.parameters.region}}"}, {name: TOKEN, value: /tokens/t}]
+  volumes: [{name: tokens, emptyDir: {}}]
+  volumeMounts: [{name: tokens, mountPath: /tokens}]
+entrypoint: main
+templates:`+strings.Replace(makers, "artifactGC: {strategy: Never}",
+		"artifactGC: {podMetadata: {labels: {own: artifact}}, env: [{name: TOKEN, value: /own/t}], volumeMounts: [{name: tokens, mountPath: /own}]}", 1))
+	var pods []corev1.Pod
+	e.eventually("two pods delete", func() error {
+		if pods = e.collectors("set"); len(pods) != 2 {
+			return fmt.Errorf("%d pods", len(pods))
+		}
+		return nil
+	})
+	for _, p := range pods {
+		env, mounts := map[string]string{}, map[string]string{}
+		for _, v := range p.Spec.Containers[0].Env {
+			env[v.Name] = v.Value
+		}
+		for _, m := range p.Spec.Containers[0].VolumeMounts {
+			mounts[m.MountPath] = m.Name
+		}
+		token, ok := "/tokens/t", mounts["/tokens"] == "tokens" && mounts["/own"] == ""
+		if p.Labels["own"] == "artifact" {
+			token, ok = "/own/t", mounts["/tokens"] == "tokens" && mounts["/own"] == "tokens"
+		}
+		if env["REGION"] != "north" || env["TOKEN"] != token || !ok || p.Labels["mine"] != "yes" || env["LOCKSTEP_ARTIFACTS"] == "" {
+			t.Errorf("pod %s: labels %v, environment %v, mounts %v", p.Name, p.Labels, env, mounts)
+		}
+	}
+	if pods[0].Labels["own"] == pods[1].Labels["own"] {
+		t.Error("no pod has the settings of the artifact")
+	}
+	e.submit("lacks", "artifactGC: {strategy: OnWorkflowCompletion, volumeMounts: [{name: nowhere, mountPath: /x}]}\nentrypoint: main\ntemplates:"+makers)
+	e.until("lacks", func(w *wf.Workflow) error {
+		for _, c := range w.Status.Conditions {
+			if strings.Contains(c.Message, "artifactGC.volumeMounts: container main mounts volume 'nowhere'") {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %v", w.Status.Conditions)
+	})
+}
+
 // TestANamespaceWithArtifactsCanBeDeleted checks that a namespace can be deleted although no pod
 // can be created in a namespace that is being deleted.
 func TestANamespaceWithArtifactsCanBeDeleted(t *testing.T) {

@@ -56,6 +56,23 @@ func (r *Run) resolveSpec() error {
 	return err
 }
 
+// SettingsOf returns the spec that a workflow runs, with the workflow's variables resolved in the
+// settings of its pods: for pods that are created after its end. evaluate is Config.Evaluate. An
+// error names what cannot be resolved, such as a parameter from a ConfigMap.
+func SettingsOf(w *wf.Workflow, evaluate template.Run) (*wf.WorkflowSpec, error) {
+	spec := w.EffectiveSpec()
+	program, err := template.CompileFields(spec, podSettings...)
+	if err != nil || !program.HasTags() {
+		return spec, err
+	}
+	r := New(&wf.Workflow{ObjectMeta: w.ObjectMeta}, Config{Evaluate: evaluate})
+	r.spec = spec.DeepCopy()
+	if err := r.setGlobals(); err != nil {
+		return nil, err
+	}
+	return r.spec, program.Apply(r.spec, []template.Scope{r.globals}, knownBefore...)
+}
+
 // podSpec returns the workflow's spec with the variables of one pod resolved.
 func (r *Run) podSpec(passes []template.Scope) (*wf.WorkflowSpec, error) {
 	if !r.shape.shape.HasTags() && !r.shape.place.HasTags() {

@@ -62,10 +62,13 @@ func CollectsArtifacts(spec *wf.WorkflowSpec, stored map[string]wf.Template) boo
 }
 
 // Collections returns the pods that delete the artifacts of a workflow's nodes whose strategy is
-// one of due. There is one pod, unless artifacts name different service accounts or metadata, or
-// there are more than collectedMax. options.Repository is the workflow's.
+// one of due. There is one pod, unless artifacts name different settings for it, or there are more
+// than collectedMax. options.Repository is the workflow's.
 func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) ([]Collection, error) {
-	spec := w.EffectiveSpec()
+	spec, err := engine.SettingsOf(w, options.Evaluate)
+	if err != nil {
+		return nil, err
+	}
 	common := wf.WorkflowLevelArtifactGC{}
 	if spec.ArtifactGC != nil {
 		common = *spec.ArtifactGC
@@ -80,15 +83,14 @@ func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) 
 			a := &n.Outputs.Artifacts[i]
 			gc := common.ArtifactGC
 			if own := a.ArtifactGC; own != nil {
-				gc = wf.ArtifactGC{
-					Strategy: cmp.Or(own.Strategy, gc.Strategy), ServiceAccountName: cmp.Or(own.ServiceAccountName, gc.ServiceAccountName),
-					PodMetadata: cmp.Or(own.PodMetadata, gc.PodMetadata),
-				}
+				gc = mergedGC(&gc, own)
 			}
 			if a.Deleted || a.Raw != nil || !slices.Contains(due, gc.Strategy) {
 				continue
 			}
-			who, err := json.Marshal([]any{gc.ServiceAccountName, gc.PodMetadata})
+			alike := gc
+			alike.Strategy = ""
+			who, err := json.Marshal(alike)
 			if err != nil {
 				return nil, err
 			}
@@ -113,7 +115,36 @@ func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) 
 	return all, nil
 }
 
-// collector builds the pods for artifacts that the same service account deletes.
+// mergedGC returns the workflow's settings with those of an artifact, which win.
+func mergedGC(common, own *wf.ArtifactGC) wf.ArtifactGC {
+	gc := wf.ArtifactGC{
+		Strategy: cmp.Or(own.Strategy, common.Strategy), ServiceAccountName: cmp.Or(own.ServiceAccountName, common.ServiceAccountName),
+		PodMetadata:  common.PodMetadata,
+		Env:          overridden(common.Env, own.Env, func(e corev1.EnvVar) string { return e.Name }),
+		Volumes:      overridden(common.Volumes, own.Volumes, func(v corev1.Volume) string { return v.Name }),
+		VolumeMounts: overridden(common.VolumeMounts, own.VolumeMounts, func(m corev1.VolumeMount) string { return path.Clean(m.MountPath) }),
+	}
+	if m := own.PodMetadata; m != nil {
+		gc.PodMetadata = &wf.Metadata{Labels: map[string]string{}, Annotations: map[string]string{}}
+		if common.PodMetadata != nil {
+			maps.Copy(gc.PodMetadata.Labels, common.PodMetadata.Labels)
+			maps.Copy(gc.PodMetadata.Annotations, common.PodMetadata.Annotations)
+		}
+		maps.Copy(gc.PodMetadata.Labels, m.Labels)
+		maps.Copy(gc.PodMetadata.Annotations, m.Annotations)
+	}
+	return gc
+}
+
+// overridden returns a list without the items whose keys another list has, and then that list.
+func overridden[T any](list, by []T, key func(T) string) []T {
+	kept := slices.DeleteFunc(slices.Clone(list), func(item T) bool {
+		return slices.ContainsFunc(by, func(other T) bool { return key(other) == key(item) })
+	})
+	return append(kept, by...)
+}
+
+// collector builds the pods for artifacts that are deleted with the same settings.
 type collector struct {
 	workflow *wf.Workflow
 	spec     *wf.WorkflowSpec
@@ -129,7 +160,7 @@ func (g *collector) build(list []Collected, patch string) (Collection, error) {
 		PodPriorityClassName: g.spec.PodPriorityClassName, HostNetwork: g.spec.HostNetwork, DNSPolicy: g.spec.DNSPolicy, DNSConfig: g.spec.DNSConfig,
 		HostAliases: g.spec.HostAliases, PodSpecPatch: patch, PodMetadata: g.gc.PodMetadata,
 	}
-	t := &wf.Template{ServiceAccountName: g.gc.ServiceAccountName}
+	t := &wf.Template{ServiceAccountName: g.gc.ServiceAccountName, Volumes: g.gc.Volumes}
 	b := &builder{workflow: g.workflow, spec: spec, t: t, create: engine.CreatePod{Template: t}, options: g.options}
 	b.options.Image = cmp.Or(b.options.Image, DefaultImage)
 	plan := &execapi.ArtifactPlan{MaxMessage: execapi.MaxMessage}
@@ -156,7 +187,9 @@ func (g *collector) build(list []Collected, patch string) (Collection, error) {
 	if err := b.settings(); err != nil {
 		return Collection{}, err
 	}
-	main := corev1.Container{Name: MainContainer, Command: []string{execapi.OwnIO, "gc"}}
+	main := corev1.Container{
+		Name: MainContainer, Command: []string{execapi.OwnIO, "gc"}, Env: slices.Clone(g.gc.Env), VolumeMounts: slices.Clone(g.gc.VolumeMounts),
+	}
 	if err := b.carrier(&main, plan, carries); err != nil {
 		return Collection{}, err
 	}
@@ -167,6 +200,9 @@ func (g *collector) build(list []Collected, patch string) (Collection, error) {
 	}
 	if err := b.patch(); err != nil {
 		return Collection{}, fmt.Errorf("artifactGC.%w", err)
+	}
+	if err := b.volumes(); err != nil {
+		return Collection{}, fmt.Errorf("artifactGC.volumeMounts: %w", err)
 	}
 	pod := b.pod
 	prefix := g.workflow.Name
