@@ -167,12 +167,19 @@ func results(groups []*group) page.Section {
 		{Title: "Violations", Right: true, Help: "facts that did not hold: lost or duplicate pods, overcommitted nodes, partial gangs, wrong statuses"},
 	}}
 	repeated, compared, bounded := false, false, false
+	slowest := 0.0
 	for _, g := range groups {
-		longest := 0.0
+		compared = compared || len(g.variants) > 1
 		if s := g.slowest(); s != nil {
+			slowest = max(slowest, s.time().Mean)
+		}
+	}
+	for _, g := range groups {
+		// Bars compare systems under one load. If there is only one system, they compare its loads.
+		longest := slowest
+		if s := g.slowest(); s != nil && compared {
 			longest = s.time().Mean
 		}
-		compared = compared || len(g.variants) > 1
 		for _, v := range g.variants {
 			repeated = repeated || len(v.runs) > 1
 			bounded = bounded || slices.ContainsFunc(v.runs, func(run *Run) bool { return run.Floor != nil || run.RatioToFloor != nil })
