@@ -241,7 +241,7 @@ func (r *Report) verdict() string {
 	if len(ratios) > 0 {
 		parts = append(parts, page.Range(ratios, "%.2f")+" × the floor")
 	}
-	return strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
+	return "Lockstep: " + strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
 }
 
 // floorBounds reports whether there is a floor that the run did not beat.
