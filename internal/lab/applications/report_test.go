@@ -106,7 +106,7 @@ func TestTheVerdictOfSeveralManagers(t *testing.T) {
 	r := &Report{series.Report[*Run]{Runs: []*Run{{Scenario: ScenarioShards, Applications: 300, TakeoverSeconds: 13, Phases: []Phase{
 		{Name: "1 manager", Done: 300, PerSecond: 20, Ran: &curve}, {Name: "3 managers", Done: 300, PerSecond: 30, Ran: &curve}, {Name: "delete, 2 managers", PerSecond: 50},
 	}}}}}
-	const want = "300 of 300 applications ran, 20.0 a second, 3 managers: 30.0 a second, 1.50 times the rate of one, " +
+	const want = "Lockstep: 300 of 300 applications ran, 20.0 a second, 3 managers: 30.0 a second, 1.50 times the rate of one, " +
 		"everything that was changed when one was killed ran within 13.0 s, nothing lost"
 	if got := r.Page().Verdict; got != want {
 		t.Errorf("%s\nwant %s", got, want)
