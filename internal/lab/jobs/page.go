@@ -238,7 +238,7 @@ func (v *variant) row(g *group, longest float64) []page.Cell {
 	if s := v.time(); s.N > 0 {
 		time = page.Cell{Text: s.Format(page.Seconds), Tone: page.Strong, Bar: &page.Bar{Width: 100 * s.Mean / longest, Mark: 100 * mark / longest, Color: 1 + v.color}}
 		spread = page.Textf("%s to %s", page.Seconds(s.Min), page.Seconds(s.Max))
-		faster = page.Cell{Text: factor(v.timesAsFast(g.slowest())), Tone: page.Strong}
+		faster = page.Cell{Text: factor(v.timesAsFast(g.slowest())), Tone: page.Strong, Wrap: true}
 		if v == g.slowest() {
 			faster = page.Text("slowest")
 		}
