@@ -24,7 +24,7 @@ func newReport(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report DIR...",
 		Short: "Render the results of 'bench run' again, or those of several runs as one report",
-		Long: `Read result.json in folders of results, and write report.html again. Several folders become one report: equal runs
+		Long: `Read run.json in folders of results, and write report.html again. Several folders become one report: equal runs
 count as repeats, with mean, spread and confidence interval. They have to be of the same scenario and machine.
 
 Exit codes: as of 'bench run'.`,

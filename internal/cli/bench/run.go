@@ -70,7 +70,7 @@ func measurement(s command.Streams, version string) (*cobra.Command, *flags) {
 simulated nodes, and so begins under equal conditions; systems alternate. After each run the floor is measured on the
 same control plane: how long a bare client takes to write the same objects with nobody in between.
 
-The results are in --out: report.html, result.json, and the observed events of each run. Progress goes to stderr.
+The results are in --out: report.html, run.json, and the observed events of each run. Progress goes to stderr.
 
 With --kubeconfig an existing cluster is measured, in which the system has to be running; without its audit log (--audit-log)
 a watch gives the times, and there is no floor and no count of writes.

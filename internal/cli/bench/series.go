@@ -116,7 +116,7 @@ func deliver[T any, R report[T]](s command.Streams, o *output, dir string, rep R
 		fmt.Fprintf(s.Out, "\n%s\n", p.Verdict)
 	}
 	if r, ok := any(rep).(interface{ DropCurves() }); ok {
-		r.DropCurves() // they are in the page and in its result.json
+		r.DropCurves() // they are in the page and in its run.json
 	}
 	for _, form := range o.exports {
 		errs = append(errs, series.Export(dir, form, rep, p))

@@ -15,6 +15,9 @@ import (
 // driftMax bounds the number of applications whose objects drift changes.
 const driftMax = 100
 
+// driftPhase is the name of the phase.
+const driftPhase = "drift"
+
 // drift changes one object of some applications and deletes another, as users do by hand. It
 // measures the time from the answer to such a write to the answer to the manager's repair.
 func (t *trial) drift(ctx context.Context) error {
@@ -25,7 +28,7 @@ func (t *trial) drift(ctx context.Context) error {
 		return err
 	}
 	var repaired []float64
-	p, err := t.phase(ctx, "drift", func() error {
+	p, err := t.phase(ctx, driftPhase, func() error {
 		group, sending := errgroup.WithContext(ctx)
 		group.SetLimit(8)
 		for i := range n {

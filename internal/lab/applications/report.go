@@ -67,7 +67,8 @@ type Phase struct {
 	Done      int     `json:"done"`
 	Seconds   float64 `json:"seconds"`
 	PerSecond float64 `json:"perSecond,omitempty"`
-	// TotalMs is the time from the client's request until a watch shows that the application runs.
+	// TotalMs is the time from the client's request until a watch shows that the application runs; of
+	// the phase drift, until the manager has repaired the object.
 	// ReportMs is the time from the status of its last Deployment to the application's own status.
 	TotalMs  analyse.Percentiles `json:"totalMs"`
 	ReportMs analyse.Percentiles `json:"reportMs"`
@@ -210,7 +211,7 @@ func (r *Report) Page() page.Page {
 		{Title: "Run", Key: true}, {Title: "Phase", Key: true}, {Title: "Done", Right: true, Help: "applications that reached the goal of the phase"},
 		{Title: "Time", Right: true, Help: "until the last one did"}, {Title: "Per second", Right: true},
 		{Title: "× floor", Right: true, Help: "the rate at which a bare client wrote the same objects, records and statuses to the same control plane, divided by the rate of the deployment"},
-		{Title: "Total p50", Right: true, Help: "from the client's request until a watch shows that the application runs"}, {Title: "Total p99", Right: true},
+		{Title: "Total p50", Right: true, Help: "from the client's request until a watch shows that the application runs; in the phase drift, from a change by others until the manager has repaired it"}, {Title: "Total p99", Right: true},
 		{Title: "Report p50", Right: true, Help: "from the status of an application's last Deployment to its own status"}, {Title: "Report p99", Right: true},
 		{Title: "Writes each", Right: true, Help: "the manager's writes for an application, without heartbeats"},
 		{Title: "Manager CPU each", Right: true}, {Title: "Memory each", Right: true, Help: "growth of the manager's memory for an application"},
@@ -249,18 +250,35 @@ func (r *Report) verdict() string {
 		parts = append(parts, page.Range(ratios, "%.2f")+" × the floor")
 	}
 	for _, run := range r.Measured() {
-		parts = append(parts, run.together()...)
+		parts = append(parts, run.further()...)
 	}
-	return strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
+	return "Lockstep: " + strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
 }
 
-// together says what several managers, or several clusters, made of the load.
-func (r *Run) together() (parts []string) {
+// further says what came after the deployment: how fast changes were, how soon those by others were
+// repaired, what rest costs, and what several managers, or several clusters, made of the load.
+func (r *Run) further() (parts []string) {
 	first := r.deployment()
+	var rates, writes []float64
 	for i := range r.Phases {
 		p := &r.Phases[i]
+		if strings.HasPrefix(p.Name, "update ") && p.PerSecond > 0 {
+			rates, writes = append(rates, p.PerSecond), append(writes, p.WritesEach)
+		}
+		if p.Name == driftPhase && p.Done > 0 {
+			parts = append(parts, fmt.Sprintf("99 %% of what others changed or deleted was repaired within %s", page.Ms(p.TotalMs.P99)))
+		}
 		if r.Scenario == ScenarioShards && strings.HasSuffix(p.Name, " managers") && p.Ran != nil && first.PerSecond > 0 {
 			parts = append(parts, fmt.Sprintf("%s: %.1f a second, %s times the rate of one", p.Name, p.PerSecond, page.Factor(p.PerSecond/first.PerSecond)))
+		}
+	}
+	if len(rates) > 0 {
+		parts = append(parts, fmt.Sprintf("those that were changed ran again at %s a second with %s writes each", page.Range(rates, "%.1f"), page.Range(writes, "%.1f")))
+	}
+	if r.Scenario == ScenarioHold && r.RestCPUSeconds > 0 {
+		parts = append(parts, fmt.Sprintf("at rest the manager takes %.1f s of CPU in an hour (%.1f s without applications)", r.RestCPUSeconds, r.RestCPUSecondsNone))
+		if len(r.Held) > 0 {
+			parts = append(parts, "memory held for each application: "+r.HeldEach())
 		}
 	}
 	if r.TakeoverSeconds > 0 {
@@ -289,12 +307,19 @@ func (r *Run) ratio() string {
 // row is the row of a phase.
 func (r *Run) row(p *Phase) []page.Cell {
 	none := page.Text("–")
-	done, pace, ratio := none, none, none
+	done, took, pace, ratio := none, none, none, none
 	if p.Done > 0 {
-		done = page.Textf("%s of %s", page.Thousands(p.Done), page.Thousands(r.Applications))
-		if p.Done < r.Applications {
+		of := r.Applications
+		if p.Name == driftPhase {
+			of = min(of, driftMax)
+		}
+		done = page.Textf("%s of %s", page.Thousands(p.Done), page.Thousands(of))
+		if p.Done < of {
 			done.Tone = page.Bad
 		}
+	}
+	if p.Seconds > 0 {
+		took = page.Text(page.Seconds(p.Seconds))
 	}
 	if p.PerSecond > 0 {
 		pace = page.Cell{Text: fmt.Sprintf("%.1f", p.PerSecond), Tone: page.Strong}
@@ -303,10 +328,13 @@ func (r *Run) row(p *Phase) []page.Cell {
 		ratio = page.Cell{Text: r.ratio(), Tone: page.Strong}
 	}
 	times := []page.Cell{none, none, none, none}
-	if p.Ran != nil {
-		times = []page.Cell{page.Text(page.Ms(p.TotalMs.P50)), page.Text(page.Ms(p.TotalMs.P99)), page.Text(page.Ms(p.ReportMs.P50)), page.Text(page.Ms(p.ReportMs.P99))}
+	if p.Ran != nil || p.Name == driftPhase {
+		times[0], times[1] = page.Text(page.Ms(p.TotalMs.P50)), page.Text(page.Ms(p.TotalMs.P99))
 	}
-	return slices.Concat([]page.Cell{page.Text(r.Title()), page.Text(p.Name), done, page.Text(page.Seconds(p.Seconds)), pace, ratio}, times,
+	if p.Ran != nil {
+		times[2], times[3] = page.Text(page.Ms(p.ReportMs.P50)), page.Text(page.Ms(p.ReportMs.P99))
+	}
+	return slices.Concat([]page.Cell{page.Text(r.Title()), page.Text(p.Name), done, took, pace, ratio}, times,
 		[]page.Cell{page.Textf("%.2f", p.WritesEach), page.Textf("%.2f ms", p.ManagerCPUMs), page.Textf("%.1f KiB", p.ManagerKiB)})
 }
 

@@ -25,6 +25,7 @@ func TestReports(t *testing.T) {
 					Writes: analyse.Writes{ByKind: map[string]int{"deployments.apps/create": 300}, Total: 300, Refused: map[string]int{"secrets/create 409": 3}},
 					Used:   rig.Used{CPUSeconds: map[string]float64{"manager": 2.5}, PeakMiB: map[string]float64{"manager": 77}}},
 				{Name: "hold", Seconds: 30},
+				{Name: driftPhase, Done: driftMax, TotalMs: analyse.Percentiles{P50: 17, P99: 43}},
 			}, Verdict: series.Verdict{Checked: 600, Violations: []string{"app-00001 is <b>lost</b>"}}},
 		{Scenario: ScenarioSmall, Repeat: 2, Verdict: series.Verdict{Error: "no disk"}},
 	}}}
@@ -45,7 +46,8 @@ func TestReports(t *testing.T) {
 			t.Errorf("%q is missing in the page or in:\n%s", want, table.String())
 		}
 	}
-	for _, want := range []string{"refused: secrets/create 409", "77 MiB", "91/s", "300 of 300 applications ran, 60.0 a second, 1.50 × the floor, 1 run not measured, 1 violation"} {
+	for _, want := range []string{"refused: secrets/create 409", "77 MiB", "91/s", "300 of 300 applications ran, 60.0 a second, 1.50 × the floor, 99 % of what others changed or deleted was repaired within 43 ms, 1 run not measured, 1 violation",
+		"100 of 100"} {
 		if !strings.Contains(html.String(), want) {
 			t.Errorf("%q is missing in the page", want)
 		}
@@ -104,7 +106,7 @@ func TestTheVerdictOfSeveralManagers(t *testing.T) {
 	r := &Report{series.Report[*Run]{Runs: []*Run{{Scenario: ScenarioShards, Applications: 300, TakeoverSeconds: 13, Phases: []Phase{
 		{Name: "1 manager", Done: 300, PerSecond: 20, Ran: &curve}, {Name: "3 managers", Done: 300, PerSecond: 30, Ran: &curve}, {Name: "delete, 2 managers", PerSecond: 50},
 	}}}}}
-	const want = "300 of 300 applications ran, 20.0 a second, 3 managers: 30.0 a second, 1.50 times the rate of one, " +
+	const want = "Lockstep: 300 of 300 applications ran, 20.0 a second, 3 managers: 30.0 a second, 1.50 times the rate of one, " +
 		"everything that was changed when one was killed ran within 13.0 s, nothing lost"
 	if got := r.Page().Verdict; got != want {
 		t.Errorf("%s\nwant %s", got, want)

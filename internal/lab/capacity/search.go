@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// Resolution is the ratio of the ends of the interval at which a search ends.
-const Resolution = 1.025
+// Resolution is the ratio of the ends of the interval at which a search ends. If rates grow by the usual
+// half, four halvings of the interval reach it.
+const Resolution = 1.026
 
 // lowest is the part of the first rate below which a search gives up.
 const lowest = 1.0 / 64

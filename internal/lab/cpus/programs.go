@@ -157,8 +157,8 @@ func weighted(a *float64, weightA float64, b *float64, weightB float64) *float64
 	return &mean
 }
 
-// ProgramColumns are the titles of ProgramRows.
-var ProgramColumns = []string{"PROGRAM", "MODE", "RUNS", "RATE", "TO UNPINNED", "P50", "P99", "P99 TO UNPINNED", "THROTTLED", "LLC MISSES", "REMOTE"}
+// ProgramColumns are the titles of ProgramRows. A terminal shows them in capital letters.
+var ProgramColumns = []string{"Program", "Mode", "Runs", "Rate", "To unpinned", "p50", "p99", "p99 to unpinned", "Throttled", "LLC misses", "Remote"}
 
 // ProgramRows returns, for each program and mode, the medians over the runs and the ratios to the
 // mode unpinned, as text.

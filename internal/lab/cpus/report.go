@@ -120,7 +120,8 @@ func (r *Report) Table(w io.Writer, _ bool) error {
 		fmt.Fprintf(t, "%s\t%d\t%.0f/s\t%.2fms\t%.2fms\t%.1f/s\t%s\t%s\t%s\n", s.Mode, s.Runs, s.Web, s.P50, s.P99, s.Pi, times(s.WebRatio), times(s.P99Ratio), times(s.PiRatio))
 	}
 	fmt.Fprintln(t)
-	for _, row := range append([][]string{ProgramColumns}, r.ProgramRows()...) {
+	fmt.Fprintln(t, strings.ToUpper(strings.Join(ProgramColumns, "\t")))
+	for _, row := range r.ProgramRows() {
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	fmt.Fprintln(t)
@@ -147,6 +148,14 @@ func times(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
+// figure is the cell of a figure, which may be missing.
+func figure(text string) page.Cell {
+	if text == "-" {
+		return page.Text("–")
+	}
+	return page.Text(text)
+}
+
 // Page returns the report's page.
 func (r *Report) Page() page.Page {
 	p := r.Report.Page("CPU topology")
@@ -162,8 +171,8 @@ func (r *Report) Page() page.Page {
 		{Title: "p99 to unpinned", Right: true}, {Title: "Computations of pi", Right: true}, {Title: "Pi to unpinned", Right: true}}}
 	for _, s := range r.Summaries() {
 		web := page.Cell{Text: fmt.Sprintf("%.0f/s", s.Web), Tone: page.Strong}
-		t.Rows = append(t.Rows, []page.Cell{page.Text(string(s.Mode)), page.Text(fmt.Sprint(s.Runs)), web, {Text: times(s.WebRatio), Tone: page.Strong}, page.Textf("%.2f ms", s.P50),
-			page.Textf("%.2f ms", s.P99), page.Text(times(s.P99Ratio)), page.Textf("%.1f/s", s.Pi), page.Text(times(s.PiRatio))})
+		t.Rows = append(t.Rows, []page.Cell{page.Text(string(s.Mode)), page.Text(fmt.Sprint(s.Runs)), web, figure(times(s.WebRatio)), page.Textf("%.2f ms", s.P50),
+			page.Textf("%.2f ms", s.P99), figure(times(s.P99Ratio)), page.Textf("%.1f/s", s.Pi), figure(times(s.PiRatio))})
 	}
 	pods := page.Table{Columns: []page.Column{{Title: "Run", Key: true}, {Title: "Pod", Key: true}, {Title: "CPUs given"}, {Title: "CPUs allowed by the kernel"}}}
 	for _, run := range r.Runs {
@@ -178,13 +187,13 @@ func (r *Report) Page() page.Page {
 	for _, row := range r.ProgramRows() {
 		var cells []page.Cell
 		for _, text := range row {
-			cells = append(cells, page.Text(text))
+			cells = append(cells, figure(text))
 		}
 		programs.Rows = append(programs.Rows, cells)
 	}
 	p.Sections = append(p.Sections, page.Section{Title: "Results", Note: note, Tables: []page.Table{t}},
 		page.Section{Title: "Programs", Tables: []page.Table{programs}, Note: "Latencies are of a step: 4,096 dependent loads, 64 operations on a hash " +
-			"table, 1,024 changes of shared lines, 1.5 MB of a stream. LLC misses and remote loads are for each unit of the rate; - means that the " +
+			"table, 1,024 changes of shared lines, 1.5 MB of a stream. LLC misses and remote loads are for each unit of the rate; – means that the " +
 			"processor's counters cannot be read."},
 		page.Section{Title: "Where the pods ran", Tables: []page.Table{pods}})
 	return p

@@ -15,10 +15,10 @@ type Sample struct {
 	PerSecond   float64 `json:"perSecond"`
 }
 
-// finalists is the number of concurrencies that are sampled twice. A sample of about a second can
+// Finalists is the number of concurrencies that are sampled twice. A sample of about a second can
 // show half or twice the rate of the next one, and a floor at the wrong concurrency flatters the
 // system that is compared with it.
-const finalists = 2
+const Finalists = 2
 
 // Calibrate writes a sample at each concurrency and a second one at the fastest two. It returns the
 // concurrency with the highest rate over both samples. write writes sample i and returns how many
@@ -60,12 +60,12 @@ func Calibrate(concurrencies []int, write func(i, concurrency int) (units int, t
 	byPace := func(a, b int) int { return cmp.Compare(pace(totals[b]), pace(totals[a])) }
 	slices.SortStableFunc(order, byPace)
 	if len(order) > 1 {
-		for _, k := range order[:finalists] {
+		for _, k := range order[:Finalists] {
 			if err := sample(k); err != nil {
 				return 0, results(), err
 			}
 		}
-		slices.SortStableFunc(order[:finalists], byPace)
+		slices.SortStableFunc(order[:Finalists], byPace)
 	}
 	if len(order) == 0 || concurrencies[order[0]] < 1 {
 		return 0, results(), errors.New("no concurrency to try")

@@ -3,6 +3,7 @@ package jobs
 import (
 	"time"
 
+	"lockstep.dev/lockstep/internal/lab/floor"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
@@ -13,9 +14,12 @@ const (
 	// podTime is the time for a pod of the load, from its creation until the next step may begin, and
 	// floorTime that for a pod that the floor writes and deletes.
 	podTime, floorTime = 4 * time.Millisecond, 5 * time.Millisecond
+	// tryTime is what each writing of the floor takes besides its pods: pauses before and after.
+	tryTime = 1500 * time.Millisecond
 	// rateSteps is the number of steps of a search for a rate, each of which takes about as long again
-	// until the system has caught up and everything is deleted.
-	rateSteps = 14
+	// until the system has caught up, and stepRest besides until everything is deleted.
+	rateSteps = 16
+	stepRest  = 15 * time.Second
 	// runBytes is the disk that a fresh control plane takes: logs of etcd, which have a fixed size.
 	runBytes = 200 << 20
 	// podBytes is what a pod takes of it, through the load and each writing of the floor, and
@@ -29,26 +33,30 @@ func estimate(trials []*trial) (e series.Estimate) {
 	for _, t := range trials {
 		if p := t.cfg.Pace; p != nil {
 			steps := rateSteps * int(p.Search.Start*p.Search.Growth*p.StepTime.Seconds()) * t.shape.PodsPerJob
-			e.Time += runTime + rateSteps*2*p.StepTime
+			e.Time += runTime + rateSteps*(2*p.StepTime+stepRest)
 			e.ResultBytes += int64(steps) * resultBytes
 			e.WorkBytes = max(e.WorkBytes, runBytes+int64(steps)*podBytes)
 			continue
 		}
 		pods := t.pods()
 		warmUp := 2 * min(t.cfg.WarmUpPods, pods)
-		written := pods + warmUp
+		byFloor := 0 // pods that are written for the floor
 		e.Time += runTime + time.Duration(pods+warmUp)*podTime
 		if t.cfg.Kubeconfig == "" && len(t.cfg.FloorConcurrency) > 0 {
-			floor := t.cfg.FloorTries*pods + 3*pods/orderShare
+			orders := len(floor.Orders(t.jobs()))
+			largest := 0
+			byFloor = t.cfg.FloorTries*pods + orders*pods/orderShare
 			for _, n := range t.cfg.FloorConcurrency {
-				floor += min(pods, max(sampleSize, samplePerFlight*n))
+				sample := min(pods, max(sampleSize, samplePerFlight*n))
+				byFloor, largest = byFloor+sample, max(largest, sample)
 			}
-			written += floor
-			e.Time += time.Duration(floor) * floorTime
+			byFloor += floor.Finalists * largest
+			tries := t.cfg.FloorTries + orders + len(t.cfg.FloorConcurrency) + floor.Finalists
+			e.Time += time.Duration(byFloor)*floorTime + time.Duration(tries)*tryTime
 		}
 		e.ResultBytes += int64(pods) * resultBytes
 		if t.cfg.Kubeconfig == "" {
-			e.WorkBytes = max(e.WorkBytes, runBytes+int64(written)*podBytes)
+			e.WorkBytes = max(e.WorkBytes, runBytes+int64(pods+warmUp+byFloor)*podBytes)
 		}
 	}
 	e.Runs = len(trials)

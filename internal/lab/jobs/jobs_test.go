@@ -96,7 +96,7 @@ func TestMeasureBothSystems(t *testing.T) {
 	if !lock.Gang || kubernetes.Gang {
 		t.Errorf("gang: lockstep %v, kubernetes %v", lock.Gang, kubernetes.Gang)
 	}
-	saved, err := os.ReadFile(filepath.Join(cfg.OutDir, "result.json"))
+	saved, err := os.ReadFile(filepath.Join(cfg.OutDir, "run.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestMeasureBothSystems(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(rep.Runs, again.Runs); diff != "" {
-		t.Errorf("result.json is not what was returned (-returned +saved):\n%s", diff)
+		t.Errorf("run.json is not what was returned (-returned +saved):\n%s", diff)
 	}
 	if left, err := os.ReadDir(filepath.Join(os.Getenv("XDG_STATE_HOME"), "lockstep", "bench")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

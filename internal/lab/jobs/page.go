@@ -167,12 +167,19 @@ func results(groups []*group) page.Section {
 		{Title: "Violations", Right: true, Help: "facts that did not hold: lost or duplicate pods, overcommitted nodes, partial gangs, wrong statuses"},
 	}}
 	repeated, compared, bounded := false, false, false
+	slowest := 0.0
 	for _, g := range groups {
-		longest := 0.0
+		compared = compared || len(g.variants) > 1
 		if s := g.slowest(); s != nil {
+			slowest = max(slowest, s.time().Mean)
+		}
+	}
+	for _, g := range groups {
+		// Bars compare systems under one load. If there is only one system, they compare its loads.
+		longest := slowest
+		if s := g.slowest(); s != nil && compared {
 			longest = s.time().Mean
 		}
-		compared = compared || len(g.variants) > 1
 		for _, v := range g.variants {
 			repeated = repeated || len(v.runs) > 1
 			bounded = bounded || slices.ContainsFunc(v.runs, func(run *Run) bool { return run.Floor != nil || run.RatioToFloor != nil })
@@ -231,7 +238,7 @@ func (v *variant) row(g *group, longest float64) []page.Cell {
 	if s := v.time(); s.N > 0 {
 		time = page.Cell{Text: s.Format(page.Seconds), Tone: page.Strong, Bar: &page.Bar{Width: 100 * s.Mean / longest, Mark: 100 * mark / longest, Color: 1 + v.color}}
 		spread = page.Textf("%s to %s", page.Seconds(s.Min), page.Seconds(s.Max))
-		faster = page.Cell{Text: factor(v.timesAsFast(g.slowest())), Tone: page.Strong}
+		faster = page.Cell{Text: factor(v.timesAsFast(g.slowest())), Tone: page.Strong, Wrap: true}
 		if v == g.slowest() {
 			faster = page.Text("slowest")
 		}

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,6 @@ type Pace struct {
 	Search   capacity.Search
 	StepTime time.Duration
 }
-
-// arrivalsMin is the least number of jobs in a step: with fewer, nothing can be said about how their
-// waits grow.
-const arrivalsMin = 30
 
 // Rate is the result of the scenario Rate. Rates are in jobs per second.
 type Rate struct {
@@ -62,16 +59,6 @@ type Waits struct {
 	Ms        []float64 `json:"ms"`
 }
 
-// The verdicts on steps.
-const (
-	keptUp       = "kept up"
-	fellBehind   = "fell behind"
-	clientBehind = "the client fell behind"
-	// tooShort is the verdict on a step whose waits do not grow, but in which most jobs still waited at
-	// its end: it says nothing about how the waits go on.
-	tooShort = "most jobs still waited"
-)
-
 // waitsMax bounds the length of Waits.
 const waitsMax = 300
 
@@ -95,13 +82,13 @@ func (t *trial) findRate(ctx context.Context) error {
 	result := &Rate{PodsPerJob: t.shape.PodsPerJob, Steps: []RateStep{}}
 	t.run.Rate = result
 	t.run.Result = analyse.Result{Invariants: analyse.Invariants{Violations: []string{}}}
-	clientLate, short := false, false
+	var verdicts []string
 	for n := 1; ; n++ {
 		rate, ok := search.Next()
 		if !ok {
 			break
 		}
-		jobs := max(arrivalsMin, int(rate*t.cfg.Pace.StepTime.Seconds()))
+		jobs := max(capacity.ArrivalsMin, int(rate*t.cfg.Pace.StepTime.Seconds()))
 		nodes, err := t.room(ctx, "")
 		if err != nil {
 			return err
@@ -115,18 +102,13 @@ func (t *trial) findRate(ctx context.Context) error {
 			return fmt.Errorf("%.1f jobs a second: %w", rate, err)
 		}
 		result.Steps = append(result.Steps, step)
-		clientLate, short = clientLate || step.Verdict == clientBehind, short || step.Verdict == tooShort
-		search.Note(rate, step.Verdict == keptUp)
+		verdicts = append(verdicts, step.Verdict)
+		search.Note(rate, step.Verdict == capacity.KeptUp)
 		low, high := search.Interval()
 		result.Sustained, result.Behind = analyse.Round(low, 2), analyse.Round(high, 2)
 		t.enter(fmt.Sprintf("%.1f jobs a second: %s", rate, step.Verdict), 0)
 	}
-	switch {
-	case clientLate:
-		result.Bound = "the client could not send faster in some steps: the system may be able to do more"
-	case short && result.Bound == "":
-		result.Bound = "in some steps most jobs still waited at the end: longer steps, --rate-step, may show that the system can do more"
-	case result.Behind == 0 && result.Bound == "":
+	if result.Bound = cmp.Or(capacity.Doubt(verdicts), result.Bound); result.Behind == 0 && result.Bound == "" {
 		result.Bound = "no rate above --rate-max was tried"
 	}
 	return nil
@@ -263,18 +245,7 @@ func (s *RateStep) judge(sent []drive.Sent, scheduled []time.Time) {
 	}
 	s.WaitMs, s.LagMs = analyse.PercentilesOf(waitsMs, 1), analyse.PercentilesOf(lagsMs, 1)
 	s.Growth, s.LagGrowth = analyse.Round(capacity.Growth(waits), 4), analyse.Round(capacity.Growth(lags), 4)
-	switch {
-	case s.Growth-s.LagGrowth > capacity.GrowthMax:
-		s.Verdict = fellBehind
-	case s.LagGrowth > capacity.GrowthMax:
-		s.Verdict = clientBehind
-	case s.Unscheduled > 0 || s.Growth > capacity.GrowthMax:
-		s.Verdict = fellBehind
-	case 2*s.Waiting > s.Jobs:
-		s.Verdict = tooShort
-	default:
-		s.Verdict = keptUp
-	}
+	s.Verdict = capacity.Step{Arrivals: s.Jobs, Waiting: s.Waiting, Unserved: s.Unscheduled, Growth: s.Growth, LagGrowth: s.LagGrowth}.Verdict()
 }
 
 // add adds the counts of a step to those of the run.

@@ -61,7 +61,7 @@ func (r *Report) rates() phenomenon {
 			sentence += ", as far as the search came"
 		}
 		sentences = append(sentences, sentence)
-		best := run.Rate.step(run.Rate.Sustained, keptUp)
+		best := run.Rate.step(run.Rate.Sustained, capacity.KeptUp)
 		color := i
 		row := []page.Cell{page.Text(run.Shape), {Text: run.name(), Color: 1 + color}, {Text: perSecond(run.Rate.Sustained) + "/s", Tone: page.Strong},
 			page.Text("not found"), page.Text(perSecond(run.Rate.Sustained * float64(run.Rate.PodsPerJob)))}
@@ -149,7 +149,7 @@ func (r *Run) rateSection(color int) page.Section {
 	for _, side := range []struct {
 		step  *RateStep
 		style string
-	}{{r.Rate.step(r.Rate.Sustained, keptUp), ""}, {cmp.Or(r.Rate.step(r.Rate.Behind, fellBehind), r.Rate.step(r.Rate.Behind, clientBehind), r.Rate.step(r.Rate.Behind, tooShort)), page.Dashed}} {
+	}{{r.Rate.step(r.Rate.Sustained, capacity.KeptUp), ""}, {cmp.Or(r.Rate.step(r.Rate.Behind, capacity.FellBehind), r.Rate.step(r.Rate.Behind, capacity.ClientBehind), r.Rate.step(r.Rate.Behind, capacity.TooShort)), page.Dashed}} {
 		if side.step == nil || side.step.Waits == nil {
 			continue
 		}
@@ -170,7 +170,7 @@ func (r *Run) rateSection(color int) page.Section {
 		{Title: "Verdict"}}}
 	for _, step := range r.Rate.Steps {
 		verdict := page.Text(step.Verdict)
-		if step.Verdict != keptUp {
+		if step.Verdict != capacity.KeptUp {
 			verdict.Tone = page.Warn
 		}
 		if step.Unscheduled > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/capacity"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
@@ -281,9 +282,9 @@ func TestAFasterRunHasNoFloor(t *testing.T) {
 // TestTheVerdictOnAStep has ten jobs a second, which wait for equally long, or longer and longer.
 func TestTheVerdictOnAStep(t *testing.T) {
 	for want, wait := range map[string]func(i int) time.Duration{
-		keptUp:     func(int) time.Duration { return time.Second },
-		fellBehind: func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond },
-		tooShort:   func(int) time.Duration { return 6 * time.Second },
+		capacity.KeptUp:     func(int) time.Duration { return time.Second },
+		capacity.FellBehind: func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond },
+		capacity.TooShort:   func(int) time.Duration { return 6 * time.Second },
 	} {
 		var sent []drive.Sent
 		var scheduled []time.Time
@@ -303,7 +304,7 @@ func TestTheVerdictOnAStep(t *testing.T) {
 // observer lost events, which has no rate.
 func TestSearchesThatEndedEarly(t *testing.T) {
 	r := &Report{}
-	for i, rate := range []Rate{{Sustained: 120, PodsPerJob: 1, Steps: []RateStep{{Rate: 120, Verdict: keptUp}}}, {PodsPerJob: 1, Steps: []RateStep{}}} {
+	for i, rate := range []Rate{{Sustained: 120, PodsPerJob: 1, Steps: []RateStep{{Rate: 120, Verdict: capacity.KeptUp}}}, {PodsPerJob: 1, Steps: []RateStep{}}} {
 		run := &Run{System: []string{"cut", "lost"}[i], Scenario: scenario.Rate, Shape: "1x1", Repeat: 1, Rate: &rate, Settings: map[string]string{}}
 		run.Invariants.Violations = []string{}
 		r.Runs = append(r.Runs, run)

@@ -91,6 +91,8 @@ type Cell struct {
 	Color int
 	// Bar, if set, is drawn beside the text.
 	Bar *Bar
+	// Wrap lets a figure with an interval take several lines.
+	Wrap bool
 }
 
 // Tone is the emphasis of a cell.

@@ -124,14 +124,14 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	t.Say("replaying %d jobs", len(t.cfg.Trace.Jobs))
 	jobs := map[string]*progress{}
 	used, err := t.Load(ctx, func() error { return t.replay(ctx, jobs) })
-	if err != nil {
-		return err
-	}
-	//   3. Analyse the run.
+	//   3. Analyse the run. Of one that was interrupted, the waits so far are worth showing.
 	t.run.TimedOut, t.run.OtherCPUs, t.run.Metrics, t.run.Lost = t.TimedOut, used.OtherCPUs, used.Metrics, used.Lost
 	t.run.Used = rig.UsedBetween(used.Before, used.After)
 	t.run.analyse(t.cfg.Trace, t.Log.Events, jobs, t.sys)
-	return nil
+	if err == nil {
+		t.run.complete()
+	}
+	return err
 }
 
 // warmUp sends a job through the system and waits until its pod is deleted. The garbage collector of

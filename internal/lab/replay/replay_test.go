@@ -75,7 +75,7 @@ func TestReplay(t *testing.T) {
 func TestTheVerdictOfAReplay(t *testing.T) {
 	rep := &Report{}
 	for name, ms := range map[string]float64{"slow": 12_000, "fast": 3_000} {
-		r := &Run{SystemRun: series.SystemRun{System: name, Scenario: Scenario, Repeat: 1, Clients: []system.Client{{Name: name, QPS: "20", Burst: "30"}}}, Jobs: 7}
+		r := &Run{SystemRun: series.SystemRun{System: name, Scenario: Scenario, Repeat: 1, Clients: []system.Client{{Name: name, QPS: "20", Burst: "30"}}}, Jobs: 7, Started: 7}
 		r.WaitMs.P50, r.WaitMs.P99 = ms/2, ms
 		rep.Runs = append(rep.Runs, r)
 	}
@@ -87,6 +87,34 @@ func TestTheVerdictOfAReplay(t *testing.T) {
 	}
 	if last := p.Sections[len(p.Sections)-1]; last.Title != "Client limits" || len(last.Tables[0].Rows) != 2 {
 		t.Errorf("client limits: %+v", last)
+	}
+}
+
+// TestAnInterruptedReplayKeepsItsWaits has two of three jobs with nodes when it is interrupted.
+func TestAnInterruptedReplayKeepsItsWaits(t *testing.T) {
+	sys, err := system.New("lockstep", system.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := &trace.Trace{Jobs: []trace.Job{{Pods: 2}, {Arrival: 1, Pods: 3}, {Arrival: 2, Pods: 1}}}
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	r := &Run{SystemRun: series.SystemRun{System: "lockstep", Scenario: Scenario, Repeat: 1, Verdict: series.Verdict{Error: "interrupted: signal"}}, Jobs: 3, Pods: 6}
+	r.analyse(load, nil, map[string]*progress{
+		jobName(0): {arrived: start, started: start.Add(time.Second)},
+		jobName(1): {arrived: start.Add(time.Second), started: start.Add(2 * time.Second)},
+		jobName(2): {},
+	}, sys)
+	rep := &Report{series.Report[*Run]{Runs: []*Run{r}}}
+	p := rep.Page()
+	const want = "lockstep replay: 99 % of the 2 of 3 jobs that had their nodes waited less than 1.00 s for their nodes, half of them less than 1.00 s; 1 run not measured"
+	if p.Verdict != want || len(r.Violations) > 0 {
+		t.Errorf("%s\nwant %s\nviolations %q", p.Verdict, want, r.Violations)
+	}
+	if lines := p.Sections[0].Charts[0].Lines; len(p.Sections[0].Tables[0].Rows) != 1 || len(lines) != 1 {
+		t.Errorf("the page has no waits: %+v", p.Sections[0])
+	}
+	if r.complete(); len(r.Violations) != 1 {
+		t.Errorf("a whole run in which a job has no nodes: violations %q", r.Violations)
 	}
 }
 

@@ -87,9 +87,6 @@ func (r *Run) analyse(load *trace.Trace, events []analyse.Event, jobs map[string
 			}
 		}
 	}
-	if r.Started < r.Jobs && r.TimedOut == "" && r.Lost == "" {
-		r.Bad("%d of %d jobs never had nodes for all their pods", r.Jobs-r.Started, r.Jobs)
-	}
 	if len(waits) > 0 {
 		r.WaitMs, r.WaitMaxMs = analyse.PercentilesOf(waits, 1), analyse.Round(slices.Max(waits), 1)
 		r.Seconds = analyse.Round(last.Sub(first).Seconds(), 3)
@@ -106,6 +103,26 @@ func (r *Run) analyse(load *trace.Trace, events []analyse.Event, jobs map[string
 		}
 	}
 	r.Writes = analyse.CountWrites(events, func(e *analyse.Event) bool { return sys.Writers()[e.Actor] && e.Namespace == namespace })
+}
+
+// complete checks what holds when the whole trace was replayed.
+func (r *Run) complete() {
+	if r.Started < r.Jobs && r.TimedOut == "" && r.Lost == "" {
+		r.Bad("%d of %d jobs never had nodes for all their pods", r.Jobs-r.Started, r.Jobs)
+	}
+}
+
+// cut reports whether the run did not come to its end and has waits nevertheless.
+func (r *Run) cut() bool { return r.Error != "" && r.Lost == "" && r.Started > 0 }
+
+// shown returns the runs that have waits.
+func (r *Report) shown() (out []*Run) {
+	for _, run := range r.Runs {
+		if run.Error == "" && run.Lost == "" || run.cut() {
+			out = append(out, run)
+		}
+	}
+	return out
 }
 
 // step adds a value, which the line has from a moment on: until just before, it has the value before.
@@ -134,7 +151,7 @@ func (r *Report) DropCurves() {
 func (r *Report) Table(w io.Writer, _ bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RUN\tSTARTED\tPODS\tTIME\tWAIT P50\tP90\tP99\tLONGEST\tWRITES\tCLIENT LATE\tVIOL")
-	for _, run := range r.Measured() {
+	for _, run := range r.shown() {
 		fmt.Fprintf(t, "%s\t%d/%d\t%d\t%.1fs\t%s\t%s\t%s\t%s\t%d\t%.2fs\t%d\n", run.Title(), run.Started, run.Jobs, run.Pods, run.Seconds, series.Ms(run.WaitMs.P50),
 			series.Ms(run.WaitMs.P90), series.Ms(run.WaitMs.P99), series.Ms(run.WaitMaxMs), run.Total, run.LagSeconds, len(run.Violations))
 	}
@@ -159,12 +176,16 @@ func (r *Run) Notes(cpus int) []string {
 // verdict says how long jobs waited, the system with the shortest waits first, and how many times as
 // long they waited with the others.
 func (r *Report) verdict() string {
-	runs := slices.SortedStableFunc(slices.Values(r.Measured()), func(a, b *Run) int { return cmp.Compare(a.WaitMs.P99, b.WaitMs.P99) })
+	runs := slices.SortedStableFunc(slices.Values(r.shown()), func(a, b *Run) int { return cmp.Compare(a.WaitMs.P99, b.WaitMs.P99) })
 	var parts []string
 	for _, run := range runs {
-		text := fmt.Sprintf("%s: 99 %% of %s waited less than %s for their nodes, half of them less than %s", run.Title(), page.Plural(run.Jobs, "job"),
+		jobs := page.Plural(run.Jobs, "job")
+		if run.Started < run.Jobs {
+			jobs = fmt.Sprintf("the %s of %s that had their nodes", page.Thousands(run.Started), jobs)
+		}
+		text := fmt.Sprintf("%s: 99 %% of %s waited less than %s for their nodes, half of them less than %s", run.Title(), jobs,
 			page.Ms(run.WaitMs.P99), page.Ms(run.WaitMs.P50))
-		if first := runs[0]; run != first && first.WaitMs.P99 > 0 && first.WaitMs.P50 > 0 {
+		if first := runs[0]; run != first && !run.cut() && !first.cut() && first.WaitMs.P99 > 0 && first.WaitMs.P50 > 0 {
 			text += fmt.Sprintf(" (%s and %s times as long as %s)", page.Factor(run.WaitMs.P99/first.WaitMs.P99), page.Factor(run.WaitMs.P50/first.WaitMs.P50), first.Title())
 		}
 		parts = append(parts, text)
@@ -184,7 +205,7 @@ func (r *Report) Page() page.Page {
 	waiting, running := page.Chart{Title: "Pods of jobs that wait", Unit: " s"}, page.Chart{Title: "Pods of jobs that have their nodes", Unit: " s"}
 	s := page.Section{Title: "Waits"}
 	var clients []series.ClientOf
-	for i, run := range r.Measured() {
+	for i, run := range r.shown() {
 		clients = series.ClientsOf(clients, run.System, run.Clients)
 		started := page.Textf("%s of %s", page.Thousands(run.Started), page.Thousands(run.Jobs))
 		if run.Started < run.Jobs {

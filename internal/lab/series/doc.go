@@ -5,7 +5,7 @@
 //	Config.StartTrial ──▶ Trial: a fresh control plane, a client, the log of all writes
 //	Trial.Load ──▶ drives a load, waits until all is at rest ──▶ Usage of every process
 //	Trial.Floor ──▶ a bare client writes the same objects, without a manager
-//	Report.MakeAll ──▶ result.json             the configuration and all figures
+//	Report.MakeAll ──▶ run.json                the configuration and all figures
 //	                   report.html             a page with the same content
 //	                   report.md, …            exports
 //	                   NN-RUN/events.csv.gz    the observed events, one per line

@@ -17,8 +17,10 @@ import (
 
 // Names of the files in a directory of results.
 const (
-	ResultFile = "result.json"
+	ResultFile = "run.json"
 	PageFile   = "report.html"
+	// oldResultFile is the name of ResultFile in directories of earlier versions.
+	oldResultFile = "result.json"
 )
 
 // Config is the configuration that all scenarios share.

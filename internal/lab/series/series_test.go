@@ -208,6 +208,17 @@ func TestOnlyTheKnownSchemaIsRead(t *testing.T) {
 	if len(r.Runs) != 1 || r.Runs[0].Name != "a" {
 		t.Errorf("%+v", r)
 	}
+	// A directory of an earlier version has the report under its old name.
+	if err := errors.Join(os.Remove(filepath.Join(dir, ResultFile)),
+		os.WriteFile(filepath.Join(dir, oldResultFile), []byte(`{"schemaVersion":"v1","runs":[{"name":"old"}]}`), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Read(dir, &r); err != nil || len(r.Runs) != 1 || r.Runs[0].Name != "old" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := Read(t.TempDir(), &r); err == nil || !strings.Contains(err.Error(), ResultFile) {
+		t.Errorf("no report: %v", err)
+	}
 }
 
 func TestCSVHasALineForEachRun(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -19,6 +20,11 @@ import (
 func Read(dir string, report any) error {
 	path := filepath.Join(dir, ResultFile)
 	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if old, oldErr := os.ReadFile(filepath.Join(dir, oldResultFile)); oldErr == nil {
+			data, err = old, nil
+		}
+	}
 	if err != nil {
 		return err
 	}

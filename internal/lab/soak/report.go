@@ -268,3 +268,15 @@ func (r *Run) section() page.Section {
 	s.Details = append(s.Details, page.Detail{Title: "CPU and memory", Tables: []page.Table{series.UsageTable(r.Used)}})
 	return s
 }
+
+// settledAfter is how long the memory of a process may take to reach its level, in seconds.
+const settledAfter = 25 * 60
+
+// Notes adds that a short run cannot tell growth from a beginning.
+func (r *Run) Notes(cpus int) []string {
+	notes := r.Circumstances.Notes(cpus)
+	if r.Seconds < settledAfter {
+		notes = append(notes, "it was short: memory that has not reached its level yet looks as if it grew without bound, and half an hour can tell (--duration 30m)")
+	}
+	return notes
+}

@@ -124,6 +124,11 @@ func TestOnlyTheSystemIsJudged(t *testing.T) {
 	if cut := rep.Page().Verdict; !strings.Contains(cut, want+", until it ended early, 1 run not measured") {
 		t.Errorf("the verdict on a run that was interrupted: %q", cut)
 	}
+	long := rep.Page().Warnings
+	r.Seconds = 60
+	if short := rep.Page().Warnings; len(long) > 0 || len(short) != 1 || !strings.Contains(short[0], "half an hour can tell") {
+		t.Errorf("warnings about half an hour %q, and about a minute %q", long, short)
+	}
 	r.Error = ""
 	var html bytes.Buffer
 	if err := p.HTML(&html); err != nil {

@@ -3,6 +3,7 @@ package workflows
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -64,21 +65,29 @@ type Run struct {
 	Steps              []Step  `json:"steps,omitempty"`
 	SustainedPerSecond float64 `json:"sustainedPerSecond,omitempty"`
 	BehindPerSecond    float64 `json:"behindPerSecond,omitempty"`
+	// Doubt says why the manager may be able to do more than the search found; empty if nothing
+	// suggests it.
+	Doubt string `json:"doubt,omitempty"`
 
 	Created analyse.Curve `json:"created"`
 	Ended   analyse.Curve `json:"ended"`
 }
 
 // Step is a step of workflows-rate. Rates are in workflows per second; Waiting is the number of
-// workflows under way when the last one of the step had been sent, and Growth is by how many seconds
-// workflows took longer from one second to the next.
+// workflows under way when the last one of the step had been sent, and Late counts those of them that
+// would have ended by then without the delays beyond their pods' own time. Growth is by how many seconds
+// workflows took longer from one second to the next, and LagGrowth by how many they were sent later.
 type Step struct {
 	Asked   float64 `json:"asked"`
 	Sent    float64 `json:"sent"`
 	Ended   float64 `json:"ended"`
 	Waiting int     `json:"underWay"`
+	Late    int     `json:"late"`
 	Growth  float64 `json:"growth"`
-	KeptUp  bool    `json:"keptUp"`
+
+	LagGrowth float64 `json:"lagGrowth"`
+	KeptUp    bool    `json:"keptUp"`
+	Verdict   string  `json:"verdict"`
 }
 
 // Title returns the name of the run.
@@ -194,6 +203,7 @@ func (r *Report) verdict() string {
 		}
 	}
 	early := false
+	var doubts []string
 	for _, run := range r.Runs {
 		if run.Lost != "" || run.Error != "" && !run.searched() {
 			continue
@@ -204,6 +214,9 @@ func (r *Report) verdict() string {
 		if run.BehindPerSecond > 0 {
 			behind = append(behind, run.BehindPerSecond)
 		}
+		if run.Doubt != "" && !slices.Contains(doubts, run.Doubt) {
+			doubts = append(doubts, run.Doubt)
+		}
 	}
 	if len(paces) > 0 {
 		parts = append(parts, "keeps up with "+page.Range(paces, "%.1f")+" workflows a second")
@@ -211,6 +224,7 @@ func (r *Report) verdict() string {
 	if len(behind) > 0 {
 		parts = append(parts, "falls behind at "+page.Range(behind, "%.1f"))
 	}
+	parts = append(parts, doubts...)
 	if early {
 		parts = append(parts, "as far as the search came")
 	}
@@ -218,12 +232,16 @@ func (r *Report) verdict() string {
 		parts = append(parts, fmt.Sprintf("%s of %s workflows succeeded", page.Thousands(succeeded), page.Thousands(workflows)))
 	}
 	if len(rates) > 0 {
-		parts = append(parts, page.Range(rates, "%.0f")+" a minute")
+		least, most := page.Thousands(int(slices.Min(rates)+0.5)), page.Thousands(int(slices.Max(rates)+0.5))
+		if most != least {
+			least += " to " + most
+		}
+		parts = append(parts, least+" a minute")
 	}
 	if len(ratios) > 0 {
 		parts = append(parts, page.Range(ratios, "%.2f")+" × the floor")
 	}
-	return strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
+	return "Lockstep: " + strings.Join(append(parts, r.Troubles("nothing lost")), ", ")
 }
 
 // floorBounds reports whether there is a floor that the run did not beat.
@@ -275,14 +293,15 @@ func (r *Run) searched() bool { return r.Error != "" && r.Lost == "" && len(r.St
 func (r *Run) stepsTable() page.Table {
 	t := page.Table{Columns: []page.Column{{Title: "Asked", Key: true}, {Title: "Sent", Right: true}, {Title: "Ended", Right: true},
 		{Title: "Under way", Right: true, Help: "workflows that had not ended when the last one was sent"},
-		{Title: "Growth", Right: true, Help: "by how many seconds workflows took longer from one second to the next; up to 0.02 counts as keeping up"}, {Title: "Result"}}}
+		{Title: "Growth", Right: true, Help: "by how many seconds workflows took longer from one second to the next; up to 0.02 counts as keeping up"},
+		{Title: "Late", Right: true, Help: "workflows that would have ended by then if nothing but their pods took time. If most are late, the step is too short to tell"}, {Title: "Result"}}}
 	for _, step := range r.Steps {
-		result := page.Text("kept up")
+		result := page.Text(step.Verdict)
 		if !step.KeptUp {
-			result = page.Cell{Text: "fell behind", Tone: page.Warn}
+			result.Tone = page.Warn
 		}
 		t.Rows = append(t.Rows, []page.Cell{page.Textf("%.1f/s", step.Asked), page.Textf("%.1f/s", step.Sent), page.Textf("%.1f/s", step.Ended),
-			page.Text(page.Thousands(step.Waiting)), page.Textf("%.3f", step.Growth), result})
+			page.Text(page.Thousands(step.Waiting)), page.Textf("%.3f", step.Growth+0), page.Text(page.Thousands(step.Late)), result})
 	}
 	return t
 }

@@ -335,6 +335,7 @@ const workflowsMax = 50_000
 // and then closes in on the rate between.
 func (t *trial) pace(ctx context.Context) error {
 	search := capacity.Search{Start: t.cfg.Start, Growth: t.cfg.Growth, Max: t.cfg.Max}
+	var verdicts []string
 	for t.TimedOut == "" && t.run.Workflows < workflowsMax {
 		rate, ok := search.Next()
 		if !ok {
@@ -345,18 +346,19 @@ func (t *trial) pace(ctx context.Context) error {
 			return err
 		}
 		t.run.Steps = append(t.run.Steps, step)
-		t.Say("%.1f/s asked, %.1f/s sent, %.1f/s ended, %d under way", step.Asked, step.Sent, step.Ended, step.Waiting)
+		t.Say("%.1f/s asked, %.1f/s sent, %.1f/s ended, %d under way: %s", step.Asked, step.Sent, step.Ended, step.Waiting, step.Verdict)
+		verdicts = append(verdicts, step.Verdict)
 		search.Note(rate, step.KeptUp)
 		t.run.SustainedPerSecond, t.run.BehindPerSecond = search.Interval()
+		t.run.Doubt = capacity.Doubt(verdicts)
 	}
 	return nil
 }
 
-// step submits workflows at a rate for Config.StepTime, and waits until all have ended. The manager
-// kept up if the last ones took as long as the first ones.
+// step submits workflows at a rate for Config.StepTime, and waits until all have ended.
 func (t *trial) step(ctx context.Context, rate float64) (Step, error) {
 	begin, already, first := time.Now(), t.endedIn(namespace), t.run.Workflows
-	n := max(1, int(rate*t.cfg.StepTime.Seconds()))
+	n := max(capacity.ArrivalsMin, int(rate*t.cfg.StepTime.Seconds()))
 	t.run.Workflows += n
 	sent, err := t.Client.Pace(ctx, n, rate, func(i int) drive.Object {
 		return t.shape.Workflow(namespace, name(first+i), t.cfg.PodTime, t.cfg.PodGC)
@@ -369,16 +371,29 @@ func (t *trial) step(ctx context.Context, rate float64) (Step, error) {
 	if err := t.await(ctx, namespace, first+n); err != nil {
 		return step, err
 	}
-	var waits []capacity.Arrival
 	at := t.ended.In(namespace)
-	for i, s := range sent {
-		if end, ok := at[name(first+i)]; ok {
-			waits = append(waits, capacity.Arrival{AtSeconds: s.Due.Sub(begin).Seconds(), WaitSeconds: end.Sub(s.Due).Seconds()})
+	step.judge(sent, func(i int) time.Time { return at[name(first+i)] }, time.Duration(t.criticalSeconds()*float64(time.Second)))
+	return step, nil
+}
+
+// judge says whether the manager kept up with the workflows that were sent. ended returns when one ended,
+// the zero time if it did not, and pods is how long the pods of each take.
+func (s *Step) judge(sent []drive.Sent, ended func(i int) time.Time, pods time.Duration) {
+	begin, last := sent[0].Due, sent[len(sent)-1].Due
+	var waits, lags []capacity.Arrival
+	for i, job := range sent {
+		at, end := job.Due.Sub(begin).Seconds(), ended(i)
+		lags = append(lags, capacity.Arrival{AtSeconds: at, WaitSeconds: job.Lag.Seconds()})
+		if end.IsZero() || end.Add(-pods).After(last) {
+			s.Late++
+		}
+		if !end.IsZero() {
+			waits = append(waits, capacity.Arrival{AtSeconds: at, WaitSeconds: end.Sub(job.Due).Seconds()})
 		}
 	}
-	step.Growth = analyse.Round(capacity.Growth(waits), 3)
-	step.KeptUp = t.TimedOut == "" && step.Growth <= capacity.GrowthMax
-	return step, nil
+	s.Growth, s.LagGrowth = analyse.Round(capacity.Growth(waits), 3), analyse.Round(capacity.Growth(lags), 3)
+	s.Verdict = capacity.Step{Arrivals: len(sent), Waiting: s.Late, Unserved: len(sent) - len(waits), Growth: s.Growth, LagGrowth: s.LagGrowth}.Verdict()
+	s.KeptUp = s.Verdict == capacity.KeptUp
 }
 
 // criticalSeconds returns the pod time on the critical path of a workflow.
