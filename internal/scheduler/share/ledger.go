@@ -108,7 +108,8 @@ func (l *Ledger) SetQueue(q Queue) {
 
 func (q *queue) same(o *Queue) bool {
 	return q.Parent == o.Parent && q.Weight == o.Weight && q.Priority == o.Priority && q.Closed == o.Closed &&
-		q.FIFO == o.FIFO && q.JobsLimited == o.JobsLimited && q.JobsMax == o.JobsMax && q.Of == o.Of && slices.Equal(q.Capability, o.Capability) && slices.Equal(q.Deserved, o.Deserved)
+		q.FIFO == o.FIFO && q.JobsLimited == o.JobsLimited && q.JobsMax == o.JobsMax && q.Of == o.Of &&
+		slices.Equal(q.Capability, o.Capability) && slices.Equal(q.Deserved, o.Deserved)
 }
 
 // RemoveQueue forgets a queue. Its gangs wait until the queue is set again; the amounts it holds
@@ -267,7 +268,8 @@ func (q *queue) before(o *queue) bool {
 	}
 	if parts {
 		a, b := &q.ready[0].Gang, &o.ready[0].Gang
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(q.rank, o.rank), a.Created.Compare(b.Created), cmp.Compare(q.Name, o.Name)) < 0
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(q.rank, o.rank), a.Created.Compare(b.Created),
+			cmp.Compare(q.Name, o.Name)) < 0
 	}
 	return cmp.Or(cmp.Compare(o.Priority, q.Priority), cmp.Compare(q.rank, o.rank), cmp.Compare(q.Name, o.Name)) < 0
 }
