@@ -9,6 +9,7 @@ import (
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
+	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/podset"
@@ -17,7 +18,7 @@ import (
 
 var _ scheduler.Evictor = (*Controller)(nil)
 
-const gangPrefix = "job/"
+const gangPrefix = cluster.JobPrefix
 
 // Owns implements scheduler.Evictor.
 func (c *Controller) Owns(gang string) bool { return strings.HasPrefix(gang, gangPrefix) }

@@ -23,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/panics"
+	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/unsupported"
 )
 
@@ -30,6 +31,8 @@ import (
 type QueueUse interface {
 	// Use returns the sum of the requests of each queue's pods, by the queue's name.
 	Use() map[string]corev1.ResourceList
+	// Past returns what queues have used until a few seconds ago, by name; nil if nobody asks for it.
+	Past() map[string]scheduler.QueueUsage
 }
 
 // QueuesConfig configures Queues. All fields without a default are required.
@@ -76,6 +79,11 @@ type queueRecord struct {
 	// mark is the value of the annotation being written: true if the queue is closed because its
 	// parent is. It is nil if none is being written.
 	mark *bool
+	// past is what the queue has used, or nil if that is not known, and recorded its number of changes
+	// when it was last written. noPast means that nobody asks for it.
+	past     *scheduler.QueueUsage
+	recorded int64
+	noPast   bool
 	// used is the amount that the queue uses, if it is to be compared with the status, else nil.
 	used     *corev1.ResourceList
 	commands []queueCommand
@@ -166,10 +174,13 @@ func (q *Queues) wakeRequired() {
 // sweep posts to every queue the amount that it uses, to be compared with its status, and wakes the
 // queues that must exist.
 func (q *Queues) sweep() {
-	use := q.Use.Use()
+	use, past := q.Use.Use(), q.Use.Past()
 	for _, queue := range q.Informers.Queues.List() {
 		used := use[queue.Name]
-		q.loop.PostLatest(informer.KeyOf(queue), controlloop.Anyone, "used", func(r *queueRecord) { r.used = &used })
+		q.loop.PostLatest(informer.KeyOf(queue), controlloop.Anyone, "used", func(r *queueRecord) {
+			r.used = &used
+			r.remember(past, queue)
+		})
 	}
 	q.wakeRequired()
 }
@@ -305,6 +316,7 @@ func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *qu
 	if r.used != nil {
 		next.Allocated, r.used = *r.used, nil
 	}
+	r.addUsage(&now, &next)
 	// 3. Write it. After a conflict it is written again, from the queue's present version.
 	if r.conflict == "" && equality.Semantic.DeepEqual(now, next) {
 		r.answer(nil)
@@ -330,6 +342,39 @@ func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *qu
 	})
 	if next.State != now.State {
 		q.wakeBelow(queue.Name)
+	}
+}
+
+// usageEvery is how often what a queue has used is written at least, while what its pods hold changes.
+const usageEvery = 5 * time.Minute
+
+// remember takes what the queue has used. The first time, what its status has counts as up to date.
+func (r *queueRecord) remember(past map[string]scheduler.QueueUsage, queue *scheduling.Queue) {
+	r.noPast = past == nil
+	u, found := past[queue.Name]
+	if !found {
+		return // not yet
+	}
+	if r.past == nil && queue.Status.Usage != nil {
+		r.recorded = u.Changes
+	}
+	r.past = &u
+}
+
+// addUsage adds what the queue has used to its next status, if the status is written anyway, or if what its
+// pods hold has changed and the status has not had it for usageEvery. A queue that holds the same for a week
+// is not written: what it has used then follows from what its status has.
+func (r *queueRecord) addUsage(now, next *scheduling.QueueStatus) {
+	switch u := r.past; {
+	case r.noPast:
+		next.Usage = nil
+	case u == nil:
+	case len(u.Average) == 0 && now.Usage == nil:
+	case now.Usage != nil && !u.At.After(now.Usage.At.Time):
+	case now.Usage == nil || r.recorded != u.Changes && u.At.Sub(now.Usage.At.Time) >= usageEvery ||
+		!equality.Semantic.DeepEqual(*now, *next):
+		r.recorded = u.Changes
+		next.Usage = &u.QueueUsage
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/scheduler"
 )
 
 // statusWriter keeps the last status write, which the test answers.
@@ -38,6 +40,62 @@ func (w *statusWriter) Status(_ apiwriter.Meta, o apiwriter.Object, _ bool, done
 type noUse struct{}
 
 func (noUse) Use() map[string]corev1.ResourceList { return nil }
+
+func (noUse) Past() map[string]scheduler.QueueUsage { return nil }
+
+// TestUsageIsWrittenSeldom checks when the status of a queue gets what the queue has used.
+func TestUsageIsWrittenSeldom(t *testing.T) {
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	used := func(after time.Duration, changes int64, cpus string) map[string]scheduler.QueueUsage {
+		u := scheduler.QueueUsage{Changes: changes}
+		u.At = metav1.NewTime(began.Add(after))
+		if cpus != "" {
+			u.Average = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpus)}
+		}
+		return map[string]scheduler.QueueUsage{"q": u}
+	}
+	written := &scheduling.QueueUsage{At: metav1.NewTime(began), Average: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+	for name, c := range map[string]struct {
+		has       *scheduling.QueueUsage
+		past      []map[string]scheduler.QueueUsage // as the sweeps bring it
+		otherwise bool                              // the status is written anyway
+		want      string                            // CPUs in the next status
+	}{
+		"nobody asks for it":                        {written, []map[string]scheduler.QueueUsage{nil}, false, ""},
+		"before the first sweep":                    {written, nil, true, "1"},
+		"the scheduler does not know the queue yet": {written, []map[string]scheduler.QueueUsage{{}}, true, "1"},
+		"nothing was ever used":                     {nil, []map[string]scheduler.QueueUsage{used(0, 0, "")}, false, ""},
+		"the first time":                            {nil, []map[string]scheduler.QueueUsage{used(0, 1, "2")}, false, "2"},
+		"after a restart at rest":                   {written, []map[string]scheduler.QueueUsage{used(time.Hour, 7, "2")}, false, "1"},
+		"a week at rest": {
+			written, []map[string]scheduler.QueueUsage{used(time.Minute, 7, "2"), used(7*24*time.Hour, 7, "3")}, false, "1",
+		},
+		"soon after a change":         {written, []map[string]scheduler.QueueUsage{used(time.Minute, 7, "2"), used(2*time.Minute, 8, "3")}, false, "1"},
+		"five minutes after a change": {written, []map[string]scheduler.QueueUsage{used(time.Minute, 7, "2"), used(6*time.Minute, 8, "3")}, false, "3"},
+		"with another write":          {written, []map[string]scheduler.QueueUsage{used(time.Minute, 7, "2")}, true, "2"},
+		"the same again":              {written, []map[string]scheduler.QueueUsage{used(0, 7, "2")}, true, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r queueRecord
+			queue := &scheduling.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Status: scheduling.QueueStatus{Usage: c.has}}
+			for _, past := range c.past {
+				r.remember(past, queue)
+			}
+			now, next := queue.Status, queue.Status
+			if c.otherwise {
+				next.State = scheduling.QueueOpen
+			}
+			r.addUsage(&now, &next)
+			got := ""
+			if next.Usage != nil {
+				got = next.Usage.Average.Cpu().String()
+			}
+			if got != c.want {
+				t.Errorf("the next status has %q CPUs, want %q", got, c.want)
+			}
+		})
+	}
+}
 
 // TestACommandToAQueueOutlivesAConflict checks that a Command that comes while the status of its
 // queue waits for the queue's present version is neither lost nor counted as carried out.

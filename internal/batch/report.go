@@ -256,7 +256,7 @@ func (r *record) surplusWaitsFor() (reason, message string) {
 func (r *record) explain() string {
 	w := r.why
 	switch w.Code {
-	case share.QueueNotFound, share.QueueNotLeaf, share.QueueClosed, share.QueueOverCapability, share.BehindFirst:
+	case share.QueueNotFound, share.QueueNotLeaf, share.QueueClosed, share.QueueOverCapability, share.QueueOverJobs, share.BehindFirst:
 		return informer.QueueField(r.key.Namespace, r.job.QueueName(), r.queue, "spec.queue") + ": " + w.Message
 	}
 	short := w.Shortage

@@ -47,6 +47,16 @@ var jobNotSupported = slices.Concat(
 // queueNotSupported is notSupported for queues.
 var queueNotSupported = slices.Concat([]unsupported.Field[*scheduling.Queue]{
 	{Path: "spec.extendClusters", Used: func(q *scheduling.Queue) bool { return len(q.Spec.ExtendClusters) > 0 }},
+	{Path: "metadata.annotations[" + scheduling.FairShareByAnnotation + "] (want " + scheduling.ByNamespace + " or " + scheduling.ByUser + ")",
+		Used: func(q *scheduling.Queue) bool { _, ok := scheduling.FairShareBy(q); return !ok }},
+	{Path: "spec.capability[" + string(scheduling.JobsResource) + "] (want a whole number)",
+		Used: func(q *scheduling.Queue) bool { _, _, ok := scheduling.JobsMax(q); return !ok }},
+	{Path: "spec.capability (of numbers of objects, only " + string(scheduling.JobsResource) + ")",
+		Used: func(q *scheduling.Queue) bool { return scheduling.CountsOthers(q.Spec.Capability) }},
+	{Path: "spec.deserved (of numbers of objects)",
+		Used: func(q *scheduling.Queue) bool { return scheduling.Counts(q.Spec.Deserved) }},
+	{Path: "spec.guarantee (of numbers of objects)",
+		Used: func(q *scheduling.Queue) bool { return scheduling.Counts(q.Spec.Guarantee.Resource) }},
 }, queueDeviceFields)
 
 // UnsupportedIn returns the fields of a Job that have no effect.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
@@ -21,6 +22,7 @@ func (c *Cluster) assertConsistent() error {
 	ports := map[string]int{}
 	keepAway, pinned := 0, map[string]int{}
 	inQueue := map[string]int{}
+	jobs, namespaces := map[string]map[string]int{}, map[string]map[string]place.Vector{}
 	for name, p := range c.pods {
 		want := c.reservationOf(p)
 		if !p.reserved.same(&want) {
@@ -54,6 +56,13 @@ func (c *Cluster) assertConsistent() error {
 				bad("pod %s of priority %d is not counted in its queue", name, h.priority)
 			}
 			inQueue[h.queue]++
+			if jobs[h.queue] == nil {
+				jobs[h.queue], namespaces[h.queue] = map[string]int{}, map[string]place.Vector{}
+			}
+			if h.job != "" {
+				jobs[h.queue][h.job]++
+			}
+			namespaces[h.queue][name.Namespace] = namespaces[h.queue][name.Namespace].Plus(h.request, 1)
 		}
 	}
 	if keepAway != c.antiAffine {
@@ -106,6 +115,12 @@ func (c *Cluster) assertConsistent() error {
 		}
 		if pods != inQueue[name] {
 			bad("queue %s: %d pods by priority, should %d", name, pods, inQueue[name])
+		}
+		if !maps.Equal(q.jobs, jobs[name]) {
+			bad("queue %s: jobs %v, should %v", name, q.jobs, jobs[name])
+		}
+		if q.namespaces != nil && !maps.EqualFunc(q.namespaces, namespaces[name], sameAmounts) {
+			bad("queue %s: by namespace %v, should %v", name, q.namespaces, namespaces[name])
 		}
 	}
 	return errors.Join(errs...)

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,9 +69,12 @@ type Cluster struct {
 	claims      map[string][]Claim // by gang
 	antiAffine  int                // pods on nodes that have a required anti-affinity
 	queues      map[string]*queue
-	groups      podGroups
-	priorities  priorities
-	machines    machines
+	users       map[string]string // whose namespaces are, as far as they say
+	// usersVersion is the number of changes of users.
+	usersVersion int64
+	groups       podGroups
+	priorities   priorities
+	machines     machines
 	// network is the tree of domains of the nodes.
 	network *network.Model
 	// standing returns what is known of a node beside its object and its pods.
@@ -138,6 +142,7 @@ type assumption struct {
 type reservation struct {
 	node             string
 	queue            string // empty if the pod counts against no queue
+	job              string // key of the gang of the pod's Job, if it is one of a Job
 	request, nonZero place.Vector
 	ports            []place.HostPort
 	of               *corev1.Pod // the state of the pod that the amounts were computed from, if any
@@ -148,7 +153,7 @@ type reservation struct {
 
 // same reports whether r and o take the same resources from the same node and queue.
 func (r *reservation) same(o *reservation) bool {
-	return r.node == o.node && r.queue == o.queue && slices.Equal(r.request, o.request) &&
+	return r.node == o.node && r.queue == o.queue && r.job == o.job && slices.Equal(r.request, o.request) &&
 		slices.Equal(r.nonZero, o.nonZero) && slices.Equal(r.ports, o.ports) && r.cpus.same(o.cpus)
 }
 
@@ -156,6 +161,11 @@ type queue struct {
 	object *schedulingv1beta1.Queue // nil if only pods name the queue
 	used   place.Vector
 	pods   map[int32]int // number of pods with nodes, by priority
+	// jobs is the number of pods with nodes by the key of their job's gang, and namespaces is what the
+	// pods of each namespace hold, if the queue is shared (sharedBy).
+	jobs       map[string]int
+	namespaces map[string]place.Vector
+	sharedBy   string // ByNamespace, ByUser, or empty
 }
 
 // New returns an empty model.
@@ -173,6 +183,7 @@ func New(cfg Config) *Cluster {
 		assumed:    map[*pod]struct{}{},
 		claims:     map[string][]Claim{},
 		queues:     map[string]*queue{},
+		users:      map[string]string{},
 		groups:     podGroups{queue: map[types.NamespacedName]string{}, pods: map[types.NamespacedName]map[*pod]struct{}{}},
 		priorities: priorities{value: map[string]int32{}, never: map[string]bool{}},
 		machines:   newMachines(),
@@ -379,6 +390,7 @@ func (c *Cluster) reservationOf(p *pod) reservation {
 	switch {
 	case p.object != nil && p.object.Spec.NodeName != "" && !ended(p.object):
 		r := reservation{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object, cpus: p.moving, priority: c.priorityOf(p.object)}
+		r.job = c.jobOf(p)
 		if r.cpus == nil {
 			r.cpus = p.reserved.cpus.orParse(p.object)
 		}
@@ -396,6 +408,9 @@ func (c *Cluster) reservationOf(p *pod) reservation {
 		r := reservation{
 			node: a.node, queue: a.queue, ports: a.class.Ports, keepsAway: keepsAway(a.class.Template), cpus: a.cpus,
 			priority: c.priorityOf(a.class.Template),
+		}
+		if strings.HasPrefix(a.gang, JobPrefix) {
+			r.job = a.gang
 		}
 		r.request, r.nonZero = r.cpus.raise(a.class.Request, a.class.NonZero)
 		return r
@@ -475,9 +490,7 @@ func (c *Cluster) charge(p *pod, sign int64) {
 	}
 	c.touch(n)
 	if r.queue != "" {
-		q := c.queue(r.queue)
-		q.used = q.used.Plus(r.request, sign)
-		q.count(r.priority, int(sign))
+		c.queue(r.queue).charge(p, sign)
 		c.dropQueueIfUnused(r.queue)
 	}
 	if sign < 0 {

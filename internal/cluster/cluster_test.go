@@ -11,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/scheduler/place"
@@ -217,6 +219,11 @@ func TestModelAgainstRecount(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(r, "ended") == 0 {
 				p.Status.Phase = corev1.PodSucceeded
 			}
+			if rapid.Bool().Draw(r, "of a job") {
+				p.OwnerReferences = []metav1.OwnerReference{{
+					APIVersion: batchv1alpha1.GroupVersion.String(), Kind: "Job", Name: pick("job", 1), Controller: ptr.To(true),
+				}}
+			}
 			if rapid.Bool().Draw(r, "grouped") {
 				p.Annotations = map[string]string{schedulingv1beta1.GroupNameAnnotation: pick("g", 1)}
 			}
@@ -226,8 +233,16 @@ func TestModelAgainstRecount(t *testing.T) {
 		r.Repeat(map[string]func(*rapid.T){
 			"upsert pod": func(*rapid.T) { c.UpsertPod(pod()) },
 			"delete pod": func(*rapid.T) { c.DeletePod(pod()) },
-			"assume":     func(*rapid.T) { c.Assume(name(), pick("n", 3), pick("q", 1), "", class, nil) },
-			"forget":     func(*rapid.T) { c.Forget(name(), 0) },
+			"assume":     func(*rapid.T) { c.Assume(name(), pick("n", 3), pick("q", 1), pick("job/ns/job", 1), class, nil) },
+			"upsert queue": func(*rapid.T) {
+				q := &schedulingv1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: pick("q", 1)}}
+				if rapid.Bool().Draw(r, "shared") {
+					q.Annotations = map[string]string{schedulingv1beta1.FairShareByAnnotation: schedulingv1beta1.ByNamespace}
+				}
+				c.UpsertQueue(q)
+			},
+			"delete queue": func(*rapid.T) { c.DeleteQueue(pick("q", 1)) },
+			"forget":       func(*rapid.T) { c.Forget(name(), 0) },
 			"confirm": func(*rapid.T) {
 				c.Confirm(name(), 0, types.UID(pick("u", 2)), fmt.Sprint(rapid.IntRange(1, 9).Draw(r, "version")))
 			},

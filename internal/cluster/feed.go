@@ -19,6 +19,8 @@ import (
 func (c *Cluster) Feed(i *informer.Set) {
 	i.Nodes.Follow(c.UpsertNode, func(n *corev1.Node) { c.DeleteNode(n.Name) })
 	i.Pods.Follow(c.UpsertPod, c.DeletePod)
+	i.Namespaces.Follow(func(n *corev1.Namespace) { c.SetUser(n.Name, n.Labels[schedulingv1beta1.UserLabel]) },
+		func(n *corev1.Namespace) { c.SetUser(n.Name, "") })
 	i.Queues.Follow(c.UpsertQueue, func(q *schedulingv1beta1.Queue) { c.DeleteQueue(q.Name) })
 	i.PodGroups.Follow(func(g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(informer.KeyOf(g), g.QueueName()) },
 		func(g *schedulingv1beta1.PodGroup) { c.DeletePodGroup(informer.KeyOf(g)) })

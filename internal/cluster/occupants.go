@@ -69,16 +69,28 @@ func (p *pod) occupant() (o Occupant, ok bool) {
 	return o, true
 }
 
-// LowestPriority returns the lowest priority of the pods that count against a queue and have nodes.
-// It returns false if there are none.
-func (c *Cluster) LowestPriority(queue string) (int32, bool) {
+// LowestPriority returns the lowest priority of the pods that count against a queue, or any queue if the name
+// is empty, and have nodes. It returns false if there are none.
+func (c *Cluster) LowestPriority(name string) (lowest int32, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q := c.queues[queue]
-	if q == nil || len(q.pods) == 0 {
-		return 0, false
+	look := func(q *queue) {
+		for priority := range q.pods {
+			if !found || priority < lowest {
+				lowest, found = priority, true
+			}
+		}
 	}
-	return slices.Min(slices.Collect(maps.Keys(q.pods))), true
+	if name != "" {
+		if q := c.queues[name]; q != nil {
+			look(q)
+		}
+		return lowest, found
+	}
+	for _, q := range c.queues {
+		look(q)
+	}
+	return lowest, found
 }
 
 // Generation returns a number that changes whenever a node, or a reservation on a node, does.

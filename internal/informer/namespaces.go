@@ -25,15 +25,20 @@ func (s *Set) LimitedNamespaces() []*corev1.Namespace {
 	return s.Namespaces.ByIndex(namespacesLimited, "")
 }
 
-// trimNamespace keeps the label and the annotation that are read.
+// trimNamespace keeps the labels and the annotation that are read.
 func trimNamespace(n *corev1.Namespace) {
-	keep := func(of map[string]string, key string) map[string]string {
-		if value := of[key]; value != "" {
-			return map[string]string{key: value}
+	keep := func(of map[string]string, keys ...string) (kept map[string]string) {
+		for _, key := range keys {
+			if value := of[key]; value != "" {
+				if kept == nil {
+					kept = map[string]string{}
+				}
+				kept[key] = value
+			}
 		}
-		return nil
+		return kept
 	}
-	n.Labels = keep(n.Labels, argov1alpha1.LabelParallelismLimit)
+	n.Labels = keep(n.Labels, argov1alpha1.LabelParallelismLimit, schedulingv1beta1.UserLabel)
 	n.Annotations = keep(n.Annotations, schedulingv1beta1.QueueNameAnnotation)
 	n.Spec, n.Status = corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
 }

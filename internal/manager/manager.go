@@ -73,9 +73,14 @@ type Config struct {
 	Eviction scheduler.EvictionMode
 	// NoPreemption and NoReclaim switch off evictions by priority, and by what queues deserve.
 	NoPreemption, NoReclaim bool
+	// PreemptAcross has gangs also evict gangs of lower priority in other queues.
+	PreemptAcross bool
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
 	// that only gangs that say so themselves get capacity.
 	OverdueAfter time.Duration
+	// UsageHalfLife, if it is not 0, has queues take turns by what they have used. It is the time after
+	// which usage counts half as much.
+	UsageHalfLife time.Duration
 	// Zones are the revocable zones; nil means that labels of nodes say nothing of zones.
 	Zones *zones.Config
 	// Usage says what is done with the measured use of nodes, and where it is read; nil means that it is
@@ -158,6 +163,9 @@ func (c *Config) complete() error {
 	}
 	if c.OverdueAfter < 0 {
 		return fmt.Errorf("manager: gangs are overdue after %v; the least is 0", c.OverdueAfter)
+	}
+	if c.UsageHalfLife < 0 {
+		return fmt.Errorf("manager: a half-life of usage of %v; the least is 0", c.UsageHalfLife)
 	}
 	var err error
 	if c.archived, err = labels.Parse(c.ArchiveLabels); err != nil {
@@ -385,9 +393,10 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 			Strategy: m.cfg.strategy(), Weights: m.cfg.Scores, Resources: m.cfg.ScoredResources, Rare: rare,
 		},
 		Evictions: scheduler.Evictions{
-			Mode: m.cfg.Eviction, NoPreemption: m.cfg.NoPreemption, NoReclaim: m.cfg.NoReclaim, Budgets: informers.Budgets.List,
+			Mode: m.cfg.Eviction, NoPreemption: m.cfg.NoPreemption, NoReclaim: m.cfg.NoReclaim,
+			PreemptAcross: m.cfg.PreemptAcross, Budgets: informers.Budgets.List,
 		},
-		OverdueAfter: m.cfg.OverdueAfter, Zones: m.cfg.Zones, Usage: m.cfg.Usage,
+		OverdueAfter: m.cfg.OverdueAfter, UsageHalfLife: m.cfg.UsageHalfLife, Zones: m.cfg.Zones, Usage: m.cfg.Usage,
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
 		Guard:        m.guard, Metrics: m.registry, Log: m.log,
 	})
@@ -413,7 +422,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		return nil, err
 	}
 	sched.SetEvictors(jobs, groups)
-	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model}, Writer: writer,
+	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model, sched}, Writer: writer,
 		Guard: m.guard, Log: m.log})
 	if err != nil {
 		return nil, err
@@ -569,13 +578,24 @@ func (m *Manager) ours(p *corev1.Pod) bool {
 	return slices.Contains(m.cfg.SchedulerNames, p.Spec.SchedulerName)
 }
 
-// queueUse reads the use of queues from the model.
-type queueUse struct{ model *cluster.Cluster }
+// queueUse reads the use of queues from the model, and what they have used from the scheduler.
+type queueUse struct {
+	model *cluster.Cluster
+	sched *scheduler.Scheduler
+}
+
+func (q queueUse) Past() map[string]scheduler.QueueUsage { return q.sched.Usage() }
 
 func (q queueUse) Use() map[string]corev1.ResourceList {
 	out := map[string]corev1.ResourceList{}
 	for _, queue := range q.model.Queues() {
-		if list := q.model.Dims().List(queue.Used); len(list) > 0 {
+		list := q.model.Dims().List(queue.Used)
+		if queue.Object != nil && queue.Jobs > 0 {
+			if _, limited, _ := scheduling.JobsMax(queue.Object); limited {
+				list[scheduling.JobsResource] = scheduling.Jobs(queue.Jobs)
+			}
+		}
+		if len(list) > 0 {
 			out[queue.Name] = list
 		}
 	}

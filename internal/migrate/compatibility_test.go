@@ -32,7 +32,7 @@ var pageVerdicts = map[string]config.Verdict{
 // own are Lockstep's fields in Volcano's types.
 var own = map[string]bool{
 	"JobStatus.lastCommand": true, "JobCondition.type": true, "JobCondition.reason": true, "JobCondition.message": true,
-	"CronJobStatus.conditions": true, "QueueStatus.conditions": true, "Condition.reason": true, "Condition.message": true,
+	"CronJobStatus.conditions": true, "QueueStatus.conditions": true, "QueueStatus.usage": true, "Condition.reason": true, "Condition.message": true,
 }
 
 // compatibilityRow is one row of the page.
@@ -198,7 +198,7 @@ func TestCompatibility(t *testing.T) {
 // whole.
 func reachedOnlyByReaders(name string) bool {
 	return slices.Contains([]string{
-		"Cluster", "Reservation",
+		"Cluster", "Reservation", "QueueUsage",
 		"JobRunningHistory", "Condition", "flow.JobStatus",
 	}, name)
 }

@@ -44,6 +44,9 @@ type Evictions struct {
 	// NoPreemption and NoReclaim switch off evictions by priority within a queue, and those by what
 	// queues deserve. Guarantees, and the priorities of the tasks of one job, hold nevertheless.
 	NoPreemption, NoReclaim bool
+	// PreemptAcross has gangs also evict gangs of lower priority in other queues, as far as these have more
+	// than they deserve.
+	PreemptAcross bool
 	// Budgets returns the PodDisruptionBudgets; nil means that there are none.
 	Budgets func() []*policyv1.PodDisruptionBudget
 }
@@ -153,7 +156,11 @@ func (e *pendingGang) outranks() bool {
 // hasRight reports whether pods of a gang have a right over others: a lower priority in its queue, or
 // what the queue is entitled to.
 func (v *evictions) hasRight(e *pendingGang) bool {
-	lowest, found := v.s.cluster.LowestPriority(e.gang.Queue)
+	among := e.gang.Queue
+	if v.cfg.PreemptAcross {
+		among = "" // any queue
+	}
+	lowest, found := v.s.cluster.LowestPriority(among)
 	return found && lowest < e.gang.Priority && !v.cfg.NoPreemption || v.entitled(e.gang.Queue)
 }
 

@@ -32,10 +32,10 @@ type metrics struct {
 	overused, unmeasured prometheus.Gauge
 }
 
-func newMetrics(c *cluster.Cluster) *metrics {
+func newMetrics(c *cluster.Cluster, used func() map[string]QueueUsage) *metrics {
 	const ns, sub = "lockstep", "scheduler"
 	return &metrics{
-		queues: newQueueMetrics(c),
+		queues: newQueueMetrics(c, used),
 		waitingIn: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: ns, Subsystem: "queue", Name: "waiting_gangs", Help: "Gangs of a queue that wait for nodes.",
 		}, []string{"queue"}),

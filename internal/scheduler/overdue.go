@@ -91,11 +91,11 @@ func (r *overdue) candidates(now time.Time) map[string]*pendingGang {
 	}
 	for _, l := range r.s.pending.shapes {
 		e := l.gangs[0]
-		if l.blocked != nil && !l.blocked.curable() || kept[l.key.queue] || e.claimed || r.deadline(e).IsZero() {
+		if l.blocked != nil && !l.blocked.curable() || kept[e.gang.Queue] || e.claimed || r.deadline(e).IsZero() {
 			continue
 		}
-		if o := first[l.key.queue]; o == nil || r.sooner(e, o, now) {
-			first[l.key.queue] = e
+		if o := first[e.gang.Queue]; o == nil || r.sooner(e, o, now) {
+			first[e.gang.Queue] = e
 		}
 	}
 	return first

@@ -17,7 +17,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// pendingGangs holds the waiting gangs. Gangs of one queue with the same requests (the same shape)
+// pendingGangs holds the waiting gangs. Gangs of one line with the same requests (the same shape)
 // form one shape queue, because a reason that keeps one of them waiting keeps all of them waiting.
 // Only the head of a shape queue is ever offered to the ledger, never the 10,000 gangs behind it.
 //
@@ -35,9 +35,10 @@ type pendingGangs struct {
 	// byNamespace means that gangs of different namespaces are in different shape queues, because
 	// the reason why they wait names gangs, and all gangs of a shape queue are told the same.
 	byNamespace bool
+	line        func(queue, gang string) string // the line of a gang
 }
 
-type shapeKey struct{ queue, shape string }
+type shapeKey struct{ line, shape string }
 
 // pendingGang is a waiting gang, or the part of a gang above its minimum when the minimum has been
 // placed.
@@ -95,8 +96,8 @@ func (b *blockReason) curable() bool {
 	return !b.byQueue && b.reason.Code != WaitingForVolumes || b.reason.Code == share.QueueOverCapability && !b.announced
 }
 
-func newPendingGangs(ledger *share.Ledger) *pendingGangs {
-	return &pendingGangs{ledger: ledger, gangs: map[string]*pendingGang{}, shapes: map[shapeKey]*shapeQueue{}, byQueue: map[string]int{}}
+func newPendingGangs(ledger *share.Ledger, line func(queue, gang string) string) *pendingGangs {
+	return &pendingGangs{ledger: ledger, line: line, gangs: map[string]*pendingGang{}, shapes: map[shapeKey]*shapeQueue{}, byQueue: map[string]int{}}
 }
 
 // count adds n to the number of gangs of a queue.
@@ -115,7 +116,7 @@ func (r *pendingGangs) count(queue string, n int) {
 
 // add puts a pending gang into its shape queue. The gang's key must not be in pendingGangs.
 func (r *pendingGangs) add(e *pendingGang) {
-	key := shapeKey{e.gang.Queue, e.shape()}
+	key := shapeKey{r.line(e.gang.Queue, e.gang.Key), e.shape()}
 	if r.byNamespace {
 		key.shape += "\n" + namespaceOf(e.gang.Key)
 	}
@@ -130,7 +131,7 @@ func (r *pendingGangs) add(e *pendingGang) {
 	r.count(e.gang.Queue, 1)
 	e.ranked = share.Gang{
 		Surplus: e.need == 0 && len(e.classes) > 0 && e.fault == "",
-		Key:     e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
+		Key:     e.gang.Key, Queue: key.line, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
 		Request: e.request(),
 	}
 	heap.Push(&l.gangs, e)

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/cluster"
 )
 
@@ -11,27 +12,30 @@ import (
 // are computed when they are read.
 type queueMetrics struct {
 	cluster                                     *cluster.Cluster
+	used                                        func() map[string]QueueUsage
 	allocated, capability, deserved, guaranteed *prometheus.Desc
-	weight                                      *prometheus.Desc
+	usage, weight                               *prometheus.Desc
 }
 
-func newQueueMetrics(c *cluster.Cluster) *queueMetrics {
+func newQueueMetrics(c *cluster.Cluster, used func() map[string]QueueUsage) *queueMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("lockstep_queue_"+name, help, append([]string{"queue"}, labels...), nil)
 	}
 	return &queueMetrics{
 		cluster:    c,
+		used:       used,
 		allocated:  desc("allocated", "Requests of the pods of a queue that have nodes: cores, bytes or numbers.", "resource"),
 		capability: desc("capability", "The most that a queue and the queues below it may have.", "resource"),
 		deserved:   desc("deserved", "What a queue states that it deserves.", "resource"),
 		guaranteed: desc("guarantee", "What a queue states that it is guaranteed.", "resource"),
+		usage:      desc("usage", "What a queue has used: a mean in which the past counts less (--usage-half-life).", "resource"),
 		weight:     desc("weight", "The weight of a queue among its siblings."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *queueMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.allocated, m.capability, m.deserved, m.guaranteed, m.weight} {
+	for _, d := range []*prometheus.Desc{m.allocated, m.capability, m.deserved, m.guaranteed, m.usage, m.weight} {
 		ch <- d
 	}
 }
@@ -46,8 +50,13 @@ func (m *queueMetrics) Collect(ch chan<- prometheus.Metric) {
 			gauge(d, amount.AsApproximateFloat64(), queue, string(name))
 		}
 	}
+	used := m.used()
 	for _, q := range m.cluster.Queues() {
 		list(m.allocated, q.Name, m.cluster.Dims().List(q.Used))
+		if q.Jobs > 0 {
+			gauge(m.allocated, float64(q.Jobs), q.Name, string(schedulingv1beta1.JobsResource))
+		}
+		list(m.usage, q.Name, used[q.Name].Average)
 		if q.Object == nil {
 			continue
 		}

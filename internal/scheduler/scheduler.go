@@ -53,6 +53,9 @@ type Config struct {
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it. 0 means
 	// that only gangs with a bound of their own (Gang.WaitAtMost) get capacity.
 	OverdueAfter time.Duration
+	// UsageHalfLife, if it is not 0, has queues take turns by what they have used, which counts half as
+	// much after this time, and not by what they hold alone.
+	UsageHalfLife time.Duration
 	// Evictions configures which pods leave for others. Without SetEvictors none do.
 	Evictions Evictions
 	// Zones are the revocable zones; nil means that labels of nodes say nothing of zones.
@@ -90,15 +93,19 @@ type Scheduler struct {
 	wake     chan struct{}
 
 	// The fields below belong to the goroutine that runs cycles.
-	view      *cluster.View
-	placer    *place.Placer
-	pinner    *pin.Pinner
-	pending   *pendingGangs
-	ledger    *share.Ledger
-	held      map[string]place.Vector // amounts charged to the ledger, per queue
-	queues    map[string]bool         // queues that have been set in the ledger
-	retry     time.Time               // when all blocked shape queues are tried again
-	evictions *evictions
+	view         *cluster.View
+	placer       *place.Placer
+	pinner       *pin.Pinner
+	pending      *pendingGangs
+	ledger       *share.Ledger
+	held         map[string]held   // amounts charged to the ledger, per line
+	jobs         map[string]int    // jobs charged to the ledger, per queue
+	queues       map[string]bool   // queues and parts of queues that have been set in the ledger
+	shared       map[string]string // by whom queues are shared, as in cluster.Queue.SharedBy
+	usersVersion int64
+	usages       usages
+	retry        time.Time // when all blocked shape queues are tried again
+	evictions    *evictions
 	// groupedClasses are the classes with the affinity of their queues.
 	groupedClasses map[groupedClass]*place.Class
 	// overdue makes claims for gangs that evict nobody.
@@ -113,6 +120,9 @@ func New(cfg Config) (*Scheduler, error) {
 		return nil, fmt.Errorf("scheduler: no cluster")
 	}
 	cfg.RetryEvery = cmp.Or(cfg.RetryEvery, 30*time.Second)
+	if cfg.UsageHalfLife < 0 {
+		return nil, fmt.Errorf("scheduler: a half-life of usage of %v; the least is 0", cfg.UsageHalfLife)
+	}
 	if cfg.RetryEvery < time.Second {
 		return nil, fmt.Errorf("scheduler: retrying every %v is a busy loop; the least is 1s", cfg.RetryEvery)
 	}
@@ -124,7 +134,6 @@ func New(cfg Config) (*Scheduler, error) {
 		cluster:  cfg.Cluster,
 		clock:    cfg.Clock,
 		log:      cfg.Log,
-		metrics:  newMetrics(cfg.Cluster),
 		inbox:    map[string]*pendingGang{},
 		promised: map[string]promise{},
 		classes:  map[*corev1.Pod]*place.Class{},
@@ -133,11 +142,16 @@ func New(cfg Config) (*Scheduler, error) {
 		wake:           make(chan struct{}, 1),
 		view:           cfg.Cluster.NewView(),
 		ledger:         share.New(cfg.Cluster.Dims(), nil),
-		held:           map[string]place.Vector{},
+		held:           map[string]held{},
+		jobs:           map[string]int{},
 		queues:         map[string]bool{},
 	}
+	s.metrics = newMetrics(cfg.Cluster, s.Usage)
 	s.newPlacer()
-	s.pending = newPendingGangs(s.ledger)
+	s.ledger.SetHalfLife(cfg.UsageHalfLife)
+	s.ledger.SetTime(s.clock.Now())
+	s.usages = newUsages(cfg.UsageHalfLife > 0)
+	s.pending = newPendingGangs(s.ledger, s.line)
 	s.pending.waitingIn = s.metrics.waitingIn
 	s.pending.byNamespace = cfg.Evictions.Mode == EvictionDryRun
 	s.evictions = newEvictions(s, cfg.Evictions)
@@ -277,6 +291,7 @@ func (s *Scheduler) cycle() (more bool) {
 	// 4. Report why gangs wait, and listen for changes that may help them.
 	s.reportWaiting()
 	s.listen()
+	s.publishUsage()
 
 	s.metrics.cycle(s.clock.Since(start), pods, len(s.pending.gangs), len(s.pending.shapes))
 	return more || pods >= s.cfg.CyclePods
@@ -297,7 +312,8 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 		defer s.overdue.restore()
 	}
 	s.evictions.lift(e.gang.Key)
-	gang, refused := s.ledger.Admit(e.asPlaced())
+	starts, line := s.isStart(e), e.queue.key.line
+	gang, refused := s.ledger.Admit(e.asPlaced(), starts)
 	if refused != nil {
 		reason := refusalReason(refused, e)
 		if refused.Code == share.QueueOverCapability {
@@ -352,16 +368,18 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 	// 4. Assume the pods in the model, then let the owner write.
 	placed := e.take(decision.Placed, func(i int32) string { return s.view.Node(i).Name })
 	s.grant(e, placed, decision.Pins)
-	held := place.Vector(nil)
+	added := place.Vector(nil)
 	for i := range placed {
 		a := &placed[i]
 		class := e.classes[a.Demand]
-		held = held.Plus(class.Request, 1)
+		added = added.Plus(class.Request, 1)
 		a.Assumption = s.cluster.Assume(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, e.gang.Key, class, a.cpus)
 	}
-	s.held[e.gang.Queue] = s.held[e.gang.Queue].Plus(held, 1)
-	s.ledger.Charge(e.gang.Queue, held)
-	s.promises.started(e, held)
+	s.hold(line, e.gang.Queue, s.held[line].amount.Plus(added, 1))
+	if starts && len(placed) > 0 {
+		s.holdJobs(e.gang.Queue, s.jobs[e.gang.Queue]+1)
+	}
+	s.promises.started(e, added)
 	s.pending.remove(e)
 	s.evictions.release(e.gang.Key)
 	now := s.clock.Now()
@@ -386,7 +404,7 @@ func (s *Scheduler) most(e *pendingGang) int {
 			largest = largest.Max(e.classes[d].Request)
 		}
 	}
-	turn := max(e.minMember, s.ledger.Turn(e.gang.Queue, largest, left))
+	turn := max(e.minMember, s.ledger.Turn(e.queue.key.line, largest, left))
 	for i := range e.parts {
 		turn = max(turn, e.parts[i].Size)
 	}
@@ -470,7 +488,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 	}
 	evictsNow, overdue := s.evictions.again(), s.overdue.again()
 	for _, l := range s.pending.shapes {
-		if why := s.ledger.Blocked(l.key.queue); why != nil && !(why.Code == share.QueueClosed && l.gangs[0].gang.Resume) {
+		if why := s.ledger.Blocked(l.key.line); why != nil && !(why.Code == share.QueueClosed && l.gangs[0].gang.Resume) {
 			if reason := refusalReason(why, l.gangs[0]); l.blocked == nil || l.blocked.reason.key() != reason.key() {
 				s.pending.block(l, &blockReason{reason: reason, byQueue: true})
 			}

@@ -13,8 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/scheduler/place"
@@ -132,6 +134,11 @@ func bound(g *Gang, a Assignment) *corev1.Pod {
 	}
 	p.Annotations[schedulingv1beta1.QueueNameAnnotation] = g.Queue
 	maps.Copy(p.Annotations, a.Annotations)
+	if parts := strings.Split(g.Key, "/"); parts[0] == "job" && len(parts) == 3 {
+		p.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: batchv1alpha1.GroupVersion.String(), Kind: "Job", Name: parts[2], Controller: ptr.To(true),
+		}}
+	}
 	return p
 }
 

@@ -117,7 +117,8 @@ type Owner interface {
 // Reason says why a gang waits.
 type Reason struct {
 	// Code is a CamelCase word for conditions: NotEnoughResources, Unschedulable, WaitingForVolumes,
-	// QueueNotFound, QueueNotLeaf, QueueClosed, QueueOverCapability or BehindFirst.
+	// QueueNotFound, QueueNotLeaf, QueueClosed, QueueOverCapability, QueueOverJobs
+	// or BehindFirst.
 	Code string
 	// Message is a sentence for users. It contains no figures that change while the cause stays the
 	// same.

@@ -35,7 +35,8 @@ func (v *evictions) survey(now time.Time) *evict.State {
 	state := &evict.State{
 		Now: now, Nodes: s.view.Snapshot, Place: options, Queues: v.queues(),
 		Rules: evict.Rules{
-			Preempt: !v.cfg.NoPreemption, Reclaim: !v.cfg.NoReclaim, EvictionsMax: evictionsMax, Window: evictionsWindow,
+			Preempt: !v.cfg.NoPreemption, PreemptAcross: v.cfg.PreemptAcross && !v.cfg.NoPreemption,
+			Reclaim: !v.cfg.NoReclaim, EvictionsMax: evictionsMax, Window: evictionsWindow,
 		},
 	}
 	budgets := v.readBudgets(state)

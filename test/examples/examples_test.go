@@ -54,12 +54,13 @@ func TestTheExamplesSucceed(t *testing.T) {
 		"-f", example("hello.yaml"), "-f", example("gang.yaml"), "-f", example("queues.yaml"), "-f", example("mpi.yaml"),
 		"-f", example("priorities.yaml"), "-f", example("waiting.yaml"),
 		"-f", example("nodegroups.yaml"), "-f", example("zones.yaml"), "-f", example("numa.yaml"),
-		"-f", example("hierarchy.yaml"), "-f", example("partitions.yaml"), "-f", example("pytorch.yaml"))
+		"-f", example("hierarchy.yaml"), "-f", example("partitions.yaml"), "-f", example("pytorch.yaml"),
+		"-f", example("fairshare.yaml"))
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
 	for _, job := range []string{"hello", "training", "sweep", "report", "stencil", "background", "release", "day", "quarter", "evaluation", "nightly",
-		"near-memory", "crawl", "simulation", "pipelines", "digits"} {
+		"near-memory", "crawl", "simulation", "pipelines", "digits", "homework-1", "homework-2", "homework-3"} {
 		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
 			t.Errorf("%s did not complete:\n%s", job, errOut)
 		}
@@ -67,6 +68,12 @@ func TestTheExamplesSucceed(t *testing.T) {
 	_, out, _ = lockstep(t, "get", "jobs")
 	if !strings.HasPrefix(out, "NAME") || strings.Count(out, "Completed") < 5 {
 		t.Errorf("get jobs:\n%s", out)
+	}
+	_, out, _ = lockstep(t, "get", "queue", "students", "-o", "wide")
+	for _, want := range []string{"JOBS", "MAXJOBS", "2", "USEDCPU", "SHAREDBY", "namespace"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("get queue -o wide lacks %q:\n%s", want, out)
+		}
 	}
 	_, out, _ = lockstep(t, "get", "queue", "adhoc", "-o", "yaml")
 	if !strings.Contains(out, "capability:") || !strings.Contains(out, "kind: Queue") {
@@ -150,7 +157,7 @@ func TestTheSchedulerConfigurationIsAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	settings, findings, err := config.Parse(data)
-	if err != nil || settings.OverdueAfter != 20*time.Minute {
+	if err != nil || settings.OverdueAfter != 20*time.Minute || settings.UsageHalfLife != 7*24*time.Hour {
 		t.Errorf("%+v, %v, %v", settings, findings, err)
 	}
 }

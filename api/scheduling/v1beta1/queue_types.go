@@ -54,6 +54,10 @@ const (
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.status.allocated.cpu`
 // +kubebuilder:printcolumn:name="MEMORY",type=string,JSONPath=`.status.allocated.memory`
+// +kubebuilder:printcolumn:name="JOBS",type=string,JSONPath=`.status.allocated['count/jobs\.batch\.volcano\.sh']`
+// +kubebuilder:printcolumn:name="MAXJOBS",type=string,JSONPath=`.spec.capability['count/jobs\.batch\.volcano\.sh']`,priority=1
+// +kubebuilder:printcolumn:name="USEDCPU",type=string,JSONPath=`.status.usage.average.cpu`,priority=1
+// +kubebuilder:printcolumn:name="SHAREDBY",type=string,JSONPath=`.metadata.annotations['lockstep\.dev/fair-share-by']`,priority=1
 type Queue struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -177,11 +181,30 @@ type QueueStatus struct {
 	// Allocated is the total request of the queue's pods that have nodes.
 	// +optional
 	Allocated corev1.ResourceList `json:"allocated,omitempty"`
+	// Usage is what the queue has used, if the manager orders queues by that (--usage-half-life).
+	// +optional
+	Usage *QueueUsage `json:"usage,omitempty"`
 	// Conditions are further facts about the queue, for example that it cannot be decoded (Valid).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// QueueUsage is what a queue has used: the mean of what its pods have held at each moment, weighted so
+// that a moment counts half as much as one that is a half-life later.
+type QueueUsage struct {
+	// At is the moment until which Average is counted. Since then the queue holds what status.allocated
+	// says.
+	// +optional
+	At metav1.Time `json:"at,omitempty"`
+	// Average is what the queue itself has used, without the queues below.
+	// +optional
+	Average corev1.ResourceList `json:"average,omitempty"`
+	// Users is what of it each namespace or user has used, if the queue is shared by these (the
+	// annotation lockstep.dev/fair-share-by); at most 100, those that have used most.
+	// +optional
+	Users map[string]corev1.ResourceList `json:"users,omitempty"`
 }
 
 // Reservation is the nodes and resources that have been set aside for a queue.

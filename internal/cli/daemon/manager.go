@@ -138,8 +138,12 @@ the policies that do it are missing or changed, applications are off and say so;
 		"file with a scheduler configuration in Volcano's format, or a ConfigMap that has one ('lockstep migrate check' says what becomes of its parts); other flags come before it")
 	f.StringVar((*string)(&cfg.Eviction), "eviction", string(scheduler.EvictionOn),
 		"whether pods leave for gangs of higher priority and for queues that have less than they deserve: on, dry-run (only say which would) or off")
+	f.BoolVar(&cfg.PreemptAcross, "preempt-across-queues", false,
+		"also evict for gangs of higher priority what other queues have above what they deserve")
 	f.DurationVar(&cfg.OverdueAfter, "overdue-after", 30*time.Minute,
 		"how long the first gang of a queue waits before what becomes free is kept for it; 0: only for gangs with the annotation volcano.sh/sla-waiting-time")
+	f.DurationVar(&cfg.UsageHalfLife, "usage-half-life", 0,
+		"have queues take turns by what they have used and not by what they hold alone: how long until usage counts half, such as 168h; 0: do not")
 	f.BoolVar(&cfg.JobPodGroups, "job-podgroups", false,
 		"keep a PodGroup for each Job, for clients that list them: one more create, and a status for each phase")
 	f.StringSliceVar(&cfg.NetworkLabels, "network-labels", nil,
@@ -196,6 +200,9 @@ func configureScheduler(flags *pflag.FlagSet, file string, cfg *manager.Config) 
 		return err
 	}
 	cfg.NoPreemption, cfg.NoReclaim = settings.NoPreemption, settings.NoReclaim
+	if !flags.Changed("preempt-across-queues") {
+		cfg.PreemptAcross = settings.PreemptAcross
+	}
 	cfg.Zones, cfg.Usage = settings.Zones, settings.Usage
 	cfg.Scores, cfg.ScoredResources = settings.Place.Weights, settings.Place.Resources
 	if settings.Place.Strategy == place.MostAllocated && !flags.Changed("node-score") {
@@ -203,6 +210,9 @@ func configureScheduler(flags *pflag.FlagSet, file string, cfg *manager.Config) 
 	}
 	if settings.OverdueAfter > 0 && !flags.Changed("overdue-after") {
 		cfg.OverdueAfter = settings.OverdueAfter
+	}
+	if settings.UsageHalfLife > 0 && !flags.Changed("usage-half-life") {
+		cfg.UsageHalfLife = settings.UsageHalfLife
 	}
 	for _, f := range findings {
 		if f.Verdict == config.Missing || f.Verdict == config.Differs {

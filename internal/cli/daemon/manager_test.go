@@ -38,6 +38,8 @@ tiers:
 		cfg := manager.Config{NodeScore: "least", OverdueAfter: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))}
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		flags.Duration("overdue-after", 0, "")
+		flags.Duration("usage-half-life", 0, "")
+		flags.Bool("preempt-across-queues", false, "")
 		flags.String("node-score", "", "")
 		if err := flags.Parse(args); err != nil {
 			t.Fatal(err)

@@ -26,9 +26,14 @@ type Settings struct {
 	// NoPreemption and NoReclaim are set if the configuration lists actions, and none that evicts
 	// pods of lower priority, or of queues that have more than they deserve.
 	NoPreemption, NoReclaim bool
+	// PreemptAcross means that gangs also evict gangs of lower priority in other queues.
+	PreemptAcross bool
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
 	// that the configuration does not say.
 	OverdueAfter time.Duration
+	// UsageHalfLife is the time after which what a queue has used counts half as much; 0 means that the
+	// configuration does not say.
+	UsageHalfLife time.Duration
 	// Zones are the revocable zones; nil means that there are none.
 	Zones *zones.Config
 	// Usage says what is done with the measured use of nodes; nil means nothing.
@@ -264,7 +269,18 @@ func (r *reader) configuration(path string, c configuration) {
 		return
 	}
 	for _, key := range sortedKeys(c.Arguments) {
-		r.add(path+".arguments["+key+"]", key, Needless, "Lockstep finds nodes and victims in another way, which has no such setting")
+		at := path + ".arguments[" + key + "]"
+		if c.Name == "preempt" && key == "lockstep.across-queues" {
+			value := c.Arguments[key].Value
+			if across, err := strconv.ParseBool(value); err != nil {
+				r.fail(at, "%q is neither true nor false", value)
+			} else {
+				r.settings.PreemptAcross = across
+				r.add(at, key, Works, "")
+			}
+			continue
+		}
+		r.add(at, key, Needless, "Lockstep finds nodes and victims in another way, which has no such setting")
 	}
 }
 

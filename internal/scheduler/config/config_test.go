@@ -30,6 +30,15 @@ tiers:
 - plugins:
   - name: sla
     arguments: {sla-waiting-time: 1h2m}`, Settings{OverdueAfter: 62 * time.Minute}},
+		"proportion says the half-life of usage, and drf may say the same": {`
+tiers:
+- plugins:
+  - {name: drf, arguments: {lockstep.usage-half-life: 168h}}
+  - {name: proportion, arguments: {lockstep.usage-half-life: 168h}}`, Settings{UsageHalfLife: 168 * time.Hour}},
+		"preempt may act across queues": {`
+actions: "allocate, preempt"
+configurations:
+- {name: preempt, arguments: {lockstep.across-queues: true}}`, Settings{NoReclaim: true, PreemptAcross: true}},
 		"nodeorder gives weights, and keeps those that it does not name": {`
 tiers:
 - plugins:

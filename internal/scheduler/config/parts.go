@@ -65,13 +65,15 @@ var plugins = map[string]pluginSays{
 	"priority":    {said: said{Works, "by PriorityClass, in each queue; also without this plugin"}},
 	"gang":        {said: said{Works, "also without this plugin"}},
 	"conformance": {said: said{Works, "also without this plugin"}},
-	"drf":         {said: said{Differs, "the dominant share decides between queues; in a queue, priority and age do"}},
-	"proportion":  {said: said{Works, "by the weights of queues that state no deserved"}},
+	"drf": {said: said{Differs,
+		"the dominant share decides between queues, and between the users of a queue with the annotation lockstep.dev/fair-share-by; else priority and age do"},
+		read: readHalfLife},
+	"proportion": {said: said{Works, "by the weights of queues that state no deserved"}, read: readHalfLife},
 	"capacity": {said: said{Works, "by deserved, guarantee and capability of the queues that state them"}, arguments: map[string]said{
 		"ancestorReclaimLevel":                     {Needless, "rights to reclaim count on every level of the tree"},
 		"capacity.DynamicResourceAllocationEnable": {Missing, "resource claims are not counted by queues"},
 		"capacity.DRAConsumableCapacityEnable":     {Missing, "resource claims are not counted by queues"},
-	}},
+	}, read: readHalfLife},
 	"overcommit": {said: said{Differs, "what PodGroups announce in minResources must be free; the cluster is not overcommitted"},
 		arguments: map[string]said{"overcommit-factor": {Missing, "what PodGroups announce in minResources must be free"}}},
 	"predicates": {said: said{Works, ofCluster}, arguments: map[string]said{
@@ -288,6 +290,24 @@ func readDomains(r *reader, path, key string, _ *yaml.Node) bool {
 		return false
 	}
 	r.add(path, key, Needless, "of equal domains the one with room for fewest more pods is preferred")
+	return true
+}
+
+// readHalfLife reads an argument that Volcano does not have, and ignores.
+func readHalfLife(r *reader, path, key string, value *yaml.Node) bool {
+	if key != "lockstep.usage-half-life" {
+		return false
+	}
+	d, err := time.ParseDuration(value.Value)
+	switch {
+	case err != nil || d <= 0:
+		r.fail(path, "%q is no positive duration", value.Value)
+	case r.settings.UsageHalfLife > 0 && r.settings.UsageHalfLife != d:
+		r.fail(path, "another plugin says %v", r.settings.UsageHalfLife)
+	default:
+		r.settings.UsageHalfLife = d
+		r.add(path, key, Works, "")
+	}
 	return true
 }
 

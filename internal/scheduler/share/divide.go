@@ -16,7 +16,7 @@ func (l *Ledger) divide(q *queue, deserved place.Vector) {
 	for dim := range width {
 		q.divided = append(q.divided, q.demand(dim))
 	}
-	q.rate()
+	l.rate(q)
 	if len(q.children) == 0 {
 		return
 	}
@@ -74,11 +74,15 @@ func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
 	}
 }
 
-// rate computes the queue's share: the largest fraction of its deserved amounts that it holds.
-func (q *queue) rate() {
-	q.share = 0
+// rate computes the queue's share, the largest fraction of its deserved amounts that it holds, and its
+// standing.
+func (l *Ledger) rate(q *queue) {
+	q.share, q.standing = 0, standing{}
 	if q.attached {
 		q.share = q.shareWith(nil, 0)
+		if q.standing = (standing{q.share >= 1, q.share}); l.halfLife > 0 {
+			q.standing = l.standingWith(q, nil, 0, 0)
+		}
 	}
 }
 

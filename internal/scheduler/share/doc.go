@@ -17,6 +17,12 @@
 // No resource is kept idle for the sake of fairness: a queue above its share waits only while a
 // queue below its share has a gang that may still be placed. Only capability is a hard limit.
 //
+// With SetHalfLife the past counts, too: what decides between siblings is then not their share but what
+// they have used, a mean of what they have held in which the past counts less and less (as in the
+// fair-share factor of Slurm's multifactor priority plugin), together with what they hold now. What a
+// queue states that it deserves comes before that.
+//
 // Queues form a tree (Queue.Parent). Siblings divide what their parent deserves, and a capability
-// covers the whole subtree. Gangs belong to leaves.
+// covers the whole subtree. Gangs belong to leaves. A leaf may be divided among its users: each then has a
+// part of it (Queue.Of), which is a queue below it whose gangs are ordered by priority before shares.
 package share

@@ -9,9 +9,9 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// depthMax bounds the depth of the queue tree. A queue with more ancestors, or that is its own
-// ancestor, counts as not found.
-const depthMax = 16
+// depthMax bounds the depth of the queue tree: 16 queues, and a part of the last one. A queue with
+// more ancestors, or that is its own ancestor, counts as not found.
+const depthMax = 17
 
 // Ledger keeps the amounts that queues hold and the gangs that wait. A call costs O(queues) at
 // most, plus the heap operations on one queue's gangs. A Ledger is not safe for concurrent use.
@@ -25,6 +25,8 @@ type Ledger struct {
 	touched []*queue // queues whose demand may have changed since the last division
 	divided bool
 	scratch []*queue
+
+	history
 }
 
 // queue is a node of the tree. Sums include the queues below.
@@ -42,14 +44,19 @@ type queue struct {
 	deserved place.Vector
 	first    int64 // during the division of a resource: what the queue gets of it before the remainder
 	share    float64
-	ready    Heap[*item] // gangs that may be offered, next first
-	parked   Heap[*item]
-	offers   int // number of queues, in this subtree, with a gang to offer
+	past     past
+	standing
+	ready  Heap[*item] // gangs that may be offered, next first
+	parked Heap[*item]
+	offers int // number of queues, in this subtree, with a gang to offer
 }
 
-// amounts are the amounts held by pods, the amounts that waiting gangs ask for, and those that pods
-// which do not exist yet have been promised.
-type amounts struct{ held, pending, promised place.Vector }
+// amounts are the amounts held by pods, the amounts that waiting gangs ask for, those that pods which
+// do not exist yet have been promised, and the number of jobs that have pods on nodes.
+type amounts struct {
+	held, pending, promised place.Vector
+	jobs                    int64
+}
 
 // item is a gang in one of the two heaps of its queue.
 type item struct {
@@ -101,13 +108,15 @@ func (l *Ledger) SetQueue(q Queue) {
 
 func (q *queue) same(o *Queue) bool {
 	return q.Parent == o.Parent && q.Weight == o.Weight && q.Priority == o.Priority && q.Closed == o.Closed &&
-		q.FIFO == o.FIFO && slices.Equal(q.Capability, o.Capability) && slices.Equal(q.Deserved, o.Deserved)
+		q.FIFO == o.FIFO && q.JobsLimited == o.JobsLimited && q.JobsMax == o.JobsMax && q.Of == o.Of &&
+		slices.Equal(q.Capability, o.Capability) && slices.Equal(q.Deserved, o.Deserved)
 }
 
 // RemoveQueue forgets a queue. Its gangs wait until the queue is set again; the amounts it holds
 // stay charged to it.
 func (l *Ledger) RemoveQueue(name string) {
 	if n := l.queues[name]; n != nil {
+		l.bequeath(n)
 		n.Queue, n.known = Queue{Name: name, Weight: 1}, false
 		l.linked = false
 	}
@@ -152,7 +161,14 @@ func (l *Ledger) Wake(key string) {
 // Charge adds amount, which may be negative, to what a queue holds: pods of the queue have been
 // placed, were found on nodes, or have ended.
 func (l *Ledger) Charge(queue string, amount place.Vector) {
-	l.add(l.queue(queue), amounts{held: amount}, 1)
+	q := l.queue(queue)
+	l.advance(q)
+	l.add(q, amounts{held: amount}, 1)
+}
+
+// ChargeJobs adds n, which may be negative, to the number of jobs of a queue that have pods on nodes.
+func (l *Ledger) ChargeJobs(queue string, n int64) {
+	l.add(l.queue(queue), amounts{jobs: n}, 1)
 }
 
 // Promise adds amount, which may be negative, to what a queue has promised to pods that do not exist
@@ -188,8 +204,11 @@ func (l *Ledger) Exceeds(queue string, amount place.Vector) bool {
 
 // Next returns the gang whose turn it is. The answer stays the same until the gang is Parked
 // or Removed, or something else changes. Gangs with Resume come first. Queues are ordered by: below
-// their share before above, minimums before surplus, higher priority, smaller share, name. Gangs
-// inside a queue are ordered by: minimums before surplus, higher priority, age (oldest first), key.
+// their share before above (with SetHalfLife: below what they state that they deserve before above),
+// minimums before surplus, higher priority, smaller share (with SetHalfLife: smaller usage), name.
+// Parts of a queue are ordered by their first gangs' surplus and priority, by smaller share or usage,
+// and by their first gangs' age. Gangs inside a queue or a part are ordered by: minimums before surplus,
+// higher priority, age (oldest first), key.
 func (l *Ledger) Next() (Gang, bool) {
 	l.settle()
 	q := l.queues[Root]
@@ -228,7 +247,7 @@ func (l *Ledger) Turn(name string, request place.Vector, most int) int {
 		}
 		after := *q
 		most = 1 + sort.Search(most-1, func(i int) bool {
-			after.share = q.shareWith(request, int64(i+1)) - slack
+			after.standing = l.standingWith(q, request, int64(i+1), slack)
 			return !after.before(next)
 		})
 	}
@@ -240,14 +259,28 @@ func (q *queue) before(o *queue) bool {
 	if a, b := q.offersAny(resumes), o.offersAny(resumes); a != b {
 		return a
 	}
-	if a, b := q.share >= 1, o.share >= 1; a != b {
+	parts := q.Of != "" && o.Of != ""
+	if a, b := q.served, o.served; a != b && !parts {
 		return b
 	}
 	if a, b := q.offersAny(minimum), o.offersAny(minimum); a != b {
 		return a
 	}
-	return cmp.Or(cmp.Compare(o.Priority, q.Priority), cmp.Compare(q.share, o.share), cmp.Compare(q.Name, o.Name)) < 0
+	if parts {
+		a, b := &q.ready[0].Gang, &o.ready[0].Gang
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(q.rank, o.rank), a.Created.Compare(b.Created),
+			cmp.Compare(q.Name, o.Name)) < 0
+	}
+	return cmp.Or(cmp.Compare(o.Priority, q.Priority), cmp.Compare(q.rank, o.rank), cmp.Compare(q.Name, o.Name)) < 0
 }
+
+// hasQueues reports whether there are queues below, which are not parts of this one.
+func (q *queue) hasQueues() bool {
+	return slices.ContainsFunc(q.children, func(c *queue) bool { return c.Of == "" })
+}
+
+// shown returns the name of the queue for users: that of the queue that this is a part of.
+func (q *queue) shown() string { return cmp.Or(q.Of, q.Name) }
 
 // offersAny reports whether this queue, or a queue below, offers a gang for which is returns true.
 func (q *queue) offersAny(is func(*Gang) bool) bool {
@@ -266,7 +299,7 @@ func minimum(g *Gang) bool { return !g.Surplus }
 // offering reports whether the queue itself has a gang to offer.
 func (q *queue) offering() bool {
 	switch {
-	case len(q.ready) == 0 || !q.known || !q.attached || len(q.children) > 0:
+	case len(q.ready) == 0 || !q.known || !q.attached || len(q.children) > 0 || q.Of != "" && q.parent.hasQueues():
 		return false
 	case q.Closed && !q.ready[0].Resume:
 		return false
@@ -282,11 +315,14 @@ func (l *Ledger) Blocked(name string) *Refusal {
 	case q == nil || !q.known:
 		return &Refusal{Code: QueueNotFound, Queue: name}
 	case !q.attached:
-		return &Refusal{Code: QueueNotFound, Queue: name, Missing: l.missingAbove(q)}
-	case len(q.children) > 0:
-		return &Refusal{Code: QueueNotLeaf, Queue: name}
+		if of := l.queues[q.Of]; q.Of != "" && of != nil {
+			q = of
+		}
+		return &Refusal{Code: QueueNotFound, Queue: q.shown(), Missing: l.missingAbove(q)}
+	case q.hasQueues() || q.Of != "" && q.parent.hasQueues():
+		return &Refusal{Code: QueueNotLeaf, Queue: q.shown()}
 	case q.Closed:
-		return &Refusal{Code: QueueClosed, Queue: name}
+		return &Refusal{Code: QueueClosed, Queue: q.shown()}
 	}
 	return nil
 }
@@ -303,17 +339,22 @@ func (l *Ledger) Behind(key string) *Refusal {
 	if !q.FIFO || len(q.parked) == 0 || q.offering() || l.Blocked(q.Name) != nil {
 		return nil
 	}
-	return &Refusal{Code: BehindFirst, Queue: q.Name}
+	return &Refusal{Code: BehindFirst, Queue: q.shown()}
 }
 
 // Admit cuts a gang down to the amounts that its queue, and the queues above, may still hold: pods
 // above the gang's minimum are left out as far as necessary. If the minimum itself is too much,
-// Admit returns a Refusal.
-func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
+// Admit returns a Refusal. startsJob means that the gang is a job that has no pods on nodes yet.
+func (l *Ledger) Admit(g place.Gang, startsJob bool) (place.Gang, *Refusal) {
 	l.settle()
 	q := l.queues[g.Queue]
 	if q == nil {
 		return g, &Refusal{Code: QueueNotFound, Queue: g.Queue}
+	}
+	for n := q; n != nil && startsJob; n = n.parent {
+		if n.JobsLimited && n.sum.jobs >= n.JobsMax {
+			return g, &Refusal{Code: QueueOverJobs, Queue: n.shown(), JobsMax: n.JobsMax, Jobs: n.sum.jobs}
+		}
 	}
 	// 1. Take the whole gang if it is within the limits, as it usually is.
 	all, minimum := place.Vector(nil), place.Vector(nil)
@@ -431,7 +472,7 @@ func (l *Ledger) add(q *queue, a amounts, sign int64) {
 	}
 	for n := q; n != nil; n = n.parent {
 		n.sum.add(a, sign)
-		n.rate()
+		l.rate(n)
 	}
 	l.touched = append(l.touched, q)
 }
@@ -440,6 +481,7 @@ func (a *amounts) add(b amounts, sign int64) {
 	a.held = addTo(a.held, b.held, sign)
 	a.pending = addTo(a.pending, b.pending, sign)
 	a.promised = addTo(a.promised, b.promised, sign)
+	a.jobs += sign * b.jobs
 }
 
 func addTo(v, w place.Vector, sign int64) place.Vector {
@@ -491,6 +533,7 @@ func (l *Ledger) settle() {
 		l.divided = !slices.ContainsFunc(l.touched, (*queue).demandsOther)
 	}
 	l.touched = l.touched[:0]
+	l.recall()
 	if !l.divided {
 		l.divide(l.queues[Root], l.total)
 		l.divided = true
@@ -502,15 +545,16 @@ func (l *Ledger) link() {
 	root := l.queue(Root)
 	root.known = true
 	for name, q := range l.queues {
-		if !q.known && len(q.ready)+len(q.parked) == 0 && empty(q.own.held) && empty(q.own.promised) {
+		if !q.known && len(q.ready)+len(q.parked) == 0 && empty(q.own.held) && empty(q.own.promised) && q.own.jobs == 0 {
 			delete(l.queues, name)
 		}
 	}
 	for _, q := range l.queues {
 		q.parent, q.attached, q.children, q.offers = nil, false, q.children[:0], 0
-		q.deserved, q.share = q.deserved[:0], 0
+		q.deserved, q.share, q.standing = q.deserved[:0], 0, standing{}
 		q.sum = amounts{
 			held: slices.Clone(q.own.held), pending: slices.Clone(q.own.pending), promised: slices.Clone(q.own.promised),
+			jobs: q.own.jobs,
 		}
 	}
 	for _, q := range l.queues {
@@ -525,7 +569,7 @@ func (l *Ledger) link() {
 			above.sum.add(q.own, 1)
 		}
 	}
-	l.linked, l.divided = true, false
+	l.linked, l.divided, l.recalled = true, false, false
 	for _, q := range l.queues {
 		l.offers(q, false)
 	}

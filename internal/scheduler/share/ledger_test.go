@@ -3,6 +3,7 @@ package share
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -307,7 +308,7 @@ func TestAdmit(t *testing.T) {
 			l.Charge("q", cpu(tc.held))
 			tc.gang.Queue = "q"
 			asked := slices.Clone(tc.gang.Demands)
-			got, refusal := l.Admit(tc.gang)
+			got, refusal := l.Admit(tc.gang, false)
 			if diff := cmp.Diff(len(asked), len(tc.gang.Demands)); diff != "" || !slices.Equal(asked, tc.gang.Demands) {
 				t.Error("the gang handed in was changed")
 			}
@@ -326,6 +327,35 @@ func TestAdmit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNumbersOfJobs checks that a limit of jobs counts those of all queues below, and concerns only jobs
+// that have no pods on nodes.
+func TestNumbersOfJobs(t *testing.T) {
+	l := New(place.NewDims(), cpu(100), Queue{Name: "team", JobsLimited: true, JobsMax: 3}, Queue{Name: "a", Parent: "team", JobsLimited: true, JobsMax: 2},
+		Queue{Name: "b", Parent: "team"}, Queue{Name: Part("b", "ns"), Parent: "b", Of: "b"}, Queue{Name: "none", JobsLimited: true})
+	admit := func(queue string, starts bool, want string) {
+		t.Helper()
+		_, refusal := l.Admit(place.Gang{Queue: queue}, starts)
+		if got := ""; refusal != nil {
+			got = refusal.Detail()
+			if got != want {
+				t.Errorf("%s: %q, want %q", queue, got, want)
+			}
+		} else if want != "" {
+			t.Errorf("%s admits a job, want %q", queue, want)
+		}
+	}
+	l.ChargeJobs("a", 1)
+	l.ChargeJobs("b", 1)
+	admit("a", true, "")
+	l.ChargeJobs("a", 1)
+	admit("a", true, `queue "a" may run 2 jobs at a time, and no more start; it runs 2`)
+	admit("a", false, "")
+	admit(Part("b", "ns"), true, `queue "team" may run 3 jobs at a time, and no more start; it runs 3`)
+	admit("none", true, `queue "none" may run 0 jobs at a time, and no more start; it runs 0`)
+	l.ChargeJobs("a", -1)
+	admit(Part("b", "ns"), true, "")
 }
 
 func TestDeserved(t *testing.T) {
@@ -516,7 +546,7 @@ func TestSharing(t *testing.T) {
 				break
 			}
 			i := int(g.Queue[1] - '0')
-			_, refusal := l.Admit(place.Gang{Queue: g.Queue, Demands: []place.Demand{{Class: &place.Class{Request: g.Request}, Count: 1, Min: 1}}})
+			_, refusal := l.Admit(place.Gang{Queue: g.Queue, Demands: []place.Demand{{Class: &place.Class{Request: g.Request}, Count: 1, Min: 1}}}, false)
 			if over := l.Figures(g.Queue).Held.At(0)+sizes[i] > limits[i]; over != (refusal != nil) {
 				t.Fatalf("%s: over capability %v, but %v", g.Key, over, refusal)
 			}
@@ -548,9 +578,17 @@ func TestSharing(t *testing.T) {
 
 // checkShares compares the queues at the moment when the first gang found the cluster full.
 func checkShares(t *rapid.T, l *Ledger, sizes, limits []int64) {
+	var names []string
+	for i := range sizes {
+		names = append(names, fmt.Sprint("q", i))
+	}
+	checkSharesOf(t, l, names, sizes, limits)
+}
+
+func checkSharesOf(t *rapid.T, l *Ledger, names []string, sizes, limits []int64) {
 	for i := range sizes {
 		for k := range sizes {
-			a, b := l.Figures(fmt.Sprint("q", i)), l.Figures(fmt.Sprint("q", k))
+			a, b := l.Figures(names[i]), l.Figures(names[k])
 			if b.Pending.At(0) == 0 || b.Held.At(0)+sizes[k] > limits[k] || a.Held.At(0) == 0 {
 				continue // b wants nothing more, or may not have more
 			}
@@ -566,13 +604,14 @@ func checkShares(t *rapid.T, l *Ledger, sizes, limits []int64) {
 // TestLedgerDependsOnlyOnTheFacts checks that a ledger, regardless of its history, answers like a
 // new ledger that is given the same facts.
 func TestLedgerDependsOnlyOnTheFacts(t *testing.T) {
-	names := []string{"a", "b", "c", "d", Root}
+	names := []string{"a", "b", "c", "d", Root, Part("a", "x"), Part("a", "y")}
 	rapid.Check(t, func(t *rapid.T) {
 		dims := place.NewDims()
 		total := place.Vector{100, 100}
 		l := New(dims, total)
 		queues := map[string]Queue{}
 		gangs, parked, held := map[string]Gang{}, map[string]bool{}, map[string]place.Vector{}
+		jobs := map[string]int64{}
 		key := func() string { return fmt.Sprint("g", rapid.IntRange(0, 9).Draw(t, "key")) }
 		name := func() string { return rapid.SampledFrom(names).Draw(t, "queue") }
 		vector := func() place.Vector {
@@ -582,6 +621,10 @@ func TestLedgerDependsOnlyOnTheFacts(t *testing.T) {
 			"set": func() {
 				q := Queue{Name: name(), Parent: rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(t, "parent"), Weight: rapid.Int32Range(1, 3).Draw(t, "weight"),
 					Closed: rapid.IntRange(0, 4).Draw(t, "closed") == 0, FIFO: rapid.Bool().Draw(t, "fifo"), Priority: rapid.Int32Range(0, 1).Draw(t, "priority")}
+				q.JobsLimited, q.JobsMax = rapid.Bool().Draw(t, "jobs limited"), rapid.Int64Range(0, 3).Draw(t, "jobs")
+				if strings.HasPrefix(q.Name, PartPrefix) {
+					q.Parent, q.Of = "a", "a"
+				}
 				queues[q.Name] = q
 				l.SetQueue(q)
 			},
@@ -615,6 +658,11 @@ func TestLedgerDependsOnlyOnTheFacts(t *testing.T) {
 				held[n] = held[n].Plus(v, 1)
 				l.Charge(n, v)
 			},
+			"jobs": func() {
+				name, n := name(), rapid.Int64Range(0, 2).Draw(t, "jobs")
+				jobs[name] += n
+				l.ChargeJobs(name, n)
+			},
 			"place": func() {
 				if g, ok := l.Next(); ok {
 					held[g.Queue] = held[g.Queue].Plus(g.Request, 1)
@@ -637,6 +685,9 @@ func TestLedgerDependsOnlyOnTheFacts(t *testing.T) {
 			for n, v := range held {
 				fresh.Charge(n, v)
 			}
+			for name, n := range jobs {
+				fresh.ChargeJobs(name, n)
+			}
 			for k, g := range gangs {
 				fresh.Submit(g)
 				if parked[k] {
@@ -654,6 +705,14 @@ func TestLedgerDependsOnlyOnTheFacts(t *testing.T) {
 				}
 				if got, want := l.Blocked(n), fresh.Blocked(n); (got == nil) != (want == nil) || got != nil && got.Code != want.Code {
 					t.Fatalf("queue %s: blocked %+v, a new ledger says %+v", n, got, want)
+				}
+				if _, known := queues[n]; !known {
+					continue // it may still be known because of what it once held
+				}
+				_, got := l.Admit(place.Gang{Queue: n}, true)
+				_, want := fresh.Admit(place.Gang{Queue: n}, true)
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Fatalf("queue %s admits another job, and a new ledger:\n%s", n, diff)
 				}
 			}
 		}

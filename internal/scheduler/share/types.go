@@ -60,7 +60,20 @@ type Queue struct {
 	// FIFO queues start no gang before a gang that sorts before it. Other queues skip gangs that do
 	// not fit.
 	FIFO bool
+	// JobsMax is how many jobs of the queue, and of the queues below it, may have pods on nodes at a
+	// time, if JobsLimited is set.
+	JobsLimited bool
+	JobsMax     int64
+	// Of is set if this is the part of a queue that one of its users has (see Part). It is the queue's
+	// name, and that of Parent.
+	Of string
 }
+
+// Part returns the name of the part of a queue that a user has. No queue has such a name.
+func Part(queue, user string) string { return PartPrefix + queue + "/" + user }
+
+// PartPrefix begins the names of parts of queues.
+const PartPrefix = "part:"
 
 // Gang is a waiting gang.
 type Gang struct {
@@ -95,14 +108,15 @@ const (
 	QueueNotLeaf        = "QueueNotLeaf"
 	QueueClosed         = "QueueClosed"
 	QueueOverCapability = "QueueOverCapability"
-	BehindFirst         = "BehindFirst" // in a FIFO queue
+	QueueOverJobs       = "QueueOverJobs" // as many jobs of the queue run as may
+	BehindFirst         = "BehindFirst"   // in a FIFO queue
 )
 
 // Refusal says why a queue does not accept a gang, regardless of the room on the nodes.
 type Refusal struct {
 	Code string
-	// Queue is the gang's queue; for QueueOverCapability, the queue at or above it whose limit
-	// applies.
+	// Queue is the gang's queue; for QueueOverCapability and QueueOverJobs, the queue at or above it
+	// whose limit applies.
 	Queue string
 	// Missing is set for QueueNotFound if the queue exists, and the way to the root is interrupted: it is
 	// the queue above that does not exist, or the queue itself if those above form a circle.
@@ -111,6 +125,8 @@ type Refusal struct {
 	// limit, the amount held, and the amount that the gang would add.
 	Resource            corev1.ResourceName
 	Limit, Held, Wanted resource.Quantity
+	// JobsMax and Jobs are set for QueueOverJobs: how many jobs may run at a time, and how many do.
+	JobsMax, Jobs int64
 }
 
 // Stable returns a sentence without figures that change while the cause stays the same.
@@ -129,6 +145,8 @@ func (r *Refusal) Stable() string {
 		return fmt.Sprintf("queue %q has queues below it; gangs belong into those", r.Queue)
 	case QueueClosed:
 		return fmt.Sprintf("queue %q is closed", r.Queue)
+	case QueueOverJobs:
+		return fmt.Sprintf("queue %q may run %d jobs at a time, and no more start", r.Queue, r.JobsMax)
 	case BehindFirst:
 		return fmt.Sprintf("queue %q starts its gangs in their order (dequeueStrategy: fifo), and one before this one waits", r.Queue)
 	}
@@ -138,8 +156,11 @@ func (r *Refusal) Stable() string {
 
 // Detail returns the sentence of Stable with the current figures.
 func (r *Refusal) Detail() string {
-	if r.Code != QueueOverCapability {
-		return r.Stable()
+	switch r.Code {
+	case QueueOverCapability:
+		return fmt.Sprintf("%s; it holds %s", r.Stable(), r.Held.String())
+	case QueueOverJobs:
+		return fmt.Sprintf("%s; it runs %d", r.Stable(), r.Jobs)
 	}
-	return fmt.Sprintf("%s; it holds %s", r.Stable(), r.Held.String())
+	return r.Stable()
 }
