@@ -23,6 +23,10 @@ var notSupported = slices.Concat([]unsupported.Field[*api.JobSpec]{
 		Path: "spec.tasks[].template.metadata.annotations[" + scheduling.ExpectedDurationAnnotation + "] (it is no positive duration)",
 		Used: anyTask(func(t *api.TaskSpec) bool { _, ok := scheduling.ExpectedDuration(&t.Template); return !ok }),
 	},
+	{
+		Path: "spec.tasks[].template.spec.schedulingGroup (the pods of a Job are a gang of their own)",
+		Used: anyTask(func(t *api.TaskSpec) bool { return t.Template.Spec.SchedulingGroup != nil }),
+	},
 	// Policies apply only to jobs that are not suspended.
 	{Path: "spec.policies[].action ResumeJob", Used: func(s *api.JobSpec) bool { return resumes(s.Policies) }},
 	{Path: "spec.tasks[].policies[].action ResumeJob", Used: anyTask(func(t *api.TaskSpec) bool { return resumes(t.Policies) })},

@@ -18,6 +18,8 @@ func TestFieldsThatAreNotActedOnAreNamed(t *testing.T) {
 			spec: {containers: [{resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}}}]}}}]}`: "not acted on: " +
 			"spec.tasks[].template: requests for nvidia.com/gpumem (counted per node; no device is chosen), " +
 			"spec.tasks[].template.metadata.annotations[nvidia.com/use-gputype]",
+		`{tasks: [{name: a, template: {spec: {schedulingGroup: {podGroupName: g}}}}]}`: "not acted on: " +
+			"spec.tasks[].template.spec.schedulingGroup (the pods of a Job are a gang of their own)",
 		`{policies: [{event: PodEvicted, action: RestartJob}]}`:                       "",
 		`{policies: [{event: PodEvicted, action: ResumeJob}]}`:                        "not acted on: spec.policies[].action ResumeJob",
 		`{tasks: [{name: a, policies: [{event: PodPending, action: ResumeJob}]}]}`:    "not acted on: spec.tasks[].policies[].action ResumeJob",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,6 +58,7 @@ type Informer[T object] struct {
 	guard    *panics.Guard
 	filled   chan struct{} // closed when the first list has been stored and passed to the handlers
 	fillOnce sync.Once
+	absent   atomic.Pointer[string] // see Absent
 
 	apart malformedStore[T]
 }
@@ -71,6 +73,9 @@ type Options[T any] struct {
 	Trim func(T)
 	// Indexes are the indexes of ByIndex: functions that return the values of an object.
 	Indexes map[string]func(T) []string
+	// Optional, if not 0, means that the API server may not serve the resource: then the Informer is
+	// empty, and asks again at this interval. See Absent.
+	Optional time.Duration
 	// Patient is for programs that run on every node. After failures a list or watch is repeated
 	// after up to a minute, and the first list may return an older state from the server's cache,
 	// so that thousands of informers do not overload a server that restarts.
@@ -114,7 +119,12 @@ func indexers[T any](indexes map[string]func(T) []string) cache.Indexers {
 }
 
 // Run watches until ctx is done.
-func (i *Informer[T]) Run(ctx context.Context) { i.reflector.RunWithContext(ctx) }
+func (i *Informer[T]) Run(ctx context.Context) {
+	if i.options.Optional > 0 && !i.untilServed(ctx) {
+		return
+	}
+	i.reflector.RunWithContext(ctx)
+}
 
 // WaitForSync returns when every object that existed at the start has been passed to every handler,
 // or with an error if ctx is done before.

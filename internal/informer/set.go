@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,6 +35,8 @@ const (
 	PodsByController = "controller"
 	// PodsByGroup indexes pods by "namespace/name" of the PodGroup in their annotation.
 	PodsByGroup = "group"
+	// PodsByKubeGroup indexes pods by "namespace/name" of the PodGroup in their spec.schedulingGroup.
+	PodsByKubeGroup = "kube-group"
 	// PodsByNode indexes pods by the name of their node.
 	PodsByNode = "node"
 	// JobsByController indexes jobs by the UID of their controller owner.
@@ -55,13 +59,15 @@ const (
 // first list and keeps only the fields that are used (see trim.go), so its objects must never be
 // written back as they are. Informers of types that are not watched are nil.
 type Set struct {
-	Pods            *Informer[*corev1.Pod]
-	Nodes           *Informer[*corev1.Node]
-	Jobs            *Informer[*batchv1alpha1.Job]
-	CronJobs        *Informer[*batchv1alpha1.CronJob]
-	JobFlows        *Informer[*flowv1alpha1.JobFlow]
-	JobTemplates    *Informer[*flowv1alpha1.JobTemplate]
-	PodGroups       *Informer[*schedulingv1beta1.PodGroup]
+	Pods         *Informer[*corev1.Pod]
+	Nodes        *Informer[*corev1.Node]
+	Jobs         *Informer[*batchv1alpha1.Job]
+	CronJobs     *Informer[*batchv1alpha1.CronJob]
+	JobFlows     *Informer[*flowv1alpha1.JobFlow]
+	JobTemplates *Informer[*flowv1alpha1.JobTemplate]
+	PodGroups    *Informer[*schedulingv1beta1.PodGroup]
+	// KubePodGroups holds Kubernetes' own PodGroups, which few API servers serve.
+	KubePodGroups   *Informer[*schedulingv1alpha2.PodGroup]
 	Queues          *Informer[*schedulingv1beta1.Queue]
 	Commands        *Informer[*busv1alpha1.Command]
 	PriorityClasses *Informer[*schedulingv1.PriorityClass]
@@ -96,6 +102,7 @@ func NewSet(cfg *rest.Config) (*Set, error) {
 	core := client(corev1.SchemeGroupVersion)
 	flow := client(flowv1alpha1.GroupVersion)
 	sched := client(schedulingv1.SchemeGroupVersion)
+	kubeGroups := client(schedulingv1alpha2.SchemeGroupVersion)
 	batch := client(batchv1alpha1.GroupVersion)
 	groups := client(schedulingv1beta1.GroupVersion)
 	bus := client(busv1alpha1.GroupVersion)
@@ -108,7 +115,7 @@ func NewSet(cfg *rest.Config) (*Set, error) {
 	}
 	s := &Set{
 		Pods: New(core, "pods", Options[*corev1.Pod]{Trim: newTrimmer().pod, Indexes: map[string]func(*corev1.Pod) []string{
-			PodsByController: controllerOf[*corev1.Pod], PodsByGroup: groupOf, PodsByNode: nodeOf,
+			PodsByController: controllerOf[*corev1.Pod], PodsByGroup: groupOf, PodsByKubeGroup: kubeGroupOf, PodsByNode: nodeOf,
 		}}),
 		Nodes: New(core, "nodes", Options[*corev1.Node]{Trim: trimNode}),
 		Jobs: New(batch, "jobs", Options[*batchv1alpha1.Job]{Indexes: map[string]func(*batchv1alpha1.Job) []string{
@@ -118,8 +125,9 @@ func NewSet(cfg *rest.Config) (*Set, error) {
 		JobFlows: New(flow, "jobflows", Options[*flowv1alpha1.JobFlow]{Indexes: map[string]func(*flowv1alpha1.JobFlow) []string{
 			JobFlowsByTemplate: templatesOf,
 		}}),
-		JobTemplates: New(flow, "jobtemplates", Options[*flowv1alpha1.JobTemplate]{}),
-		PodGroups:    New(groups, "podgroups", Options[*schedulingv1beta1.PodGroup]{}),
+		JobTemplates:  New(flow, "jobtemplates", Options[*flowv1alpha1.JobTemplate]{}),
+		PodGroups:     New(groups, "podgroups", Options[*schedulingv1beta1.PodGroup]{}),
+		KubePodGroups: New(kubeGroups, "podgroups", Options[*schedulingv1alpha2.PodGroup]{Optional: time.Minute}),
 		Queues: New(groups, "queues", Options[*schedulingv1beta1.Queue]{Indexes: map[string]func(*schedulingv1beta1.Queue) []string{
 			QueuesByParent: func(q *schedulingv1beta1.Queue) []string { return []string{q.Spec.Parent} },
 		}}),
@@ -203,7 +211,7 @@ func (s *Set) all() []watched {
 		s.Workflows, s.WorkflowTemplates, s.ClusterWorkflowTemplates, s.TaskResults, s.ConfigMaps, s.Repositories, s.Namespaces, s.Pods,
 	}
 	if s.Nodes != nil {
-		all = append(all, s.Nodes, s.NodeTopologies, s.PriorityClasses, s.Queues, s.LimitRanges, s.PodGroups, s.Jobs, s.CronJobs, s.JobFlows, s.JobTemplates,
+		all = append(all, s.Nodes, s.NodeTopologies, s.PriorityClasses, s.Queues, s.LimitRanges, s.PodGroups, s.KubePodGroups, s.Jobs, s.CronJobs, s.JobFlows, s.JobTemplates,
 			s.Commands, s.Budgets, s.HyperNodes)
 	}
 	return all
@@ -277,6 +285,13 @@ func templatesOf(f *flowv1alpha1.JobFlow) []string {
 
 func groupOf(p *corev1.Pod) []string {
 	if g, ok := schedulingv1beta1.GroupOf(p); ok {
+		return []string{g.String()}
+	}
+	return nil
+}
+
+func kubeGroupOf(p *corev1.Pod) []string {
+	if g, ok := schedulingv1beta1.KubeGroupOf(p); ok {
 		return []string{g.String()}
 	}
 	return nil

@@ -286,6 +286,7 @@ func (t *trimmer) specOf(s corev1.PodSpec) corev1.PodSpec {
 		TopologySpreadConstraints: s.TopologySpreadConstraints,
 		SchedulingGates:           s.SchedulingGates,
 		ResourceClaims:            s.ResourceClaims,
+		SchedulingGroup:           s.SchedulingGroup,
 		Volumes:                   schedulableVolumes(s.Volumes),
 		HostNetwork:               s.HostNetwork,
 	}

@@ -48,6 +48,15 @@ var controllers = []string{
 	"validatingadmissionpolicy-status-controller",
 }
 
+// podGroupGates and podGroupAPI switch on Kubernetes' own PodGroups; podGroupController lets go of the
+// deleted ones whose pods have ended.
+const (
+	podGroupGates = "--feature-gates=GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true," +
+		"TopologyAwareWorkloadScheduling=true,DRAWorkloadResourceClaims=true"
+	podGroupAPI        = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+	podGroupController = "podgroup-protection-controller"
+)
+
 // layout returns the paths of the files in a cluster's directory.
 type layout struct{ dir string }
 
@@ -123,6 +132,9 @@ func (c *Cluster) apiServerArgs() []string {
 		disabled = append(disabled, "ServiceAccount")
 	}
 	args = append(args, "--disable-admission-plugins="+strings.Join(disabled, ","))
+	if c.config.PodGroups {
+		args = append(args, podGroupGates, podGroupAPI)
+	}
 	if c.config.RealNodes > 0 {
 		args = append(args, c.kubeletClientArgs()...)
 	}
@@ -138,7 +150,12 @@ func (c *Cluster) controllerManagerArgs() []string {
 		grace = realNodeMonitorGracePeriod
 	}
 	kubeconfig := c.files.kubeconfig("controller-manager")
-	return []string{
+	running := controllers
+	var gates []string
+	if c.config.PodGroups {
+		running, gates = append(slices.Clone(controllers), podGroupController), []string{podGroupGates}
+	}
+	return append([]string{
 		"--kubeconfig=" + kubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
@@ -146,7 +163,7 @@ func (c *Cluster) controllerManagerArgs() []string {
 		fmt.Sprintf("--secure-port=%d", c.ports[ControllerManager].port),
 		"--tls-cert-file=" + c.files.pki("serving.crt"),
 		"--tls-private-key-file=" + c.files.pki("serving.key"),
-		"--controllers=" + strings.Join(controllers, ","),
+		"--controllers=" + strings.Join(running, ","),
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + c.files.pki("service-account.key"),
 		"--root-ca-file=" + c.files.pki("ca.crt"),
@@ -155,7 +172,7 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--concurrent-deployment-syncs=32",
 		"--concurrent-replicaset-syncs=32",
 		"--node-monitor-grace-period=" + grace.String(),
-	}
+	}, gates...)
 }
 
 func (c *Cluster) schedulerArgs() []string {

@@ -72,6 +72,10 @@ type Config struct {
 	// "agent"}; flags are appended. If it is empty there is no agent.
 	AgentCommand []string
 
+	// PodGroups makes the API server serve Kubernetes' own PodGroups and Workloads, with all their
+	// fields: an alpha API, which is off by default.
+	PodGroups bool
+
 	// ExtraArgs are appended to a component's flags; of equal flags the last one wins.
 	ExtraArgs map[Component][]string
 	// Restart restarts a component that ends by itself. Otherwise its end is only reported.

@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	managertest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
 		Count: 8, CPU: "4", Memory: "8Gi",
-	}), localtest.WithInstall())
+	}), localtest.WithInstall(), localtest.WithConfig(func(c *localcluster.Config) { c.PodGroups = true }))
 }
 
 var (

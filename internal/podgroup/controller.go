@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,14 +84,25 @@ type podReport struct {
 // key identifies a PodGroup, or a pod without a PodGroup.
 type key struct {
 	pod  bool
+	kube bool // the PodGroup is one of scheduling.k8s.io
 	name types.NamespacedName
 }
 
+// The prefixes of the kinds of keys.
+const (
+	podPrefix       = "pod/"
+	groupPrefix     = "podgroup/"
+	kubeGroupPrefix = "kube-podgroup/"
+)
+
 func (k key) String() string {
-	if k.pod {
-		return "pod/" + k.name.String()
+	switch {
+	case k.pod:
+		return podPrefix + k.name.String()
+	case k.kube:
+		return kubeGroupPrefix + k.name.String()
 	}
-	return "podgroup/" + k.name.String()
+	return groupPrefix + k.name.String()
 }
 
 // groupState is the in-memory state of one key.
@@ -105,9 +116,10 @@ type groupState struct {
 	promised promised
 	// written is the PodGroup as last written, or as being written, until the informer has caught
 	// up.
-	written  *schedulingv1beta1.PodGroup
-	underWay bool
-	creating bool // a PodGroup for an owner is being created
+	written     *schedulingv1beta1.PodGroup
+	kubeWritten *schedulingv1alpha2.PodGroup
+	underWay    bool
+	creating    bool // a PodGroup for an owner is being created
 }
 
 // DefaultSchedulerNames are the scheduler names that Lockstep serves by default.
@@ -189,6 +201,8 @@ func New(cfg Config) (*Controller, error) {
 		},
 	})
 	cfg.Informers.PodGroups.Follow(group, group)
+	kubeGroup := func(g *schedulingv1alpha2.PodGroup) { c.loop.Wake(kubeGroupKey(g)) }
+	cfg.Informers.KubePodGroups.Follow(kubeGroup, kubeGroup)
 	cfg.Informers.FollowQueues(c.wakeAll)
 	return c, nil
 }
@@ -210,7 +224,12 @@ func (c *Controller) panicked(k key, p *panics.Panic) {
 	c.loop.Drop(k)
 	c.cfg.Scheduler.Withdraw(k.String())
 	c.cfg.Scheduler.Promise(k.String(), "", nil)
-	if pg, exists := c.cfg.Informers.PodGroups.Get(k.name.Namespace, k.name.Name); exists && !k.pod {
+	pg := c.groupOf(k)
+	switch {
+	case pg == nil:
+	case k.kube:
+		c.cfg.Informers.KubePodGroups.SetApart(k.name.Namespace, k.name.Name, pg.UID, p)
+	default:
 		c.cfg.Informers.PodGroups.SetApart(k.name.Namespace, k.name.Name, pg.UID, p)
 	}
 }
@@ -220,13 +239,10 @@ func (c *Controller) panicked(k key, p *panics.Panic) {
 func (c *Controller) reconcile(k key) {
 	// 1. What exists?
 	pods := c.podsOf(k)
-	var pg *schedulingv1beta1.PodGroup
-	if !k.pod {
-		pg, _ = c.cfg.Informers.PodGroups.Get(k.name.Namespace, k.name.Name)
-		if pg != nil {
-			if owner := metav1.GetControllerOf(pg); owner != nil && isOurJob(owner) {
-				return // the controller of batch Jobs is responsible for it
-			}
+	pg := c.groupOf(k)
+	if pg != nil && !k.kube {
+		if owner := metav1.GetControllerOf(pg); owner != nil && isOurJob(owner) {
+			return // the controller of batch Jobs is responsible for it
 		}
 	}
 	c.mu.Lock()
@@ -252,26 +268,9 @@ func (c *Controller) reconcile(k key) {
 	}
 
 	// 2. What does the group need, and can it be requested?
-	var r gangRequest
+	r := c.request(k, pg, &m)
 	switch {
-	case k.pod:
-		r = ask(1, nil, nil, m, c.templates.of)
-	case pg == nil:
-		r = gangRequest{missing: fmt.Sprintf("PodGroup %q does not exist", k.name.Name), reason: schedulingv1beta1.ReasonNotEnoughTasks}
-		if fault := c.cfg.Informers.PodGroups.Malformed(k.name.Namespace, k.name.Name); fault != nil {
-			r.missing = fault.Error()
-		}
-	default:
-		policies, err := policiesOf(pg)
-		if err != nil {
-			r = gangRequest{missing: err.Error(), reason: reasonInvalidSubGroups}
-			break
-		}
-		m.lacks = policies.lacking(policies.divide(&m), (*subGroup).holds) != nil
-		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, policies, m, c.templates.within(pg))
-	}
-	switch {
-	case u.asks(pg, m):
+	case !k.kube && u.asks(pg, m):
 		c.submit(k, u, c.gang(k, pg, m, gangRequest{}))
 	case r.missing != "" && !(m.none() && pg != nil && pg.Status.Phase == schedulingv1beta1.PodGroupCompleted):
 		c.withdraw(k)
@@ -287,6 +286,29 @@ func (c *Controller) reconcile(k key) {
 	// 3. Which statuses must be written?
 	c.promise(k, u, pg, m)
 	c.report(k, u, pg, m)
+}
+
+// request returns what a key must request, and records in m whether its sub-groups lack pods.
+func (c *Controller) request(k key, pg *schedulingv1beta1.PodGroup, m *members) gangRequest {
+	switch {
+	case k.pod:
+		return ask(1, nil, nil, *m, c.templates.of)
+	case k.kube && len(m.waiting) == 0:
+		return gangRequest{} // nobody waits for it to be admitted
+	}
+	if missing := c.missing(k, pg); missing != "" {
+		return gangRequest{missing: missing, reason: schedulingv1beta1.ReasonNotEnoughTasks}
+	}
+	policies, err := policiesOf(pg)
+	if err != nil {
+		return gangRequest{missing: err.Error(), reason: reasonInvalidSubGroups}
+	}
+	m.lacks = policies.lacking(policies.divide(m), (*subGroup).holds) != nil
+	r := ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, policies, *m, c.templates.within(pg))
+	if k.kube && r.missing == fewerThanMinMember {
+		r.missing = fewerThanMinCount
+	}
+	return r
 }
 
 // state returns the state of a key, which it creates if there is none. A group that is Inqueue and
@@ -318,7 +340,11 @@ func (u *groupState) latest(pg *schedulingv1beta1.PodGroup) *schedulingv1beta1.P
 // podsOf returns the pods of a key that this package schedules.
 func (c *Controller) podsOf(k key) []*corev1.Pod {
 	if !k.pod {
-		pods := c.cfg.Informers.Pods.ByIndex(informer.PodsByGroup, k.name.String())
+		index := informer.PodsByGroup
+		if k.kube {
+			index = informer.PodsByKubeGroup
+		}
+		pods := c.cfg.Informers.Pods.ByIndex(index, k.name.String())
 		pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !c.foreign(p) })
 		if r := c.ownerOf(k); r != nil {
 			pods = append(pods, c.podsOfOwner(r.ref.UID)...)
@@ -410,6 +436,9 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r ga
 		if v, ok := c.cfg.Cluster.Priority(pg.Spec.PriorityClassName); ok && pg.Spec.PriorityClassName != "" {
 			g.Priority, g.PriorityClass = v, pg.Spec.PriorityClassName
 		}
+		if of := c.kubeGroup(k); of != nil && of.Spec.Priority != nil {
+			g.Priority = *of.Spec.Priority
+		}
 	}
 	return g
 }
@@ -440,7 +469,7 @@ func sameGang(a, b *scheduler.Gang) bool {
 func (c *Controller) queueOf(k key, pg *schedulingv1beta1.PodGroup, m members) (named, queue string) {
 	named = schedulingv1beta1.DefaultQueue
 	switch {
-	case pg != nil:
+	case pg != nil && (!k.kube || pg.Spec.Queue != ""):
 		named = pg.QueueName()
 	case len(m.waiting) > 0:
 		named = cmp.Or(cluster.QueueOf(m.waiting[0]), named)
@@ -464,6 +493,11 @@ func (c *Controller) wakeAll(namespace string) {
 	for _, pg := range c.cfg.Informers.PodGroups.List() {
 		if pg.Namespace == namespace {
 			c.loop.Wake(key{name: informer.KeyOf(pg)})
+		}
+	}
+	for _, g := range c.cfg.Informers.KubePodGroups.List() {
+		if g.Namespace == namespace {
+			c.loop.Wake(kubeGroupKey(g))
 		}
 	}
 	for _, p := range c.cfg.Informers.Pods.List() {
@@ -528,7 +562,7 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 }
 
 // annotations returns the annotations that a pod gets with its node: the CPUs that it was given, its
-// group if its owner has made it, and its queue if its namespace named that.
+// group if its owner has made it, and its queue if its namespace, or Kubernetes' PodGroup, named that.
 func (c *Controller) annotations(k key, u *groupState, p *corev1.Pod, a scheduler.Assignment) map[string]string {
 	out := maps.Clone(a.Annotations)
 	set := func(name, value string) {
@@ -537,10 +571,10 @@ func (c *Controller) annotations(k key, u *groupState, p *corev1.Pod, a schedule
 		}
 		out[name] = value
 	}
-	if _, named := schedulingv1beta1.GroupOf(p); !named && !k.pod {
+	if _, named := schedulingv1beta1.GroupOf(p); !named && !k.pod && !k.kube {
 		set(schedulingv1beta1.GroupNameAnnotation, k.name.Name)
 	}
-	if queue := u.gang.Queue; queue != u.named && queue != cluster.QueueOf(p) {
+	if queue := u.gang.Queue; queue != cluster.QueueOf(p) && (queue != u.named || k.kube && queue != schedulingv1beta1.DefaultQueue) {
 		set(schedulingv1beta1.QueueNameAnnotation, queue)
 	}
 	return out
@@ -552,7 +586,7 @@ func keyOfGang(g *scheduler.Gang) key { return keyFrom(g.Key) }
 func keyFrom(gang string) key {
 	kind, rest, _ := strings.Cut(gang, "/")
 	namespace, name, _ := strings.Cut(rest, "/")
-	return key{pod: kind == "pod", name: types.NamespacedName{Namespace: namespace, Name: name}}
+	return key{pod: kind+"/" == podPrefix, kube: kind+"/" == kubeGroupPrefix, name: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
 // bind writes a pod's node. A status write of the pod that is in flight is completed first, because

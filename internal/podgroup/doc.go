@@ -9,8 +9,9 @@
 //	                            │     PodScheduled=False        apiwriter.Bind each     │
 //	                            └───────────────────────────────────(failed)────────────┘
 //
-// A key is either a PodGroup with all the pods that name it, or one pod that names no PodGroup. The
-// sub-groups of a PodGroup (spec.subGroupPolicy) are parts of its gang.
+// A key is either a PodGroup with all the pods that name it, or one pod that names no PodGroup. A
+// PodGroup is one of scheduling.volcano.sh or one of Kubernetes (see kubegroups.go). The sub-groups
+// of a PodGroup (spec.subGroupPolicy) are parts of its gang.
 //
 // Everything is computed from the informers' caches and the binds in flight, so the controller
 // continues after a restart where it stopped: members that have nodes count first.

@@ -20,7 +20,9 @@ var _ scheduler.Evictor = (*Controller)(nil)
 
 // Owns implements scheduler.Evictor.
 func (c *Controller) Owns(gang string) bool {
-	return strings.HasPrefix(gang, "podgroup/") || strings.HasPrefix(gang, "pod/")
+	return slices.ContainsFunc([]string{podPrefix, groupPrefix, kubeGroupPrefix}, func(prefix string) bool {
+		return strings.HasPrefix(gang, prefix)
+	})
 }
 
 // GangOf implements scheduler.Evictor. Pods of workflows are not evicted, because their steps would
@@ -45,6 +47,13 @@ func (c *Controller) Describe(gang string) (scheduler.GangTerms, bool) {
 			return scheduler.GangTerms{}, false
 		}
 		return scheduler.GangTerms{Priority: c.cfg.Cluster.PriorityOf(p), MinMember: 1}, true
+	}
+	if k.kube {
+		g := c.kubeGroup(k)
+		if g == nil {
+			return scheduler.GangTerms{}, false
+		}
+		return c.kubeTerms(g), true
 	}
 	pg, exists := c.cfg.Informers.PodGroups.Get(k.name.Namespace, k.name.Name)
 	if !exists {

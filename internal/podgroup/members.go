@@ -97,6 +97,11 @@ type gangRequest struct {
 	missing, reason string
 }
 
+const (
+	fewerThanMinMember = "fewer pods exist than minMember"
+	fewerThanMinCount  = "fewer pods exist than spec.schedulingPolicy.gang.minCount" // of Kubernetes' PodGroup
+)
+
 // units returns the number of pods in the demands.
 func (r *gangRequest) units() (n int) {
 	for i := range r.demands {
@@ -111,7 +116,7 @@ func ask(minMember int, minTask map[string]int32, policies subGroupPolicies, m m
 	var r gangRequest
 	r.minMember = max(0, minMember-m.total)
 	if len(m.waiting) < r.minMember {
-		r.missing, r.reason = "fewer pods exist than minMember", schedulingv1beta1.ReasonNotEnoughTasks
+		r.missing, r.reason = fewerThanMinMember, schedulingv1beta1.ReasonNotEnoughTasks
 		return r
 	}
 	// 1. Sub-groups of which too few pods exist wait for the others.
@@ -200,7 +205,7 @@ var perPodLabels = []string{
 func templateKey(p *corev1.Pod) string {
 	spec := p.Spec
 	spec.NodeName = ""
-	spec.SchedulingGates = nil
+	spec.SchedulingGates, spec.SchedulingGroup = nil, nil
 	labels := make(map[string]string, len(p.Labels))
 	for k, v := range p.Labels {
 		if !slices.Contains(perPodLabels, k) {

@@ -81,6 +81,9 @@ func (c *Controller) keyOf(p *corev1.Pod) (key, bool) {
 	if g, ok := schedulingv1beta1.GroupOf(p); ok {
 		return key{name: g}, true
 	}
+	if g, ok := schedulingv1beta1.KubeGroupOf(p); ok {
+		return key{kube: true, name: g}, true
+	}
 	alone := key{pod: true, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}}
 	ref := metav1.GetControllerOfNoCopy(p)
 	topology, _ := topologyOf(p)
@@ -193,9 +196,16 @@ func topologyOf(p *corev1.Pod) (spec *schedulingv1beta1.NetworkTopologySpec, wro
 	return spec, ""
 }
 
-// warn writes an event about annotations of a new pod that are ignored.
+// warn writes an event about annotations and fields of a new pod that are ignored.
 func (c *Controller) warn(p *corev1.Pod) {
-	if _, named := schedulingv1beta1.GroupOf(p); named || p.Spec.NodeName != "" || !c.foreign(p) {
+	if p.Spec.NodeName != "" || !c.foreign(p) {
+		return
+	}
+	if group, named := schedulingv1beta1.GroupOf(p); named {
+		if p.Spec.SchedulingGroup != nil {
+			c.cfg.Writer.Event(p, corev1.EventTypeWarning, "SchedulingGroupIgnored", "spec.schedulingGroup has no effect: an annotation puts the pod into PodGroup "+
+				group.Name+" of "+schedulingv1beta1.GroupVersion.String())
+		}
 		return
 	}
 	if _, wrong := topologyOf(p); wrong != "" {
@@ -209,7 +219,8 @@ const workflowKind = "Workflow"
 // podsOfOwner returns the pods of an owner that this package schedules and that name no PodGroup.
 func (c *Controller) podsOfOwner(uid types.UID) (pods []*corev1.Pod) {
 	for _, p := range c.cfg.Informers.Pods.ByIndex(informer.PodsByController, string(uid)) {
-		if _, named := schedulingv1beta1.GroupOf(p); !named && c.foreign(p) {
+		_, named := schedulingv1beta1.GroupOf(p)
+		if _, kube := schedulingv1beta1.KubeGroupOf(p); !named && !kube && c.foreign(p) {
 			pods = append(pods, p)
 		}
 	}
@@ -219,7 +230,7 @@ func (c *Controller) podsOfOwner(uid types.UID) (pods []*corev1.Pod) {
 // ownerOf returns the owner whose PodGroup has the key, or nil.
 func (c *Controller) ownerOf(k key) *ownerRecord {
 	uid, ok := strings.CutPrefix(k.name.Name, ownerGroupPrefix)
-	if k.pod || !ok {
+	if k.pod || k.kube || !ok {
 		return nil
 	}
 	c.owners.mu.Lock()

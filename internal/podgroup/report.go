@@ -33,6 +33,10 @@ func (c *Controller) report(k key, u *groupState, pg *schedulingv1beta1.PodGroup
 	if pg == nil || pg.DeletionTimestamp != nil {
 		return
 	}
+	if k.kube {
+		c.reportKube(k, u, m, w, now)
+		return
+	}
 	status := statusOf(pg, m, w, u.admitted, now)
 	if sameStatus(&status, &pg.Status) {
 		return
