@@ -10,12 +10,12 @@ import (
 // the step's properties, and its actions with what they have returned. A field that has no value yet
 // says why.
 func (r *stepRun) shown() string {
+	out := map[string]any{}
 	all, err := r.v.Fields()
 	if err != nil {
-		return quoted(firstProblem(err))
+		out["error"] = firstProblem(err)
 	}
-	out := map[string]any{}
-	for all.Next() {
+	for err == nil && all.Next() {
 		value, err := plain(all.Value())
 		if err != nil {
 			value = "no value yet: " + firstProblem(err)
@@ -26,13 +26,8 @@ func (r *stepRun) shown() string {
 	}
 	data, err := json.MarshalIndent(out, "", "  ")
 	if err != nil {
-		return quoted(err.Error())
+		return "{}" // cannot happen: decoded JSON
 	}
-	return string(data)
-}
-
-func quoted(text string) string {
-	data, _ := json.Marshal(map[string]string{"error": text})
 	return string(data)
 }
 
