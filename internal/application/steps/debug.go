@@ -38,7 +38,7 @@ type logConfig struct {
 }
 
 // show keeps the values of a step, and where its logs are, for clients.
-func (c *Runner) show(a *deploy.State, w *Run, p *deploy.Progress, step, id string, s *render.StepState) error {
+func show(c *Runner, a *deploy.State, w *Run, p *deploy.Progress, step, id string, s *render.StepState) error {
 	keep := func(name string, data map[string]any) error {
 		x := &action{&render.Action{Do: "apply"}, c, a, w, p, step}
 		_, _, err := x.apply(map[string]any{

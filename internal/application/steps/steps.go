@@ -49,7 +49,7 @@ func (c *Runner) runStep(a *deploy.State, w *Run, p *deploy.Progress, call flow.
 			return flow.Result{Outcome: flow.Suspending, Pause: *pause}
 		}
 		if debugs(w.input.Spec) {
-			if err := c.show(a, w, p, call.Step.Name, id, &render.StepState{Shown: fmt.Sprintf(`{"parameter": %s}`, cmp.Or(string(call.Properties), "{}"))}); err != nil {
+			if err := show(c, a, w, p, call.Step.Name, id, &render.StepState{Shown: fmt.Sprintf(`{"parameter": %s}`, cmp.Or(string(call.Properties), "{}"))}); err != nil {
 				return flow.Result{Outcome: flow.Erred, Message: err.Error()}
 			}
 		}
@@ -338,7 +338,7 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 			c.Log.Debug("a step says", "application", a.Key, "step", name, "text", line)
 		}
 		if req.Debug && s.Outcome != render.StepActs {
-			if err := c.show(a, w, p, name, id, s); err != nil {
+			if err := show(c, a, w, p, name, id, s); err != nil {
 				return flow.Result{Outcome: flow.Erred, Message: err.Error()}
 			}
 		}
