@@ -6,6 +6,7 @@
 //	rbac-applications.yaml  the same for applications, with the namespace of the definitions that everyone sees
 //	applications-act-as-manager.yaml  the manager's rights where applications do not act as their authors
 //	applications-any-kind.yaml  the manager's right to every kind, where that is asked for
+//	served-kinds.yaml  the rule that outputs of definitions have kinds that are served, where that is asked for
 //	manager.yaml  the manager's Deployment, for clusters that it runs in
 //	cpus.yaml     rules of what is said of pods' CPUs, for clusters where that is chosen: each write of a pod pays for them
 //	agent.yaml    the node agents, for clusters whose nodes shall have them
@@ -74,6 +75,13 @@ func AnyKind(write bool) []*unstructured.Unstructured {
 	}
 	return out
 }
+
+// ServedKindsName is the name of the ConfigMap, in the namespace vela-system, that lists the kinds that the API server serves.
+const ServedKindsName = "lockstep-served-kinds"
+
+// ServedKinds returns the policy that refuses definitions whose outputs have kinds that are not served, its list of kinds, and the
+// manager's rights to keep that list.
+func ServedKinds() []*unstructured.Unstructured { return read("served-kinds.yaml") }
 
 // Manager returns the Deployment of the manager.
 func Manager() []*unstructured.Unstructured { return read("manager.yaml") }

@@ -75,6 +75,9 @@ type Options struct {
 	// AnyKind lets the manager read and delete objects of every kind, so that applications can have
 	// them. A later Install without it removes that right.
 	AnyKind bool
+	// RefuseUnservedKinds installs the policy that refuses definitions whose outputs have kinds that the
+	// cluster does not serve. A later Install without it removes the policy.
+	RefuseUnservedKinds bool
 	// Image is the image of the manager in the cluster. Empty means that the manager runs
 	// elsewhere.
 	Image string
@@ -134,6 +137,9 @@ func beforeServed(opts Options, records bool) []*unstructured.Unstructured {
 	}
 	if opts.AnyKind {
 		out = append(out, config.AnyKind(opts.ActAsManager)...)
+	}
+	if opts.RefuseUnservedKinds {
+		out = append(out, config.ServedKinds()...)
 	}
 	if !records {
 		out = slices.DeleteFunc(out, needsMutatingPolicies)

@@ -11,11 +11,14 @@ import (
 )
 
 // removeRetired removes objects that earlier versions installed and this version does not, and the
-// right to every kind unless it is asked for. It calls done for each such object that exists.
+// right to every kind and the policy on kinds that are not served unless they are asked for. It calls done for each such object that exists.
 func (w *installer) removeRetired(ctx context.Context, done func(*unstructured.Unstructured, Change)) error {
 	retired := config.Retired()
 	if !w.opts.AnyKind {
 		retired = append(retired, config.AnyKind(w.opts.ActAsManager)...)
+	}
+	if !w.opts.RefuseUnservedKinds {
+		retired = append(retired, config.ServedKinds()...)
 	}
 	for _, o := range retired {
 		live, kept, err := removeLive(ctx, resourceOf(w.client, o), o.GetName(), kubeclient.DryRun(w.opts.DryRun),

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/config"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
@@ -90,6 +91,43 @@ func TestInstallRemovesWhatEarlierVersionsInstalled(t *testing.T) {
 		t.Error("somebody else's role is gone")
 	}
 	if err := resource(cfg, "ClusterRole", "").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestThePolicyOnServedKindsComesAndGoes checks that the list of served kinds, its policy and its rights
+// are there after an installation that says so, until one that does not, that another installation
+// keeps what the list says, and that an uninstallation removes them.
+func TestThePolicyOnServedKindsComesAndGoes(t *testing.T) {
+	cfg := localtest.Shared(t).RESTConfig()
+	wanted := install.Options{RefuseUnservedKinds: true}
+	for i, opts := range []install.Options{wanted, wanted, {}, wanted} {
+		if err := install.Install(t.Context(), cfg, opts, func(*unstructured.Unstructured, install.Change) {}); err != nil {
+			t.Fatal(err)
+		}
+		list := there(t, cfg, "ConfigMap", "vela-system", config.ServedKindsName)
+		role := there(t, cfg, "ClusterRole", "", "lockstep-manager-served-kinds")
+		if (list != nil) != opts.RefuseUnservedKinds || (role != nil) != opts.RefuseUnservedKinds {
+			t.Errorf("%+v: the list is %v, the role is %v", opts, list, role)
+		}
+		if list == nil {
+			continue
+		}
+		if (list.Object["data"] != nil) != (i == 1) {
+			t.Errorf("installation %d: the list says %v", i, list.Object["data"])
+		}
+		list.Object["data"] = map[string]any{"kinds": "v1/ConfigMap"}
+		if _, err := resource(cfg, "ConfigMap", "vela-system").Update(t.Context(), list, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := removed(t, cfg, install.RemoveOptions{DryRun: true})
+	for _, o := range config.ServedKinds() {
+		if kept, ok := gone[o.GetKind()+"/"+o.GetName()]; !ok || kept != "" {
+			t.Errorf("an uninstallation leaves %s %s: %q", o.GetKind(), o.GetName(), kept)
+		}
+	}
+	if err := install.Install(t.Context(), cfg, install.Options{}, func(*unstructured.Unstructured, install.Change) {}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -101,7 +101,7 @@ func Uninstall(ctx context.Context, cfg *rest.Config, opts RemoveOptions, done f
 	u.done = done
 	// Everything that Install may create with any options.
 	workloads := append(config.Manager(), config.Agent()...)
-	rest := slices.Concat(config.Policies(), config.CPUPolicies(), config.FlowControl(), config.RBAC(), config.AnyKind(false), config.Views(), config.Retired())
+	rest := slices.Concat(config.Policies(), config.CPUPolicies(), config.FlowControl(), config.RBAC(), config.AnyKind(false), config.ServedKinds(), config.Views(), config.Retired())
 	var namespaces []*unstructured.Unstructured
 	rest = slices.DeleteFunc(rest, func(o *unstructured.Unstructured) bool {
 		if o.GetKind() != "Namespace" {

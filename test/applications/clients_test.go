@@ -769,3 +769,107 @@ spec:
 		t.Errorf("the steps began at %v, and after the restart at %v", first, again)
 	}
 }
+
+// TestClientsDebugAWorkflow checks what 'debug' and 'workflow logs' read of an Application with the
+// policy debug: the values of each step, and where its logs are. Another Application has neither.
+func TestClientsDebugAWorkflow(t *testing.T) {
+	t.Parallel()
+	v := asVela(t)
+	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	v.beside(`
+apiVersion: core.oam.dev/v1beta1
+kind: WorkflowStepDefinition
+metadata: {name: logged}
+spec:
+  schematic:
+    cue:
+      template: |
+        import "vela/op"
+        made: op.#Apply & {value: {apiVersion: "v1", kind: "ConfigMap", metadata: name: parameter.name}}
+        log: op.#Log & {source: resources: [{namespace: context.namespace, labelSelector: app: parameter.name}]}
+        parameter: name: string
+`)
+	const app = `
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: %[1]s}
+spec:
+  components: [{name: %[1]s, type: k8s-objects, properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: %[1]s-part}}]}}]
+  policies: %[2]s
+  workflow:
+    steps:
+    - {name: first, type: logged, properties: {name: %[1]s-first}, outputs: [{name: given, valueFrom: made.value.metadata.name}]}
+    - {name: part, type: apply-component, properties: {component: %[1]s}}
+    - {name: second, type: logged, properties: {name: %[1]s-second}}
+`
+	v.apply(fmt.Sprintf(app, "plain", "[]"))
+	v.apply(fmt.Sprintf(app, "shop", "[{name: debug, type: debug}]"))
+	plain, shop := v.until("plain", "running", "plain-v1"), v.until("shop", "running", "shop-v1")
+	if _, there, _ := unstructured.NestedMap(plain.Object, "status", "workflow", "contextBackend"); there {
+		t.Error("an application without the policy has a contextBackend")
+	}
+	if list, err := v.w.core.CoreV1().ConfigMaps(v.ns).List(t.Context(), metav1.ListOptions{LabelSelector: oam.AppNameLabel + "=plain"}); err != nil || len(list.Items) != 3 {
+		t.Errorf("the application without the policy has %d ConfigMaps, %v", len(list.Items), err)
+	}
+
+	// 'workflow logs --step' reads the ConfigMap that the status names.
+	backend, _, _ := unstructured.NestedString(shop.Object, "status", "workflow", "contextBackend", "name")
+	data, _, _ := unstructured.NestedStringMap(v.get(configMaps, backend).Object, "data")
+	var components map[string]string
+	if err := json.Unmarshal([]byte(data["components"]), &components); err != nil {
+		t.Errorf("components: %v", err)
+	}
+	if !strings.Contains(data["vars"], "shop-first") {
+		t.Errorf("vars: %s", data["vars"])
+	}
+	var logs map[string]struct {
+		Data   bool
+		Source struct {
+			Resources []struct {
+				Namespace     string
+				LabelSelector map[string]string
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(data["logConfig"]), &logs); err != nil {
+		t.Fatalf("logConfig: %v", err)
+	}
+	for _, step := range []string{"first", "second"} {
+		if r := logs[step].Source.Resources; len(r) != 1 || r[0].Namespace != v.ns || r[0].LabelSelector["app"] != "shop-"+step {
+			t.Errorf("logs of the step %s: %+v", step, logs)
+		}
+	}
+
+	// 'debug --step' reads the ConfigMap of the step's ID.
+	steps, _, _ := unstructured.NestedSlice(shop.Object, "status", "workflow", "steps")
+	if len(steps) != 3 {
+		t.Fatalf("steps: %v", steps)
+	}
+	for i, want := range []string{"shop-first", "shop", "shop-second"} {
+		id := steps[i].(map[string]any)["id"].(string)
+		text, _, _ := unstructured.NestedString(v.get(configMaps, "shop-"+id+"-debug").Object, "data", "debug")
+		var shown struct {
+			Parameter map[string]string
+			Made      struct{ Value map[string]any }
+		}
+		if err := json.Unmarshal([]byte(text), &shown); err != nil {
+			t.Errorf("the step %d: %v: %s", i, err, text)
+		}
+		if shown.Parameter["name"] != want && shown.Parameter["component"] != want {
+			t.Errorf("the step %d: %s", i, text)
+		}
+		if i != 1 && shown.Made.Value["metadata"].(map[string]any)["name"] != want {
+			t.Errorf("what the step %d has made: %s", i, text)
+		}
+	}
+	if err := v.w.dyn.Resource(velaApplications).Namespace(v.ns).Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(v, "the ConfigMaps go with the application", func() error {
+		list, err := v.w.core.CoreV1().ConfigMaps(v.ns).List(t.Context(), metav1.ListOptions{LabelSelector: oam.AppNameLabel + "=shop"})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d are there", len(list.Items))
+		}
+		return err
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -74,32 +75,112 @@ func TestEveryCaseIsInTheDocument(t *testing.T) {
 	}
 }
 
-// TestEveryPartHasItsCase checks that each part of the API is in a table of the document, and that
-// the last column names an existing case.
-func TestEveryPartHasItsCase(t *testing.T) {
+// row is a row of a table of the document whose last column has cases.
+type row struct {
+	part, here string
+	cases      []string // cases and Go tests
+}
+
+// rows returns the rows about parts of the API. What is in brackets beside a case says something about
+// it.
+func rows(t *testing.T) []row {
+	t.Helper()
+	var out []row
+	inTable := false
+	between, brackets := regexp.MustCompile(`([^\\])\|`), regexp.MustCompile(`\([^)]*\)`)
+	for line := range strings.Lines(reference(t)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			inTable = false
+			continue
+		case strings.HasSuffix(line, "| cases |"):
+			inTable = true
+			continue
+		case !inTable || strings.HasPrefix(line, "|---"):
+			continue
+		}
+		cells := strings.Split(between.ReplaceAllString(strings.Trim(line, "|"), "$1\x00"), "\x00")
+		if len(cells) != 4 {
+			t.Errorf("%.80s... has %d cells", line, len(cells))
+			continue
+		}
+		r := row{part: strings.TrimSpace(cells[0]), here: strings.TrimSpace(cells[2])}
+		names := strings.ReplaceAll(brackets.ReplaceAllString(cells[3], ""), "`:", "`,") // a test and its cases
+		for name := range strings.SplitSeq(names, ",") {
+			if name = strings.Trim(strings.TrimSpace(name), "`"); name != "" {
+				r.cases = append(r.cases, name)
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// without are the beginnings of what the document says of parts of which nothing is done, so that they
+// have no case.
+var without = []string{"accepted, no effect", "[left out]", "not tried", "needs nothing of Lockstep", "pods restart once", "stays as it is"}
+
+// TestStatementsNameTheirTests checks that each row about a part of the API names cases and tests that
+// exist, and at least one unless it says that the part does nothing.
+func TestStatementsNameTheirTests(t *testing.T) {
 	names := cases(t)
-	sources, err := exec.CommandContext(t.Context(), "grep", "-rhoE", "--include=*_test.go", `^func Test\w+`, "../../internal/application", "../../internal/cli", "../../test").Output()
+	for _, pattern := range []string{"testdata/migration/*.yaml", strings.TrimSuffix(builtins, "builtins") + "parameters/*.yaml"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		for _, file := range found {
+			names[strings.TrimSuffix(filepath.Base(file), ".yaml")] = true
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range regexp.MustCompile(`(?m)^- name: ([a-z0-9-]+)$`).FindAllSubmatch(text, -1) {
+				names[string(name[1])] = true
+			}
+		}
+	}
+	addGoTests(t, names)
+	all := rows(t)
+	if len(all) < 140 {
+		t.Errorf("%d rows were found", len(all))
+	}
+	for _, r := range all {
+		if len(r.cases) == 0 && !slices.ContainsFunc(without, func(begin string) bool { return strings.HasPrefix(r.here, begin) }) {
+			t.Errorf("%s: no case shows that it is %q", r.part, r.here)
+		}
+		for _, name := range r.cases {
+			if !names[name] {
+				t.Errorf("%s: there is no case or test %q", r.part, name)
+			}
+		}
+	}
+}
+
+// addGoTests adds the names of the Go tests of the packages that have to do with applications.
+func addGoTests(t *testing.T, names map[string]bool) {
+	t.Helper()
+	sources, err := exec.CommandContext(t.Context(), "grep", "-rhoE", "--include=*_test.go", `^func Test\w+`,
+		"../../internal/application", "../../internal/cli", "../../internal/install", "../../internal/manager", "../../internal/submit", "../../test").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range strings.FieldsSeq(string(sources)) {
 		names[name] = true
 	}
-	quoted, words := regexp.MustCompile("`([^`]+)`"), regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9-]*`)
+}
+
+// TestEveryPartHasItsCase checks that each part of the API that users need is in a table of the
+// document whose last column names an existing case.
+func TestEveryPartHasItsCase(t *testing.T) {
+	names := cases(t)
+	addGoTests(t, names)
+	quoted := regexp.MustCompile("`([^`]+)`")
 	shown := map[string]bool{}
-	for line := range strings.Lines(reference(t)) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if len(cells) < 4 {
-			continue
-		}
-		there := false
-		for _, word := range words.FindAllString(cells[len(cells)-1], -1) {
-			there = there || names[word]
-			if strings.HasPrefix(word, "Test") && !names[word] {
-				t.Errorf("there is no %s", word)
-			}
-		}
-		for _, part := range quoted.FindAllStringSubmatch(cells[0], -1) {
+	for _, r := range rows(t) {
+		there := slices.ContainsFunc(r.cases, func(name string) bool { return names[name] })
+		for _, part := range quoted.FindAllStringSubmatch(r.part, -1) {
 			shown[part[1]] = shown[part[1]] || there
 		}
 	}

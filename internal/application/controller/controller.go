@@ -136,6 +136,7 @@ type Controller struct {
 	ctx        context.Context // of Run
 	epoch      atomic.Uint64   // number of calls of Lapsed
 	defs       *definitions.Library
+	served     *objects.ServedKinds
 	clusters   *clusters.Registry
 	evaluators *evaluation.Cache
 	panics     panicked
@@ -191,6 +192,9 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.targets.Labels = c.clusters.Labelled
+	if c.served, err = objects.NewServedKinds(c.targets, cfg.Owns, cfg.Clock); err != nil {
+		return nil, err
+	}
 	c.assemble()
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
@@ -315,6 +319,7 @@ func (c *Controller) Run(ctx context.Context) {
 	for _, w := range all {
 		watching.Go(func() { w.Run(ctx) })
 	}
+	watching.Go(func() { c.served.Run(ctx) })
 	defer watching.Wait()
 	defer c.targets.StopAll()
 	for _, w := range all {
@@ -356,6 +361,7 @@ func (c *Controller) Lapsed() { c.epoch.Add(1) }
 
 // Rebalance enqueues all Applications, because Owns may now answer differently.
 func (c *Controller) Rebalance() {
+	c.served.Check()
 	for _, o := range c.applications.List() {
 		c.enqueue(key(o.Namespace, o.Name))
 	}

@@ -49,6 +49,8 @@ type StepRequest struct {
 	// Resumed is set if the step's suspensions so far are over.
 	Resumed bool
 	Outputs []oam.StepOutput
+	// Debug asks for StepState.Shown.
+	Debug bool
 	// Run evaluates. If nil, the Run that compiled the definition is used.
 	Run Run `json:"-"`
 }
@@ -75,8 +77,12 @@ type StepState struct {
 	Message string
 	// Duration is how long a step suspends; zero means until it is resumed.
 	Duration time.Duration
-	// Logs are the lines that the step logs.
-	Logs []string
+	// Logs are the lines that the step logs. LogSource says where else its logs are, as the step gives
+	// it: an address, or pods.
+	Logs      []string
+	LogSource json.RawMessage
+	// Shown has the step's values, as JSON, if the request asks for it.
+	Shown string
 	// Outputs are the values of the step's outputs, if the step is done.
 	Outputs map[string]json.RawMessage
 }
@@ -104,7 +110,11 @@ func (t *evaluable) step(req *StepRequest) (*StepState, error) {
 	out := &StepState{}
 	err := t.run(req.Properties, req.Context.Values(), nil, nil, func(i *instance, v cue.Value) error {
 		r := &stepRun{t: t, i: i, v: v, req: req, out: out, done: map[string]bool{}, vars: map[string]any{}}
-		return r.run()
+		err := r.run()
+		if err == nil && req.Debug && out.Outcome != StepActs {
+			out.Shown = r.shown()
+		}
+		return err
 	})
 	return out, err
 }

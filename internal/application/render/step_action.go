@@ -38,7 +38,7 @@ func (r *stepRun) do(path []cue.Selector, key string, action cue.Value) (bool, e
 				r.out.Logs = append(r.out.Logs, fmt.Sprint(value))
 			}
 		}
-		return true, nil
+		return true, r.source(params)
 	case "wait":
 		goesOn, err := params.LookupPath(cue.MakePath(cue.Str("continue"))).Bool()
 		// The condition's value may not be known yet.

@@ -27,6 +27,9 @@ func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Comm
 	if w.status == nil {
 		w.status = &oam.WorkflowStatus{AppRevision: w.run, Mode: w.program.ModeText(), StartTime: metav1.NewTime(now).Rfc3339Copy()}
 	}
+	if debugs(w.input.Spec) {
+		w.status.ContextBackend = &oam.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Name: contextName(a.Key.Name)}
+	}
 	obeyAgain(a, w, now)
 	unsaved = c.obey(a, w, order)
 	undecided := false

@@ -48,6 +48,11 @@ func (c *Runner) runStep(a *deploy.State, w *Run, p *deploy.Progress, call flow.
 		case pause != nil && !call.Resumed:
 			return flow.Result{Outcome: flow.Suspending, Pause: *pause}
 		}
+		if debugs(w.input.Spec) {
+			if err := show(c, a, w, p, call.Step.Name, id, &render.StepState{Shown: fmt.Sprintf(`{"parameter": %s}`, cmp.Or(string(call.Properties), "{}"))}); err != nil {
+				return flow.Result{Outcome: flow.Erred, Message: err.Error()}
+			}
+		}
 		r, part := c.unitResult(a, w, p, call.Step.Name, unit)
 		if r.Outcome == flow.Succeeded && len(call.Step.Outputs) > 0 {
 			r.Outputs, err = c.unitOutputs(a, w, part, call.Step.Outputs)
@@ -318,7 +323,7 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 	}
 	req := &render.StepRequest{
 		Properties: call.Properties, Context: w.stepContext(name, id), Answers: map[string]render.Answer{}, Resumed: call.Resumed,
-		Outputs: call.Step.Outputs, Run: run,
+		Outputs: call.Step.Outputs, Debug: debugs(w.input.Spec), Run: run,
 	}
 	req.Context.Application = application
 	for range actionsMax {
@@ -331,6 +336,11 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 		}
 		for _, line := range s.Logs {
 			c.Log.Debug("a step says", "application", a.Key, "step", name, "text", line)
+		}
+		if req.Debug && s.Outcome != render.StepActs {
+			if err := show(c, a, w, p, name, id, s); err != nil {
+				return flow.Result{Outcome: flow.Erred, Message: err.Error()}
+			}
 		}
 		switch s.Outcome {
 		case render.StepDone:

@@ -75,6 +75,8 @@ nothing was changed.`,
 	command.ApplicationFlags(cmd, &opts.AllowRequestsTo, &opts.ActAsManager)
 	f.BoolVar(&opts.AnyKind, "any-kind", false,
 		"let the manager read and delete objects of every kind, for applications that were deployed by a controller that is cluster-admin")
+	f.BoolVar(&opts.RefuseUnservedKinds, "refuse-unserved-kinds", false,
+		"refuse definitions with an output of a kind that the cluster does not serve; the API server then watches all ConfigMaps")
 	f.BoolVar(&opts.TakeOver, "take-over", false, "go on where others serve our kinds, and replace their CRDs")
 	dryRun.AddPrinted(cmd, "installed")
 	command.OutputFlag(cmd, &output, "name", "json", "yaml")
