@@ -176,6 +176,9 @@ func (o *occupancy) contribute(i int32) {
 // lacking returns the resource of which less is free than the claimant takes in any case, and how
 // much less.
 func (o *occupancy) lacking() (dim int, amount int64) {
+	if len(o.classes) > 1 && o.free == nil {
+		o.sum()
+	}
 	for dim, free := range o.free {
 		if lack := o.least.At(dim) - free; lack > 0 {
 			return dim, lack
@@ -210,11 +213,14 @@ func (o *occupancy) count(classes []*place.Class, least place.Vector) {
 	for k, c := range classes {
 		o.classes[k] = o.countOf(c)
 	}
-	if len(classes) > 1 {
-		o.free, o.part = make(place.Vector, o.width), make([]int64, len(o.used))
-		for i := range o.list {
-			o.contribute(int32(i))
-		}
+}
+
+// sum makes free follow the nodes, which is worth its time only if there are places enough.
+func (o *occupancy) sum() {
+	o.free, o.part = make(place.Vector, o.width), slices.Grow(o.part[:0], len(o.used))[:len(o.used)]
+	clear(o.part)
+	for i := range o.list {
+		o.contribute(int32(i))
 	}
 }
 

@@ -286,7 +286,9 @@ func (f *Search) impossible(r *rights) *Refusal {
 // someDomain reports whether there would be enough places in one of the domains that the claimant
 // may be in, if all pods left that may be evicted.
 func (f *Search) someDomain(r *rights) bool {
-	return slices.ContainsFunc(f.nodes.placer.Domains(f.claim.Near), func(d place.Domain) bool { return f.missing(&d, r) <= 0 })
+	return slices.ContainsFunc(f.nodes.placer.Domains(f.claim.Near), func(d place.Domain) bool {
+		return f.missing(&d, r) <= 0
+	})
 }
 
 // placerOf returns a placer on the nodes without the pods that may be evicted.

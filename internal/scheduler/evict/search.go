@@ -310,7 +310,8 @@ func (f *Search) begin(c Claim) {
 		k.class = append(k.class, at)
 		wanted[at] += int64(d.Min)
 	}
-	k.countable = len(classes) == 1 && len(c.Parts) == 0 && count >= c.MinMember && !classes[0].Rare && classes[0].Pins == nil
+	k.countable = len(classes) == 1 && len(c.Parts) == 0 && count >= c.MinMember &&
+		!classes[0].Rare && classes[0].Pins == nil
 	k.single = k.countable && !anywhere(c.Near)
 	k.bound(min(extra, count-sum))
 	f.nodes.count(classes, k.least)

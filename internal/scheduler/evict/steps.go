@@ -481,7 +481,8 @@ func (s *steps) wholes(i int32, pods int64) []freeing {
 	}
 	s.freeing = list
 	slices.SortFunc(list, func(a, b freeing) int {
-		return cmp.Or(cmp.Compare(a.breaks, b.breaks), cmp.Compare(b.useful, a.useful), cmp.Compare(f.rank[a.gang], f.rank[b.gang]))
+		return cmp.Or(cmp.Compare(a.breaks, b.breaks), cmp.Compare(b.useful, a.useful),
+			cmp.Compare(f.rank[a.gang], f.rank[b.gang]))
 	})
 	return list
 }
