@@ -554,6 +554,10 @@ func (f *Search) Accept(p *Plan) {
 		g.sum = g.sum.Plus(pod.Request, -1)
 		g.tasks[pod.task].pods--
 		g.age, g.work = g.age-pod.age, g.work-pod.work
+		g.priority = g.Priority
+		for _, o := range g.pods {
+			g.priority = max(g.priority, f.nodes.pods[o].Priority)
+		}
 	}
 	f.nodes.sync()
 	for _, id := range p.removed {
