@@ -474,24 +474,36 @@ func BenchmarkWaiting(b *testing.B) {
 }
 
 // BenchmarkJudge measures a cycle in which 1,000 waiting gangs are judged, each of a shape of its own, on
-// 5,000 nodes that are full of 100,000 pods: without a right to evict others, and with one. The clock of
-// the test stands still, so that searchesMax, which ends the searches of a cycle, does not apply.
+// 5,000 nodes that are full of 100,000 pods: without a right to evict others; with one, when all pods that
+// may be evicted are leaving; and with one over 10,000 pods, which is not enough for any of them. The
+// clock of the test stands still, so that searchesMax, which ends the searches of a cycle, does not apply.
 func BenchmarkJudge(b *testing.B) {
-	for _, evicts := range []bool{false, true} {
-		b.Run(fmt.Sprintf("evicts=%v", evicts), func(b *testing.B) {
+	for _, x := range []struct {
+		name    string
+		running func(i int) (priority int32)
+		waiting func(i int) (pods int, cpu string, priority int32)
+	}{
+		{"no right", func(int) int32 { return 0 }, func(i int) (int, string, int32) { return 2 + i, "1", 0 }},
+		{"nobody left", func(int) int32 { return 0 }, func(i int) (int, string, int32) { return 2 + i, "1", int32(i) }},
+		{"not enough", func(i int) int32 { return int32(i%10) * 2000 }, func(i int) (int, string, int32) {
+			return 2 + i, fmt.Sprintf("%dm", 11_000+i), int32(1 + i)
+		}},
+	} {
+		b.Run(x.name, func(b *testing.B) {
 			w := newEvictionWorld(b)
 			for i := range 5000 {
 				w.node(fmt.Sprintf("n%d", i), "20")
 			}
 			for i := range 5000 {
-				w.Submit(w.gang(fmt.Sprintf("g%d", i), 20, "1"))
+				g := w.gang(fmt.Sprintf("g%d", i), 20, "1")
+				g.Priority = x.running(i)
+				w.Submit(g)
 			}
 			w.run()
 			for i := range 1000 {
-				g := w.gang(fmt.Sprintf("w%d", i), 2+i, "1")
-				if evicts {
-					g.Priority = int32(i)
-				}
+				pods, cpu, priority := x.waiting(i)
+				g := w.gang(fmt.Sprintf("w%d", i), pods, cpu)
+				g.Priority = priority
 				w.Submit(g)
 			}
 			w.run()

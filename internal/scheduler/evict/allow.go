@@ -7,8 +7,10 @@ import (
 )
 
 // allow decides which gangs may lose which pods for the claim, and counts the others by the reason.
-func (f *Search) allow(plan *Plan) {
+func (f *Search) allow() *rights {
+	f.forbid()
 	f.victims.reset(f)
+	r := &rights{exempt: map[string]int{}}
 	relations := make([]relation, len(f.queues.list))
 	known := make([]bool, len(f.queues.list))
 	for i := range f.gangs {
@@ -21,19 +23,45 @@ func (f *Search) allow(plan *Plan) {
 		}
 		g.relation = relations[g.queue]
 		f.candidates = append(f.candidates, int32(i))
-		if n := f.allowGang(g, plan); n > 0 {
-			plan.Gangs++
-			plan.Pods += n
+		if n := f.allowGang(g, r.exempt); n > 0 {
+			r.gangs++
+			r.pods += n
 		} else {
 			g.rule = 0
 			f.candidates = f.candidates[:len(f.candidates)-1]
 		}
 	}
 	f.victims.setLevels(f)
+	f.setRanks()
+	return r
+}
+
+// forbid undoes allow.
+func (f *Search) forbid() {
+	for _, i := range f.candidates {
+		g := &f.gangs[i]
+		g.relation, g.whole, g.spare = relation{}, false, 0
+		for t := range g.tasks {
+			g.tasks[t].spare = 0
+		}
+		for _, id := range g.pods {
+			f.may[id] = false
+		}
+	}
+	f.candidates, f.allowed = f.candidates[:0], nil
+}
+
+// setRanks orders the candidates, the gangs that cost less first.
+func (f *Search) setRanks() {
+	order := slices.Clone(f.candidates)
+	slices.SortFunc(order, func(a, b int32) int { return f.cheaper(^ref(a), ^ref(b)) })
+	for k, i := range order {
+		f.rank[i] = int32(k)
+	}
 }
 
 // allowGang decides about one gang, and returns the number of pods that it may lose.
-func (f *Search) allowGang(g *gang, plan *Plan) int {
+func (f *Search) allowGang(g *gang, exempt map[string]int) int {
 	c := f.claim
 	own := g.Key == c.Key
 	why := ""
@@ -52,7 +80,7 @@ func (f *Search) allowGang(g *gang, plan *Plan) int {
 		why = exemptOften
 	}
 	if why != "" {
-		plan.Exempt[why] += len(g.pods)
+		exempt[why] += len(g.pods)
 		return 0
 	}
 	// 1. How many pods are above the minimum?
@@ -66,7 +94,7 @@ func (f *Search) allowGang(g *gang, plan *Plan) int {
 	for _, id := range g.pods {
 		p := &f.nodes.pods[id]
 		if why := f.exempt(g, p, own); why != "" {
-			plan.Exempt[why]++
+			exempt[why]++
 			all = false
 			continue
 		}
@@ -92,7 +120,7 @@ func (f *Search) allowGang(g *gang, plan *Plan) int {
 			why = f.refuses(g, p.Request, true)
 		}
 		if why != "" {
-			plan.Exempt[why]++
+			exempt[why]++
 			f.may[id] = false
 			continue
 		}
@@ -200,12 +228,21 @@ func (f *Search) othersStay(i int32, amount place.Vector) bool {
 	if v.loans[i] == 0 {
 		return true
 	}
-	// If the queue keeps what it deserves of a resource that all of them have, they are allowed.
+	// They are allowed if the queue keeps what it deserves of a resource that all of them have, or
+	// deserves nothing of any resource that one of them has.
+	stated := false
 	for dim := range v.width {
 		deserved, ok := at(q.deserved, dim)
-		if ok && v.uses[base+dim] == v.loans[i] && q.used.At(dim)-v.taken[base+dim]-amount.At(dim) >= deserved {
+		if !ok || v.uses[base+dim] == 0 {
+			continue
+		}
+		stated = true
+		if v.uses[base+dim] == v.loans[i] && q.used.At(dim)-v.taken[base+dim]-amount.At(dim) >= deserved {
 			return true
 		}
+	}
+	if !stated {
+		return true
 	}
 	for _, o := range v.list {
 		g, request := f.victim(o)

@@ -67,6 +67,67 @@ func (o fullCluster) build() (*State, Claim) {
 	return s, c
 }
 
+// BenchmarkJudge judges 1,000 claims with rights to evict, each with a request and a number of pods of
+// its own, that cannot be met: because the nodes are too small when all have left that may be evicted,
+// because queues may lose no more than they have above what they deserve, and because pods of two
+// classes do not fit together.
+func BenchmarkJudge(b *testing.B) {
+	for _, x := range []struct {
+		name  string
+		code  string
+		claim func(s *State, c *Claim, dims *place.Dims)
+	}{
+		{"nodes", NotEnough, func(_ *State, c *Claim, _ *place.Dims) {
+			c.Demands[0].Min = 100_001
+		}},
+		{"shares", NotFound, func(s *State, _ *Claim, dims *place.Dims) {
+			for i := range 3 {
+				s.Queues[i].Deserved = share.NewLimits(dims, list("cpu", "33000", "memory", "132000Gi"))
+			}
+		}},
+		{"classes", NotEnough, func(_ *State, c *Claim, dims *place.Dims) {
+			half, _ := place.NewClass(dims, template("cpu", "11"))
+			c.Demands = append(c.Demands, place.Demand{Class: half, Min: 3_000})
+			whole, _ := place.NewClass(dims, template("cpu", "20"))
+			c.Demands = append(c.Demands, place.Demand{Class: whole, Min: 2_500})
+			c.Demands[0].Min = 100
+		}},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			s, claim := fullCluster{size: 1, classes: 1}.build()
+			dims := s.Nodes.Dims()
+			claims := make([]Claim, 1000)
+			for i := range claims {
+				c := claim
+				class, err := place.NewClass(dims, template("cpu", fmt.Sprint(1000+i, "m"), "memory", "2Gi"))
+				if err != nil {
+					b.Fatal(err)
+				}
+				c.Key, c.Priority = fmt.Sprint("claimant-", i), int32(100+i)
+				c.Demands = []place.Demand{{Class: class, Min: 11_000 + i}}
+				x.claim(s, &c, dims)
+				for k := range c.Demands {
+					c.Demands[k].Count = c.Demands[k].Min
+				}
+				claims[i] = c
+			}
+			f := New(s)
+			b.ReportAllocs()
+			before := cpuTime()
+			for b.Loop() {
+				clear(f.rights) // as in a search that is new
+				clear(f.nodes.counted)
+				for i := range claims {
+					if p := f.Find(claims[i]); p.Refusal == nil || p.Refusal.Code != x.code {
+						b.Fatal(p.Explain())
+					}
+				}
+			}
+			b.ReportMetric(float64((cpuTime()-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
+
 // cpuTime returns the CPU time of the process. On a busy machine it says more than the wall time.
 func cpuTime() time.Duration {
 	var u syscall.Rusage

@@ -7,7 +7,9 @@
 //
 // Find works in steps:
 //
-//	allow    which gangs may be evicted for the claim, by which Rule, and why others may not
+//	allow    which gangs may be evicted for the claim, by which Rule, and why others may not; and
+//	         what that would give at most. Claims with equal rights share the outcome, so a claim
+//	         that evictions cannot help costs the time to count nodes, whatever runs on them
 //	choose   victims: greedily, node by node and gang by gang; then those not needed are put back
 //	improve  exchanges victims for cheaper ones; a small cluster is searched exhaustively
 //	place    package place puts the claimant on the nodes without the victims

@@ -38,7 +38,11 @@ func (f *Search) exhaust(best []ref, cost price, found bool) (_ []ref, _, exact 
 		}
 	}
 	x.gang(0)
-	f.putAllBack()
+	for _, i := range f.candidates {
+		for _, id := range f.gangs[i].pods {
+			f.putBack(id)
+		}
+	}
 	return x.best, x.found, !x.cut
 }
 

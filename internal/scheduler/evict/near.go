@@ -62,7 +62,6 @@ func (f *Search) dropNeedless(c Claim, best *Plan, exact bool) *Plan {
 		return best
 	}
 	f.claim.domains = f.nodes.placer.Domains(c.Near)
-	f.putAllBack()
 	f.restore(best.chosen)
 	f.prune()
 	p.Exact = exact
@@ -73,19 +72,23 @@ func (f *Search) dropNeedless(c Claim, best *Plan, exact bool) *Plan {
 // inOneDomain reports whether one of the domains has as many places as the claimant needs at least.
 func (f *Search) inOneDomain() bool {
 	for i := range f.claim.domains {
-		if f.missing(&f.claim.domains[i]) <= 0 {
+		if f.missing(&f.claim.domains[i], nil) <= 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// missing returns how many pods of the class that lacks most do not fit into a domain.
-func (f *Search) missing(d *place.Domain) (most int64) {
-	for k := range f.nodes.classes {
-		class, places := &f.nodes.classes[k], int64(0)
+// missing returns how many pods of the class that lacks most do not fit into a domain, as it is or,
+// if r is not nil, when all have left that may be evicted.
+func (f *Search) missing(d *place.Domain, r *rights) (most int64) {
+	for _, class := range f.nodes.classes {
+		fit, places := class.fit, int64(0)
+		if r != nil {
+			fit = f.placesOf(r, class.class).fit
+		}
 		for _, n := range d.Nodes {
-			places += int64(class.fit[f.nodes.nodeOf[n]])
+			places += int64(fit[f.nodes.nodeOf[n]])
 		}
 		most = max(most, class.wanted-places)
 	}
@@ -101,13 +104,9 @@ func (f *Search) domains(c Claim) (*Plan, []domain) {
 	}
 	var list []domain
 	for _, d := range f.nodes.placer.Domains(c.Near) {
-		if f.missing(&d) == 0 {
-			list = append(list, domain{Domain: d})
+		if f.missing(&d, f.allowed) == 0 {
+			list = append(list, domain{Domain: d, missing: f.missing(&d, nil)})
 		}
-	}
-	f.putAllBack()
-	for i := range list {
-		list[i].missing = f.missing(&list[i].Domain)
 	}
 	slices.SortFunc(list, func(a, b domain) int {
 		return cmp.Or(cmp.Compare(a.missing, b.missing), cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.Index, b.Index))

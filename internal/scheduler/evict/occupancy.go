@@ -22,21 +22,22 @@ type occupancy struct {
 	trial  *place.Snapshot
 	placer *place.Placer
 	nodeOf []int32 // by index in trial
-	// vacant has the same nodes without pods. Its placer tells which nodes a class may go to.
-	vacant *place.Placer
-	follow func(*Pod, bool)
 	// placements counts the calls of place.
 	placements int
 
-	stale   []int32 // nodes that trial does not show as they are
-	classes []fits
+	stale   []int32      // nodes that trial does not show as they are
+	classes []*fits      // of the claim
 	least   place.Vector // what the claimant takes in any case
 	// With several classes, free is the sum of what is free on nodes that take a pod of one of
 	// them, and part is what each node contributes to it.
-	free     place.Vector
-	part     []int64
-	eligible map[string][]bool // by class key: nodes that pass the filters on the node's object
-	within   []bool            // by node: the claimant may be on it; nil means on all nodes
+	free   place.Vector
+	part   []int64
+	within []bool // by node: the claimant may be on it; nil means on all nodes
+
+	// Kept for later claims: the nodes that pass the filters on the node's object, by
+	// place.Class.StaticKey, and what fits when nobody has left, by place.Class.Key.
+	eligible map[string][]bool
+	counted  map[string]*fits
 }
 
 // node is a node of the state.
@@ -55,7 +56,6 @@ type pod struct {
 	request          place.Vector
 	gang, node, task int32
 	lifted           bool
-	seen             bool // trial shows the pod as lifted
 	age, work        int64
 	level            int // index of its priority in victims.levels, for the claim
 }
@@ -76,19 +76,21 @@ type need struct {
 	amount int64
 }
 
-// eligibleMax bounds the number of classes whose nodes are kept.
-const eligibleMax = 256
+// keptBytes bounds the memory of each of the maps that are kept for later claims.
+const keptBytes = 16 << 20
+
+// full reports whether a map that has an entry of some bytes for each node has enough entries.
+func (o *occupancy) full(entries, bytes int) bool { return entries*bytes*len(o.list) >= keptBytes }
 
 func newOccupancy(s *State) *occupancy {
 	dims := s.Nodes.Dims()
-	o := &occupancy{width: dims.Len(), follow: s.Follow, eligible: map[string][]bool{}}
+	o := &occupancy{width: dims.Len(), eligible: map[string][]bool{}, counted: map[string]*fits{}}
 	for _, n := range s.Nodes.All() {
 		o.list = append(o.list, node{Node: *n})
 	}
 	slices.SortFunc(o.list, func(a, b node) int { return cmp.Compare(a.Name, b.Name) })
 	o.allocatable, o.used = make([]int64, o.width*len(o.list)), make([]int64, o.width*len(o.list))
 	o.trial = place.NewSnapshot(dims)
-	empty := place.NewSnapshot(dims)
 	o.nodeOf = make([]int32, len(o.list))
 	for i := range o.list {
 		n := &o.list[i]
@@ -99,12 +101,8 @@ func newOccupancy(s *State) *occupancy {
 		n.ports = maps.Clone(n.Ports)
 		n.index = o.trial.Set(n.Node)
 		o.nodeOf[n.index] = int32(i)
-		bare := n.Node
-		bare.Used, bare.UsedNonZero, bare.Ports = nil, nil, nil
-		empty.Set(bare)
 	}
 	o.placer = place.NewPlacer(o.trial, s.Place)
-	o.vacant = place.NewPlacer(empty, place.Options{})
 	return o
 }
 
@@ -149,10 +147,9 @@ func (o *occupancy) touch(i int32) {
 		n.stale = true
 		o.stale = append(o.stale, i)
 	}
-	for k := range o.classes {
-		f := &o.classes[k]
+	for _, f := range o.classes {
 		if f.eligible[i] {
-			fit := o.fits(f, i)
+			fit := o.fits(f, o.used, i)
 			f.total += int64(fit - f.fit[i])
 			f.fit[i] = fit
 		}
@@ -164,7 +161,7 @@ func (o *occupancy) touch(i int32) {
 
 // contribute updates what a node contributes to free.
 func (o *occupancy) contribute(i int32) {
-	serves := slices.ContainsFunc(o.classes, func(f fits) bool { return f.fit[i] > 0 })
+	serves := slices.ContainsFunc(o.classes, func(f *fits) bool { return f.fit[i] > 0 })
 	base := int(i) * o.width
 	for dim := range o.width {
 		free := int64(0)
@@ -179,6 +176,9 @@ func (o *occupancy) contribute(i int32) {
 // lacking returns the resource of which less is free than the claimant takes in any case, and how
 // much less.
 func (o *occupancy) lacking() (dim int, amount int64) {
+	if len(o.classes) > 1 && o.free == nil {
+		o.sum()
+	}
 	for dim, free := range o.free {
 		if lack := o.least.At(dim) - free; lack > 0 {
 			return dim, lack
@@ -187,12 +187,12 @@ func (o *occupancy) lacking() (dim int, amount int64) {
 	return 0, 0
 }
 
-// fits returns how many more pods of a class a node takes.
-func (o *occupancy) fits(f *fits, i int32) int32 {
-	allocatable, used := o.allocatable[int(i)*o.width:][:o.width], o.used[int(i)*o.width:][:o.width]
+// fits returns how many more pods of a class a node takes of which used are the amounts in use.
+func (o *occupancy) fits(f *fits, used []int64, i int32) int32 {
+	base := int(i) * o.width
 	fit := int64(math.MaxInt32)
 	for _, need := range f.needs {
-		free := allocatable[need.dim] - used[need.dim]
+		free := o.allocatable[base+need.dim] - used[base+need.dim]
 		if free < need.amount {
 			return 0
 		}
@@ -208,72 +208,96 @@ func (o *occupancy) fits(f *fits, i int32) int32 {
 }
 
 // count starts counting the pods of a claim's classes that fit.
-func (o *occupancy) count(classes []fits, least place.Vector) {
-	o.classes, o.least, o.free = classes, least, nil
-	for k := range classes {
-		f := &classes[k]
-		f.needs, f.total = f.needs[:0], 0
-		impossible := false
-		for dim, amount := range f.class.Request {
-			if amount == 0 {
-				continue
-			}
-			impossible = impossible || dim >= o.width
-			f.needs = append(f.needs, need{dim, amount})
-		}
-		f.fit = make([]int32, len(o.list))
-		f.eligible = o.eligibleFor(f.class)
-		if o.within != nil {
-			f.eligible = slices.Clone(f.eligible)
-			for i := range f.eligible {
-				f.eligible[i] = f.eligible[i] && o.within[i]
-			}
-		}
-		if impossible { // no node has a resource that the class needs
-			f.eligible = make([]bool, len(o.list))
-		}
-		for i := range o.list {
-			if f.eligible[i] {
-				f.fit[i] = o.fits(f, int32(i))
-				f.total += int64(f.fit[i])
-			}
-		}
-	}
-	if len(classes) > 1 {
-		o.free, o.part = make(place.Vector, o.width), make([]int64, len(o.used))
-		for i := range o.list {
-			o.contribute(int32(i))
-		}
+func (o *occupancy) count(classes []*place.Class, least place.Vector) {
+	o.classes, o.least, o.free = make([]*fits, len(classes)), least, nil
+	for k, c := range classes {
+		o.classes[k] = o.countOf(c)
 	}
 }
 
-// eligibleFor returns the nodes that would take a pod of the class if they were empty.
+// sum makes free follow the nodes, which is worth its time only if there are places enough.
+func (o *occupancy) sum() {
+	o.free, o.part = make(place.Vector, o.width), slices.Grow(o.part[:0], len(o.used))[:len(o.used)]
+	clear(o.part)
+	for i := range o.list {
+		o.contribute(int32(i))
+	}
+}
+
+// countOf counts the pods of a class that fit.
+func (o *occupancy) countOf(c *place.Class) *fits {
+	f := o.counted[c.Key()]
+	if f != nil && o.within == nil {
+		f.wanted = 0
+		return f
+	}
+	f = o.compile(c)
+	if o.within != nil { // what is counted holds for one domain only
+		f.eligible = slices.Clone(f.eligible)
+		for i := range f.eligible {
+			f.eligible[i] = f.eligible[i] && o.within[i]
+		}
+		f.fit, f.total = o.tally(f, o.used)
+		return f
+	}
+	f.fit, f.total = o.tally(f, o.used)
+	if o.full(len(o.counted), 4) {
+		clear(o.counted)
+	}
+	o.counted[c.Key()] = f
+	return f
+}
+
+// compile prepares counting pods of a class.
+func (o *occupancy) compile(c *place.Class) *fits {
+	f := &fits{class: c, eligible: o.eligibleFor(c)}
+	for dim, amount := range c.Request {
+		if amount == 0 {
+			continue
+		}
+		if dim >= o.width { // no node has this resource
+			f.needs, f.eligible = nil, make([]bool, len(o.list))
+			return f
+		}
+		f.needs = append(f.needs, need{dim, amount})
+	}
+	return f
+}
+
+// tally counts how many pods of a class fit on nodes of which used are the amounts in use.
+func (o *occupancy) tally(f *fits, used []int64) (fit []int32, total int64) {
+	fit = make([]int32, len(o.list))
+	for i := range fit {
+		if f.eligible[i] {
+			fit[i] = o.fits(f, used, int32(i))
+			total += int64(fit[i])
+		}
+	}
+	return fit, total
+}
+
+// eligibleFor returns the nodes that take pods of the class as far as their objects say.
 func (o *occupancy) eligibleFor(c *place.Class) []bool {
-	if e := o.eligible[c.Key()]; e != nil {
+	key := c.StaticKey()
+	if e := o.eligible[key]; e != nil {
 		return e
 	}
-	if len(o.eligible) >= eligibleMax {
+	if o.full(len(o.eligible), 1) {
 		clear(o.eligible)
 	}
-	plain := *c
-	plain.Pins = nil
-	at := map[string]int32{}
-	for i := range o.list {
-		at[o.list[i].Name] = int32(i)
-	}
 	e := make([]bool, len(o.list))
-	for n := range o.vacant.Candidates(&plain) {
-		e[at[n.Name]] = true
+	for i := range e {
+		e[i] = c.Admits(&o.list[i].Node)
 	}
-	o.eligible[c.Key()] = e
+	o.eligible[key] = e
 	return e
 }
 
 // enough reports whether every class has as many places as the claimant needs at least. If the
 // claimant has one class, then its minimum fits; otherwise it may.
 func (o *occupancy) enough() bool {
-	for k := range o.classes {
-		if o.classes[k].total < o.classes[k].wanted {
+	for _, f := range o.classes {
+		if f.total < f.wanted {
 			return false
 		}
 	}
@@ -302,14 +326,6 @@ func (o *occupancy) sync() {
 		state.UsedNonZero = n.nonZero[:]
 		state.Ports = n.ports
 		o.trial.Set(state)
-		for _, id := range n.pods {
-			if p := &o.pods[id]; p.lifted != p.seen {
-				p.seen = p.lifted
-				if o.follow != nil {
-					o.follow(p.Pod, p.lifted)
-				}
-			}
-		}
 	}
 	o.stale = o.stale[:0]
 }

@@ -159,9 +159,9 @@ const (
 // Refusal says why no pods are evicted for a claim.
 type Refusal struct {
 	Code string
-	// Shortage says, for NotEnough, what the claimant would still lack. It is nil if a queue's
-	// capability is what it lacks.
-	Shortage *place.Shortage
+	// Fit is, for NotEnough, how many of the Wanted pods would fit. Both are zero if a queue's
+	// capability is what the claimant lacks.
+	Fit, Wanted int64
 	// Queue is the queue whose capability the claimant would exceed, or empty.
 	Queue string
 }
@@ -193,8 +193,8 @@ func (p *Plan) Explain() string {
 	switch {
 	case p.Refusal != nil:
 		fmt.Fprintf(&b, "nothing is evicted for %s: %s\n", p.Claim, p.Refusal.Stable())
-		if s := p.Refusal.Shortage; s != nil {
-			fmt.Fprintf(&b, "  %s\n", s.Detail())
+		if p.Refusal.Wanted > 0 {
+			fmt.Fprintf(&b, "  %d of %d pods would fit\n", p.Refusal.Fit, p.Refusal.Wanted)
 		}
 	case len(p.Victims) == 0 && p.Leaving == 0:
 		fmt.Fprintf(&b, "%s fits without evictions\n", p.Claim)

@@ -28,6 +28,7 @@ type queues struct {
 	list   []queue // sorted by name
 	byName map[string]int32
 	root   int32
+	order  []int32 // the queues, those deepest in the tree first
 }
 
 func newQueues(s *State) *queues {
@@ -91,15 +92,15 @@ func (t *queues) pathOf(i int32, stated map[string]*Queue) []int32 {
 // guarantees raises what each queue guarantees to the sum of the queues below it, and what it
 // deserves to what it guarantees.
 func (t *queues) guarantees() {
-	order := make([]int32, len(t.list))
-	for i := range order {
-		order[i] = int32(i)
+	t.order = make([]int32, len(t.list))
+	for i := range t.order {
+		t.order[i] = int32(i)
 	}
-	slices.SortStableFunc(order, func(a, b int32) int {
-		return cmp.Compare(len(t.list[b].path), len(t.list[a].path)) // deepest first
+	slices.SortStableFunc(t.order, func(a, b int32) int {
+		return cmp.Compare(len(t.list[b].path), len(t.list[a].path))
 	})
 	below := make([]place.Vector, len(t.list))
-	for _, i := range order {
+	for _, i := range t.order {
 		q := &t.list[i]
 		for dim, amount := range below[i] {
 			if amount > q.guarantee.At(dim) {

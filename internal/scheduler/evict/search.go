@@ -2,6 +2,7 @@ package evict
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,10 +22,16 @@ type Search struct {
 
 	budgets []int // how many more pods may be evicted, by budget
 
-	claim      *claim
-	may        []bool // by pod: may be evicted for the claim, as surplus or with its gang
-	candidates []int32
-	victims    victims
+	claim   *claim
+	victims victims
+	// What pods may be evicted, for claims with the same rights: allowed, which are among the rights
+	// that are known.
+	rights     map[rightsKey]*rights
+	allowed    *rights
+	may        []bool  // by pod: as surplus or with its gang
+	candidates []int32 // gangs with such pods
+	rank       []int32 // by gang: the place among the candidates, cheapest first
+	priorities []int32 // of all gangs and pods, ascending
 
 	exactPods int // the constant; tests change it
 }
@@ -85,7 +92,8 @@ type limit struct {
 
 // New prepares a search. It costs O(pods + nodes).
 func New(s *State) *Search {
-	f := &Search{state: s, queues: newQueues(s), nodes: newOccupancy(s), exactPods: exactPods}
+	f := &Search{state: s, queues: newQueues(s), nodes: newOccupancy(s), exactPods: exactPods,
+		rights: map[rightsKey]*rights{}}
 	at := make(map[string]int32, len(f.nodes.list))
 	for i := range f.nodes.list {
 		at[f.nodes.list[i].Name] = int32(i)
@@ -114,7 +122,17 @@ func New(s *State) *Search {
 			}
 		}
 	}
-	f.may = make([]bool, len(f.nodes.pods))
+	f.may, f.rank = make([]bool, len(f.nodes.pods)), make([]int32, len(f.gangs))
+	for i := range f.gangs {
+		f.priorities = append(f.priorities, f.gangs[i].Priority)
+		for _, id := range f.gangs[i].pods {
+			if p := &f.nodes.pods[id]; p.Priority != f.gangs[i].Priority {
+				f.priorities = append(f.priorities, p.Priority)
+			}
+		}
+	}
+	slices.Sort(f.priorities)
+	f.priorities = slices.Compact(f.priorities)
 	for _, b := range s.Budgets {
 		f.budgets = append(f.budgets, max(0, b.Allowed))
 	}
@@ -219,7 +237,6 @@ func (f *Search) find(c Claim, within []bool) *Plan {
 	if !open {
 		return p
 	}
-	f.putAllBack()
 	// 3. Choose victims, and exchange them for cheaper ones.
 	found, exact := f.choose()
 	if !found {
@@ -233,7 +250,7 @@ func (f *Search) find(c Claim, within []bool) *Plan {
 }
 
 // prepare begins the search for a claim. open is false if the plan is final: nobody has to leave, or
-// nobody may. Otherwise all pods that may be evicted are lifted.
+// nobody may.
 func (f *Search) prepare(c Claim) (p *Plan, open bool) {
 	p = &Plan{Claim: c.Key, Exempt: map[string]int{}}
 	f.begin(c)
@@ -246,7 +263,8 @@ func (f *Search) prepare(c Claim) (p *Plan, open bool) {
 		return p, false
 	}
 	// 2. May it evict anybody?
-	f.allow(p)
+	r := f.rightsOf()
+	p.Gangs, p.Pods, p.Exempt = r.gangs, r.pods, maps.Clone(r.exempt)
 	switch {
 	case c.Never:
 		p.Refusal = &Refusal{Code: NeverEvicts}
@@ -254,11 +272,14 @@ func (f *Search) prepare(c Claim) (p *Plan, open bool) {
 		p.Refusal = &Refusal{Code: EvictsOften}
 	case p.Pods == 0:
 		p.Refusal = &Refusal{Code: NoVictims}
-	case !f.possible():
-		p.Refusal = &Refusal{Code: NotEnough, Queue: f.exceeded()}
-		p.Refusal.Shortage = f.nodes.place(f.claim.gang).Shortage
+	default:
+		p.Refusal = f.impossible(r)
 	}
-	return p, p.Refusal == nil
+	if p.Refusal != nil {
+		return p, false
+	}
+	f.grant(r)
+	return p, true
 }
 
 // begin prepares the search for a claim.
@@ -275,7 +296,8 @@ func (f *Search) begin(c Claim) {
 	k.gang = c.Gang
 	k.gang.Demands = slices.Clone(c.Demands)
 	byKey := map[string]int{}
-	var classes []fits
+	var classes []*place.Class
+	var wanted []int64
 	for i := range k.gang.Demands {
 		d := &k.gang.Demands[i]
 		d.Count = d.Min + min(d.Count-d.Min, extra)
@@ -283,16 +305,20 @@ func (f *Search) begin(c Claim) {
 		if !ok {
 			at = len(classes)
 			byKey[d.Class.Key()] = at
-			classes = append(classes, fits{class: d.Class})
+			classes, wanted = append(classes, d.Class), append(wanted, 0)
 		}
 		k.class = append(k.class, at)
-		classes[at].wanted += int64(d.Min)
+		wanted[at] += int64(d.Min)
 	}
-	k.countable = len(classes) == 1 && len(c.Parts) == 0 && count >= c.MinMember && f.countable(classes[0].class)
+	k.countable = len(classes) == 1 && len(c.Parts) == 0 && count >= c.MinMember &&
+		!classes[0].Rare && classes[0].Pins == nil
 	k.single = k.countable && !anywhere(c.Near)
 	k.bound(min(extra, count-sum))
 	f.nodes.count(classes, k.least)
-	want(classes, int64(extra))
+	for i, n := range wanted {
+		f.nodes.classes[i].wanted = n
+	}
+	want(f.nodes.classes, int64(extra))
 	for _, q := range f.queues.list[k.queue].path {
 		for dim, amount := range k.most {
 			capability, ok := at(f.queues.list[q].capability, dim)
@@ -305,12 +331,12 @@ func (f *Search) begin(c Claim) {
 
 // want sets how many places of each class the claimant needs at least. A pod takes a place of every
 // class that requests no more than the pod's own class and may go to the same nodes.
-func want(classes []fits, extra int64) {
+func want(classes []*fits, extra int64) {
 	wanted := make([]int64, len(classes))
 	for k := range classes {
 		all := true
 		for a := range classes {
-			if a == k || dominates(&classes[a], &classes[k]) {
+			if a == k || dominates(classes[a], classes[k]) {
 				wanted[k] += classes[a].wanted
 			} else {
 				all = false
@@ -364,26 +390,9 @@ func (k *claim) bound(extra int) {
 	k.most = k.most.Plus(most, int64(extra))
 }
 
-// countable reports whether counting tells if pods of the class fit.
-func (f *Search) countable(c *place.Class) bool {
-	rare := f.state.Place.Rare
-	return !c.Rare && c.Pins == nil && (rare == nil || !rare.Concerns(c))
-}
-
 // end forgets the claim.
 func (f *Search) end() {
 	f.putAllBack()
-	for _, i := range f.candidates {
-		g := &f.gangs[i]
-		g.relation, g.whole, g.spare = relation{}, false, 0
-		for t := range g.tasks {
-			g.tasks[t].spare = 0
-		}
-		for _, id := range g.pods {
-			f.may[id] = false
-		}
-	}
-	f.candidates = f.candidates[:0]
 	f.nodes.classes, f.nodes.free, f.nodes.within = nil, nil, nil
 	f.claim = nil
 }
@@ -416,29 +425,6 @@ func (f *Search) feasible() bool {
 	return f.claim.single || f.nodes.place(f.claim.gang).Shortage == nil
 }
 
-// possible reports whether the claimant would fit if all pods were lifted that may be evicted, and
-// leaves them lifted.
-func (f *Search) possible() bool {
-	for _, i := range f.candidates {
-		for _, id := range f.gangs[i].pods {
-			if f.may[id] {
-				f.lift(id)
-			}
-		}
-	}
-	return f.feasible()
-}
-
-// exceeded returns the name of a queue whose capability the claimant would exceed, or nothing.
-func (f *Search) exceeded() string {
-	for _, l := range f.claim.limits {
-		if l.lack > 0 {
-			return f.queues.list[l.queue].name
-		}
-	}
-	return ""
-}
-
 // lift takes a pod from its node.
 func (f *Search) lift(id int32) {
 	if p := &f.nodes.pods[id]; !p.lifted {
@@ -464,15 +450,10 @@ func (f *Search) giveBack(p *pod, times int64) {
 	}
 }
 
-// putAllBack puts all pods back, and forgets the victims.
+// putAllBack puts the victims back.
 func (f *Search) putAllBack() {
-	for _, v := range slices.Clone(f.victims.list) {
-		f.drop(v)
-	}
-	for _, i := range f.candidates {
-		for _, id := range f.gangs[i].pods {
-			f.putBack(id)
-		}
+	for len(f.victims.list) > 0 {
+		f.drop(f.victims.list[len(f.victims.list)-1])
 	}
 }
 
@@ -480,7 +461,7 @@ func (f *Search) putAllBack() {
 func (f *Search) report(p *Plan, d place.Decision) {
 	c := f.claim
 	if d.Shortage != nil { // the placement of several classes is greedy; see choose
-		p.Refusal = &Refusal{Code: NotFound, Shortage: d.Shortage}
+		p.Refusal = &Refusal{Code: NotFound}
 		return
 	}
 	p.Nodes = make([][]string, len(d.Placed))
@@ -558,6 +539,9 @@ func (f *Search) Accept(p *Plan) {
 	if p.Refusal != nil {
 		return
 	}
+	f.forbid()
+	clear(f.rights)
+	clear(f.nodes.counted)
 	for _, id := range p.removed {
 		pod := &f.nodes.pods[id]
 		g := &f.gangs[pod.gang]
@@ -570,6 +554,10 @@ func (f *Search) Accept(p *Plan) {
 		g.sum = g.sum.Plus(pod.Request, -1)
 		g.tasks[pod.task].pods--
 		g.age, g.work = g.age-pod.age, g.work-pod.work
+		g.priority = g.Priority
+		for _, o := range g.pods {
+			g.priority = max(g.priority, f.nodes.pods[o].Priority)
+		}
 	}
 	f.nodes.sync()
 	for _, id := range p.removed {
@@ -583,9 +571,6 @@ func (f *Search) Accept(p *Plan) {
 		for _, name := range nodes {
 			n, _ := f.nodes.trial.Index(name)
 			f.nodes.take(class, f.nodes.nodeOf[n])
-			if rare := f.state.Place.Rare; rare != nil {
-				rare.Add(class, f.nodes.trial.Node(n))
-			}
 		}
 	}
 	f.use(p.claim.queue, need, 1)

@@ -3,6 +3,7 @@ package evict
 import (
 	"cmp"
 	"container/heap"
+	"math"
 	"slices"
 )
 
@@ -27,15 +28,21 @@ func (f *Search) add() bool {
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(f.portion(f.nodes.classes[b].class.Request), f.portion(f.nodes.classes[a].class.Request))
 	})
-	var s *steps
+	byClass := make([]*steps, len(wanted))
 	for round := range roundsMax {
 		for _, k := range order {
 			for f.nodes.classes[k].total < wanted[k] {
-				if s == nil || s.class != k {
-					s = f.newSteps(k)
+				if byClass[k] == nil {
+					byClass[k] = f.newSteps(f.nodes.classes[k])
 				}
-				if !s.advance(wanted[k]) {
+				added := byClass[k].advance(wanted[k])
+				if added == nil {
 					return false
+				}
+				for _, s := range byClass {
+					if s != nil {
+						s.changed(added)
+					}
 				}
 			}
 		}
@@ -43,7 +50,7 @@ func (f *Search) add() bool {
 			return true
 		}
 		if dim, lack := f.nodes.lacking(); lack > 0 {
-			c := &f.nodes.classes[order[0]]
+			c := f.nodes.classes[order[0]]
 			wanted[order[0]] = c.total + 1 + lack/max(1, c.class.Request.At(dim))
 			continue
 		}
@@ -83,7 +90,7 @@ func (f *Search) addForLimits() bool {
 			if l.lack <= 0 {
 				break
 			}
-			if _, in := f.victims.at[v]; !in {
+			if !f.isVictim(v) {
 				f.take(v)
 			}
 		}
@@ -98,15 +105,19 @@ func (f *Search) addForLimits() bool {
 // heap. A step that changed is in the heap again; earlier entries have an older version.
 type steps struct {
 	f     *Search
-	class int
+	class *fits
+	view  view
 	nodes []bundle
 	gangs []gain
 	heap  stepHeap
 	dirty []int32 // nodes to examine
+	// capped is the greatest number of pods for which steps in the heap count.
+	capped int64
+	refs   []ref // what the bundles consist of
 
 	// Scratch space.
 	stack   []int32
-	chosen  []ref
+	chosen  []leaver
 	freeing []freeing
 }
 
@@ -121,6 +132,12 @@ type bundle struct {
 type gain struct {
 	version int32
 	dirty   bool
+}
+
+// leaver is a victim of a bundle, with its pods on the node.
+type leaver struct {
+	ref
+	pods []int32
 }
 
 // score says how good a step is.
@@ -153,7 +170,8 @@ func (a *score) compare(b *score) int {
 // step is a possible step: the bundle of a node, or a whole gang.
 type step struct {
 	score
-	at      ref // the node, or the complement of the gang
+	frees   int64 // score.pods, also if that is more than is missing
+	at      ref   // the node, or the complement of the gang
 	version int32
 }
 
@@ -176,8 +194,24 @@ func (h *stepHeap) Pop() any {
 	return x
 }
 
-func (f *Search) newSteps(class int) *steps {
-	s := &steps{f: f, class: class, nodes: make([]bundle, len(f.nodes.list)), gangs: make([]gain, len(f.gangs))}
+// push and pop are heap.Push and heap.Pop without a copy of the step on Go's heap.
+func (h *stepHeap) push(x step) {
+	*h = append(*h, x)
+	heap.Fix(h, len(*h)-1)
+}
+
+func (h *stepHeap) pop() step {
+	x, last := (*h)[0], len(*h)-1
+	(*h)[0] = (*h)[last]
+	if *h = (*h)[:last]; last > 0 {
+		heap.Fix(h, 0)
+	}
+	return x
+}
+
+func (f *Search) newSteps(class *fits) *steps {
+	s := &steps{f: f, class: class, view: view{o: f.nodes, class: class}, nodes: make([]bundle, len(f.nodes.list)),
+		gangs: make([]gain, len(f.gangs)), capped: math.MaxInt64}
 	for i := range s.nodes {
 		s.examine(int32(i))
 	}
@@ -187,28 +221,37 @@ func (f *Search) newSteps(class int) *steps {
 	return s
 }
 
-// advance adds the best victims: a bundle of one node, or one gang. It returns false if there are
-// none.
-func (s *steps) advance(wanted int64) bool {
+// advance adds the best victims, a bundle of one node or one gang, and returns them. It returns nil
+// if there are none.
+func (s *steps) advance(wanted int64) []ref {
 	for _, i := range s.dirty {
 		s.examine(i)
 	}
 	s.dirty = s.dirty[:0]
-	missing := wanted - s.f.nodes.classes[s.class].total
+	missing := wanted - s.class.total
+	if missing > s.capped {
+		s.cap(missing)
+	}
 	for len(s.heap) > 0 {
 		if s.heap[0].pods > missing && s.valid(&s.heap[0]) {
 			s.cap(missing)
 		}
-		best := heap.Pop(&s.heap).(step)
-		switch {
-		case !s.valid(&best):
-		case best.at < 0 && s.gangs[^best.at].dirty:
+		best := s.heap.pop()
+		if !s.valid(&best) {
+			continue
+		}
+		victims := []ref{best.at}
+		if best.at >= 0 {
+			victims = s.nodes[best.at].victims
+		} else if s.gangs[^best.at].dirty {
 			s.weigh(int32(^best.at))
-		case best.at < 0 && s.take([]ref{best.at}), best.at >= 0 && s.take(s.nodes[best.at].victims):
-			return true
+			continue
+		}
+		if s.f.takeAll(victims) {
+			return victims
 		}
 	}
-	return false
+	return nil
 }
 
 // valid reports whether a step has not changed since it was put into the heap.
@@ -221,29 +264,35 @@ func (s *steps) valid(x *step) bool {
 
 // cap rates the steps anew: those that would free more than is missing are not better for that.
 func (s *steps) cap(missing int64) {
+	s.capped = missing
 	for i := range s.heap {
-		s.heap[i].pods = min(s.heap[i].pods, missing)
+		s.heap[i].pods = min(s.heap[i].frees, missing)
 	}
 	heap.Init(&s.heap)
 }
 
-// take makes all of them victims, or none. What depends on their nodes has to be examined again.
-func (s *steps) take(list []ref) bool {
-	f := s.f
-	var before []ref
-	if len(list) > 1 {
-		before = slices.Clone(f.victims.list)
-	}
+// takeAll makes all of them victims, or none.
+func (f *Search) takeAll(list []ref) bool {
+	var replaced [][]ref
 	for i, v := range list {
-		if _, ok := f.take(v); ok {
-			continue
+		singles, ok := f.take(v)
+		if !ok {
+			for k := i - 1; k >= 0; k-- {
+				f.untake(list[k], replaced[k])
+			}
+			return false
 		}
-		if i > 0 {
-			f.restore(before)
+		if len(list) > 1 {
+			replaced = append(replaced, singles)
 		}
-		return false
 	}
-	for _, v := range list {
+	return true
+}
+
+// changed notes that there are new victims: what depends on their nodes has to be examined again.
+func (s *steps) changed(victims []ref) {
+	f := s.f
+	for _, v := range victims {
 		f.each(v, func(id int32) {
 			i := f.nodes.pods[id].node
 			if s.nodes[i].dirty {
@@ -256,7 +305,6 @@ func (s *steps) take(list []ref) bool {
 			}
 		})
 	}
-	return true
 }
 
 // weigh computes what a whole gang frees.
@@ -268,129 +316,107 @@ func (s *steps) weigh(i int32) {
 	if !g.whole || g.gone {
 		return
 	}
-	c := &f.nodes.classes[s.class]
-	before := c.total
-	s.stack = s.stack[:0]
-	for _, id := range g.pods {
-		if p := &f.nodes.pods[id]; !p.lifted && c.eligible[p.node] {
-			f.lift(id)
-			s.stack = append(s.stack, id)
-		}
+	if freed := s.view.gain(f, ^ref(i)); freed > 0 {
+		s.push(score{f.breaks(^ref(i)), 1, freed, g.level, g.work}, ^ref(i), w.version)
 	}
-	freed := c.total - before
-	for _, id := range s.stack {
-		f.putBack(id)
-	}
-	if freed > 0 {
-		heap.Push(&s.heap, step{score{f.breaks(^ref(i)), 1, freed, g.level, g.work}, ^ref(i), w.version})
-	}
+}
+
+// push puts a step into the heap.
+func (s *steps) push(x score, at ref, version int32) {
+	frees := x.pods
+	x.pods = min(x.pods, s.capped)
+	s.heap.push(step{x, frees, at, version})
 }
 
 // examine finds the least that has to leave a node for one more pod of the class: surplus, cheapest
 // first, and if that is not enough whole gangs, those that free most first. What is not needed is
 // left out again, the dearest first.
 func (s *steps) examine(i int32) {
-	f := s.f
+	f, v := s.f, &s.view
 	b := &s.nodes[i]
-	b.victims, b.dirty = b.victims[:0], false
+	b.victims, b.dirty = nil, false
 	b.version++
-	c := &f.nodes.classes[s.class]
-	if !c.eligible[i] {
+	if !s.class.eligible[i] {
 		return
 	}
-	before := c.fit[i]
+	before := int64(s.class.fit[i])
+	v.look(i)
 	// 1. Surplus.
 	chosen := s.chosen[:0]
-	for _, id := range s.surplus(i) {
-		if c.fit[i] > before {
+	surplus := s.surplus(i)
+	for k, id := range surplus {
+		if v.takes(before + 1) {
 			break
 		}
-		f.lift(id)
-		chosen = append(chosen, ref(id))
+		v.without(&f.nodes.pods[id], 1)
+		chosen = append(chosen, leaver{ref(id), surplus[k : k+1]})
 	}
 	// 2. Whole gangs.
-	if c.fit[i] == before {
-		list := s.wholes(i, c)
-		for len(list) > 0 && c.fit[i] == before {
-			best := 0
-			for k := range list {
-				if s.freesMore(&list[k], &list[best]) {
-					best = k
-				}
+	if !v.takes(before + 1) {
+		for _, l := range s.wholes(i, before+1) {
+			if v.takes(before + 1) {
+				break
 			}
-			g := list[best].gang
-			list = slices.Delete(list, best, best+1)
-			s.onNode(i, g, f.lift)
-			chosen = append(chosen, ^ref(g))
+			// Its pods that have been chosen singly leave with it.
+			chosen = slices.DeleteFunc(chosen, func(o leaver) bool {
+				single := o.ref >= 0 && f.nodes.pods[o.ref].gang == l.gang
+				if single {
+					s.imagine(o, -1)
+				}
+				return single
+			})
+			g := leaver{^ref(l.gang), l.pods}
+			s.imagine(g, 1)
+			chosen = append(chosen, g)
 		}
 	}
-	// 3. Leave out what is not needed.
-	found := c.fit[i] > before
-	slices.SortStableFunc(chosen, f.dearer)
-	if found {
-		chosen = s.leaveOut(i, c, before, chosen)
-	}
-	sc := score{pods: int64(c.fit[i] - before), level: len(f.victims.levels)}
-	for _, v := range chosen {
-		s.undo(i, v)
-	}
 	s.chosen = chosen
-	if !found {
+	if !v.takes(before + 1) {
 		return
 	}
-	for _, v := range chosen {
-		one := f.single(v)
-		sc.breaks += f.breaks(v)
+	// 3. Leave out what is not needed.
+	if len(chosen) > 1 {
+		slices.SortStableFunc(chosen, func(a, b leaver) int { return f.dearer(a.ref, b.ref) })
+		chosen = s.leaveOut(chosen, before+1)
+	}
+	sc := score{pods: v.fit() - before, level: len(f.victims.levels)}
+	from := len(s.refs)
+	for _, l := range chosen {
+		one := f.single(l.ref)
+		sc.breaks += f.breaks(l.ref)
 		sc.whole += one.gangs
 		sc.level = min(sc.level, one.level)
 		sc.work += one.work
-		b.victims = append(b.victims, v)
+		s.refs = append(s.refs, l.ref)
 	}
-	heap.Push(&s.heap, step{sc, ref(i), b.version})
+	b.victims = s.refs[from:len(s.refs):len(s.refs)]
+	s.push(sc, ref(i), b.version)
 	// A single gang may free capacity on other nodes, too.
-	if g := chosen[0]; len(chosen) == 1 && g < 0 && s.gangs[^g].dirty {
+	if g := chosen[0].ref; len(chosen) == 1 && g < 0 && s.gangs[^g].dirty {
 		s.weigh(int32(^g))
 	}
 }
 
-// leaveOut puts back what is not needed for one more pod of the class than before.
-func (s *steps) leaveOut(i int32, c *fits, before int32, chosen []ref) []ref {
-	needed := chosen[:0]
-	for _, v := range chosen {
-		s.undo(i, v)
-		if c.fit[i] > before {
-			continue
+// imagine removes the pods of a victim from the node in view (times = 1), or returns them
+// (times = -1).
+func (s *steps) imagine(l leaver, times int64) {
+	for _, id := range l.pods {
+		if p := &s.f.nodes.pods[id]; !p.lifted {
+			s.view.without(p, times)
 		}
-		if v < 0 {
-			s.onNode(i, int32(^v), s.f.lift)
-		} else {
-			s.f.lift(int32(v))
-		}
-		needed = append(needed, v)
 	}
-	return needed
 }
 
-// undo puts a victim's pods back on a node, except those that are victims for good.
-func (s *steps) undo(i int32, v ref) {
-	if v >= 0 {
-		s.f.putBack(int32(v))
-		return
-	}
-	s.onNode(i, int32(^v), func(id int32) {
-		if _, single := s.f.victims.at[ref(id)]; !single {
-			s.f.putBack(id)
+// leaveOut returns what is needed for a number of pods on the node in view.
+func (s *steps) leaveOut(chosen []leaver, pods int64) []leaver {
+	return slices.DeleteFunc(chosen, func(l leaver) bool {
+		s.imagine(l, -1)
+		if s.view.takes(pods) {
+			return true
 		}
+		s.imagine(l, 1)
+		return false
 	})
-}
-
-// onNode calls do for a gang's pods on a node.
-func (s *steps) onNode(i, gang int32, do func(int32)) {
-	for _, id := range s.f.nodes.list[i].pods {
-		if p := &s.f.nodes.pods[id]; p.gang == gang && !p.Leaving {
-			do(id)
-		}
-	}
 }
 
 // surplus returns the pods of a node that may go singly, cheapest first, no more of a gang than it
@@ -429,49 +455,50 @@ func (s *steps) surplus(i int32) []int32 {
 	return slices.DeleteFunc(list, func(id int32) bool { return id < 0 })
 }
 
-// freeing says how much a gang frees on a node of what one more pod lacks.
+// freeing is a gang that may go whole, with its pods on a node.
 type freeing struct {
 	gang   int32
-	useful float64
+	pods   []int32
+	breaks int
+	useful float64 // how much it frees of what one more pod lacks
 }
 
-// freesMore reports whether a gang should go rather than another.
-func (s *steps) freesMore(a, b *freeing) bool {
-	x, y := ^ref(a.gang), ^ref(b.gang)
-	if len(s.f.budgets) > 0 {
-		if c := cmp.Compare(s.f.breaks(x), s.f.breaks(y)); c != 0 {
-			return c < 0
-		}
-	}
-	if a.useful != b.useful {
-		return a.useful > b.useful
-	}
-	return s.f.cheaper(x, y) < 0
-}
-
-// wholes returns the gangs of a node that may go whole, and how much each frees.
-func (s *steps) wholes(i int32, c *fits) []freeing {
+// wholes returns the gangs of a node that may go whole, those that free most for a number of pods
+// first.
+func (s *steps) wholes(i int32, pods int64) []freeing {
 	f := s.f
 	list := s.freeing[:0]
-	base := int(i) * f.nodes.width
-	for _, id := range f.nodes.list[i].pods {
-		p := &f.nodes.pods[id]
-		g := &f.gangs[p.gang]
-		if p.lifted || !g.whole || g.gone {
+	on := f.nodes.list[i].pods // sorted by gang
+	for from := 0; from < len(on); {
+		to, gang := from+1, f.nodes.pods[on[from]].gang
+		for to < len(on) && f.nodes.pods[on[to]].gang == gang {
+			to++
+		}
+		if g := &f.gangs[gang]; g.whole && !g.gone {
+			list = append(list, freeing{gang, on[from:to], f.breaks(^ref(gang)), s.useful(on[from:to], pods)})
+		}
+		from = to
+	}
+	s.freeing = list
+	slices.SortFunc(list, func(a, b freeing) int {
+		return cmp.Or(cmp.Compare(a.breaks, b.breaks), cmp.Compare(b.useful, a.useful),
+			cmp.Compare(f.rank[a.gang], f.rank[b.gang]))
+	})
+	return list
+}
+
+// useful measures how much of what a number of pods of the class lack on the node in view is freed.
+func (s *steps) useful(freed []int32, pods int64) (sum float64) {
+	for k, n := range s.class.needs {
+		lack := n.amount*pods - s.view.free[k]
+		if lack <= 0 {
 			continue
 		}
-		k := slices.IndexFunc(list, func(l freeing) bool { return l.gang == p.gang })
-		if k < 0 {
-			k = len(list)
-			list = append(list, freeing{gang: p.gang})
-		}
-		for _, n := range c.needs {
-			free := f.nodes.allocatable[base+n.dim] - f.nodes.used[base+n.dim]
-			if lack := n.amount*int64(c.fit[i]+1) - free; lack > 0 {
-				list[k].useful += min(1, float64(p.request.At(n.dim))/float64(lack))
+		for _, id := range freed {
+			if p := &s.f.nodes.pods[id]; !p.lifted {
+				sum += min(1, float64(p.request.At(n.dim))/float64(lack))
 			}
 		}
 	}
-	s.freeing = list
-	return list
+	return sum
 }

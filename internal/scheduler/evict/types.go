@@ -21,12 +21,9 @@ type State struct {
 	// claimant's capacity is reserved must be on them, too; a node may then have more than it can
 	// allocate.
 	Nodes *place.Snapshot
-	// Place are the options for placing the claimant.
+	// Place are the options for placing the claimant. Filters that depend on the pods of nodes, Rare
+	// and Pin, would not learn who has left, so they must be nil.
 	Place place.Options
-	// Follow, if set, is called when pods leave the nodes of the Search and when they return, so
-	// that Place.Rare and Place.Pin can take that into account. Without it they see all victims in
-	// their places.
-	Follow func(pod *Pod, gone bool)
 	// Gangs are the gangs with pods on nodes. Pods of other controllers that belong to no gang are
 	// gangs of one pod. Pods that no Gang lists stay where they are.
 	Gangs []Gang

@@ -16,7 +16,7 @@ type ref int32
 type victims struct {
 	width int
 	list  []ref
-	at    map[ref]int // index in list
+	at    []int32 // by possible victim (see Search.slot): index in list plus one, or 0
 
 	// By queue and dimension: what the victims take, and how many of the victims on loan have some
 	// of the resource. loans is the number of victims on loan, by queue.
@@ -40,7 +40,7 @@ type price struct {
 
 func (v *victims) reset(f *Search) {
 	v.width = f.nodes.width
-	v.list, v.at = v.list[:0], map[ref]int{}
+	v.list, v.at = v.list[:0], make([]int32, len(f.nodes.pods)+len(f.gangs))
 	v.taken = make([]int64, len(f.queues.list)*v.width)
 	v.uses = make([]int, len(f.queues.list)*v.width)
 	v.loans = make([]int, len(f.queues.list))
@@ -78,6 +78,25 @@ func (v *victims) setLevels(f *Search) {
 		}
 	}
 }
+
+// slot returns the position of a possible victim in lists of all of them.
+func (f *Search) slot(v ref) int {
+	if v < 0 {
+		return len(f.nodes.pods) + int(^v)
+	}
+	return int(v)
+}
+
+// gangOf returns the index of the gang of a possible victim.
+func (f *Search) gangOf(v ref) int32 {
+	if v < 0 {
+		return int32(^v)
+	}
+	return f.nodes.pods[v].gang
+}
+
+// isVictim reports whether a possible victim is one.
+func (f *Search) isVictim(v ref) bool { return f.victims.at[f.slot(v)] > 0 }
 
 // price returns what the victims cost.
 func (v *victims) price() price {
@@ -164,7 +183,7 @@ func (f *Search) dropSingle(g *gang) []ref {
 	}
 	var single []ref
 	for _, id := range g.pods {
-		if _, ok := f.victims.at[ref(id)]; ok {
+		if f.isVictim(ref(id)) {
 			single = append(single, ref(id))
 			f.drop(ref(id))
 		}
@@ -174,21 +193,21 @@ func (f *Search) dropSingle(g *gang) []ref {
 
 // force makes a possible victim a victim, without asking whether that is allowed.
 func (f *Search) force(v ref) {
-	f.victims.at[v] = len(f.victims.list)
 	f.victims.list = append(f.victims.list, v)
+	f.victims.at[f.slot(v)] = int32(len(f.victims.list))
 	f.account(v, 1)
 	f.each(v, f.lift)
 }
 
 // drop undoes force.
 func (f *Search) drop(v ref) {
-	i := f.victims.at[v]
+	i := f.victims.at[f.slot(v)]
 	last := len(f.victims.list) - 1
 	moved := f.victims.list[last]
-	f.victims.list[i] = moved
-	f.victims.at[moved] = i
+	f.victims.list[i-1] = moved
+	f.victims.at[f.slot(moved)] = i
 	f.victims.list = f.victims.list[:last]
-	delete(f.victims.at, v)
+	f.victims.at[f.slot(v)] = 0
 	f.account(v, -1)
 	f.each(v, f.putBack)
 }

@@ -67,6 +67,9 @@ func (c *Class) Pinned(p Pins) *Class {
 // preference, as far as the fast path sees.
 func (c *Class) Key() string { return c.key }
 
+// StaticKey returns a string that is equal for classes that Admits gives the same answers.
+func (c *Class) StaticKey() string { return c.staticKey }
+
 // Admits reports whether a node takes pods of the class, as far as the node's own object says:
 // whether it is schedulable, its taints and its labels.
 func (c *Class) Admits(n *Node) bool { return (&static{class: c}).filter(n) == passes }

@@ -11,9 +11,10 @@ import (
 // snapshot.
 type diagnosis struct {
 	refused map[string]int
-	free    Vector      // sum over the nodes that pass all filters except resources
-	largest Vector      // largest allocatable amount of one of these nodes, per dimension
-	limits  map[int]int // number of these nodes, by the dimension that limits them
+	free    Vector // sum over the nodes that pass all filters except resources
+	largest Vector // largest allocatable amount of one of these nodes, per dimension
+	limits  []int  // number of these nodes, by the dimension that limits them
+	limited bool   // there are such nodes
 }
 
 // diagnose examines every node. The index must be up to date.
@@ -22,7 +23,7 @@ func (x *index) diagnose() *diagnosis {
 		return x.diagnosis
 	}
 	d := &diagnosis{refused: map[string]int{}, free: make(Vector, x.s.width), largest: make(Vector, x.s.width),
-		limits: map[int]int{}}
+		limits: make([]int, x.s.width)}
 	for i := range x.s.nodes {
 		n := &x.s.nodes[i]
 		if r := x.static.refused[i]; r != passes {
@@ -42,7 +43,12 @@ func (x *index) diagnose() *diagnosis {
 			d.largest[need.dim] = max(d.largest[need.dim], n.Allocatable[need.dim])
 		}
 		d.limits[limit]++
-		d.refused[x.insufficient(limit)]++
+	}
+	for limit, nodes := range d.limits {
+		if nodes > 0 {
+			d.limited = true
+			d.refused[x.insufficient(limit)] += nodes
+		}
 	}
 	x.diagnosis, x.diagnosedAt = d, x.cursor
 	return d
@@ -80,7 +86,7 @@ func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage 
 		}
 		return s
 	}
-	if len(diag.limits) == 0 {
+	if !diag.limited {
 		return s
 	}
 	// A pod that is larger than every node needs a larger node; it does not wait for other pods to
