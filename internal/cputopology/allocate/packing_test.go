@@ -180,7 +180,10 @@ func TestFullNodesAreChosenByTheirGaps(t *testing.T) {
 				domains = append(domains, []int{8})
 			}
 			for d, pods := range domains {
-				ids := l.L3Domains()[d].IDs()
+				var ids []int // core by core
+				for i, first := range l.L3Domains()[d].IDs()[:4] {
+					ids = append(ids, first, l.L3Domains()[d].IDs()[4+i])
+				}
 				for k, size := range pods {
 					cpus := cpuset.Of(ids[:size]...)
 					ids = ids[size:]

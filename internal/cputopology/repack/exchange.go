@@ -486,7 +486,7 @@ func (e *exchange) visit(s *layoutState, pod int, p *exchanged, to *cuts, idle [
 	if lacking > beamBelow {
 		return
 	}
-	if e.goal == toGather && e.largest > e.size[0] {
+	if e.goal == toGather {
 		for m := range e.numas {
 			after := e.inEach[m] + e.cpusIn(&p.at, m) - e.cpusIn(to, m)
 			score += after*after - e.inEach[m]*e.inEach[m]
@@ -613,8 +613,8 @@ func (e *exchange) insert(kept []*layoutState, s *layoutState) []*layoutState {
 }
 
 // exchange plans moves that free one more L3 domain, by a beam search, and reports whether it has found
-// any. If one over the whole node finds none, others consider a few NUMA nodes each: in place of the many
-// states that differ only elsewhere, they keep more that matter.
+// any. If one over the whole node finds none, and the node is nearly full, others consider a few NUMA nodes
+// each: in place of the many states that differ only elsewhere, they keep more that matter.
 func (p *planner) exchange() bool {
 	e, first := newExchange(p.node, p.request, p.budget)
 	if e.most <= e.start {
@@ -623,6 +623,9 @@ func (p *planner) exchange() bool {
 	e.width = beamWidth
 	if p.carryOutBest(e, first, beamMoves) {
 		return true
+	}
+	if !full(p.node) {
+		return false
 	}
 	e.width = subsetWidth
 	for _, in := range e.subsets(first.idle) {
@@ -635,9 +638,13 @@ func (p *planner) exchange() bool {
 	return false
 }
 
-// gather plans moves that bring gaps together.
+// gather plans moves that bring gaps together, if there are pods of more than a domain. Smaller ones find
+// room in any NUMA node.
 func (p *planner) gather() {
 	e, first := newExchange(p.node, p.request, p.budget)
+	if e.largest <= slices.Min(e.size) {
+		return
+	}
 	e.goal, e.width, e.best = toGather, gatherWidth, first.score
 	p.carryOutBest(e, first, gatherMoves)
 }

@@ -76,7 +76,7 @@ func Within(n *allocate.Node, request func(key string) *allocate.Request, budget
 			p.free()
 		}
 	}
-	if n.IdleCPUs()*gatherBelow <= n.Layout().Topology().Online().Len() {
+	if full(n) {
 		p.gather()
 	}
 	p.plan.Freed = freed(n, p.node)
@@ -119,9 +119,14 @@ func freed(before, after *allocate.Node) []cpuset.Set {
 	return out
 }
 
-// gatherBelow is the share of a machine's CPUs, as a divisor, that must not be idle for idle domains to be
-// brought together: where more are idle, the next large pod finds room anyway, and there is room for moves.
-const gatherBelow = 8
+// fullBelow is the share of a machine's CPUs, as a divisor, of which more must be idle for a node not to be
+// nearly full. Then the next large pod finds room anyway, and there is room for moves.
+const fullBelow = 8
+
+// full reports whether a node is nearly full.
+func full(n *allocate.Node) bool {
+	return n.IdleCPUs()*fullBelow <= n.Layout().Topology().Online().Len()
+}
 
 // free plans moves that free L3 domains or NUMA nodes, until no more can be freed.
 func (p *planner) free() {

@@ -230,8 +230,8 @@ func reachable(size int, numa []int, at [][]int) (most, states int) {
 	return most, len(seen)
 }
 
-// TestPlansReachWhatMovesCan compares plans with every sequence of moves on small machines: none frees more
-// than they can, and most free as many.
+// TestPlansReachWhatMovesCan compares plans with every sequence of moves on small machines: they free as many
+// domains as moves can.
 func TestPlansReachWhatMovesCan(t *testing.T) {
 	l := layout(t, machines.Machine{Name: "m", Sockets: 1, NUMAPerSocket: 2, CoresPerSocket: 16, Threads: 1, CoresPerL3: 4, L3Bytes: 1 << 20, MemoryBytesPerNUMA: 1 << 30})
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -265,8 +265,7 @@ func TestPlansReachWhatMovesCan(t *testing.T) {
 			t.Logf("%v: %d domains idle, moves lead to %d", at, got, most)
 		}
 	}
-	t.Logf("%d of %d domains freed", did, could)
-	if did*100 < could*95 {
+	if did < could {
 		t.Errorf("plans free %d domains, moves can free %d", did, could)
 	}
 }
