@@ -194,7 +194,7 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 		}
 		k := candidate{cost: known.cost, node: int32(i), idle: int32(n.totalIdle), exact: known.exact && len(r.groups) == 1}
 		if packs {
-			k.later = known.cost.sharedFirst(a.bind)<<laterBits | al.packings.later(i, known.packed)
+			k.later = k.cost.sharedFirst(a.bind)<<laterBits | al.packings.later(i, known.packed.onNode(n, k.cost, a.bind))
 			k.idle = -k.idle // prefer the emptiest node, because moves need room
 		}
 		switch {
@@ -231,7 +231,8 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost
 			known.cost, known.exact = c, true
 		}
 		if k.cost = known.cost; al.Repacks {
-			k.later = k.cost.sharedFirst(a.bind)<<laterBits | k.later&(1<<laterBits-1)
+			packed := known.packed.onNode(nodes[k.node], k.cost, a.bind)
+			k.later = k.cost.sharedFirst(a.bind)<<laterBits | al.packings.later(int(k.node), packed)
 		}
 		if k.cost.isInfinite() || best.node >= 0 && k.compare(*best) >= 0 {
 			continue

@@ -31,7 +31,8 @@
 // binding spread, second threads of a core and then shared cores follow 7.
 //
 // If pods are moved within nodes afterwards (Allocator.Repacks), then between 6 and 7 nodes are
-// compared by what their pods need when repacked; see packing.go.
+// compared by what their pods need when repacked, or, if too few CPUs are idle there for moves, by
+// the idle L3 domains that are broken into; see packing.go.
 //
 // Among equal choices the one with the lowest CPU numbers wins, and among equal nodes the fullest.
 // Equal states give equal decisions.

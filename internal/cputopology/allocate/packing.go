@@ -1,6 +1,10 @@
 package allocate
 
-import "slices"
+import (
+	"slices"
+
+	"lockstep.dev/lockstep/internal/cputopology/request"
+)
 
 // If pods are moved within their nodes (package repack), gaps between them do not stay where they
 // are. The choice of a node then depends on how many L3 domains its pods need when repacked, and on
@@ -222,6 +226,20 @@ func (p *packings) with(i, cpus int) added {
 	rest := cpus % b.size
 	need := b.need(k.sums, rest)
 	return added{int8(need - k.need), int8(b.room(k.sums, rest, need))}
+}
+
+// packingFull is the share of a node's CPUs, as a divisor, of which more must be idle for moves to be counted
+// on. Moves need room: on a fuller node, what could be packed is often not to be reached from the present state.
+const packingFull = 8
+
+// onNode returns the effect with the idle domains that are broken into now, if the node is too full for
+// moves. c is the cost, or a lower bound of it.
+func (a added) onNode(n *Node, c cost, bind request.Bind) added {
+	if n.totalIdle*packingFull <= len(n.layout.cpus) {
+		const most = 1<<(laterBits-18) - 1 // see later
+		a.domains = int8(min(most, c.lo>>shiftWholeL3(bind)&(1<<bitsWholeL3-1)))
+	}
+	return a
 }
 
 // laterBits is the number of bits of later: one more pod needs one more domain at most.

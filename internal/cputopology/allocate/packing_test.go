@@ -1,6 +1,7 @@
 package allocate
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -162,4 +163,42 @@ func TestPackingsFollowTheNodes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFullNodesAreChosenByTheirGaps: on nodes that are nearly full, moves are not counted on. Packed anew,
+// both nodes could take the pod without another domain, and the first one would keep room for one more CPU; as
+// they are, the first one has to break into its idle domain.
+func TestFullNodesAreChosenByTheirGaps(t *testing.T) {
+	l, err := NewLayout(machines.AMD256NPS1.MustTopology(), cpuset.Set{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for full, want := range map[bool]int{true: 1, false: 0} {
+		node := func(name string, domains ...[]int) *Node {
+			n := NewNode(name, l)
+			for full && len(domains) < len(l.L3Domains()) {
+				domains = append(domains, []int{8})
+			}
+			for d, pods := range domains {
+				var ids []int // core by core
+				for i, first := range l.L3Domains()[d].IDs()[:4] {
+					ids = append(ids, first, l.L3Domains()[d].IDs()[4+i])
+				}
+				for k, size := range pods {
+					cpus := cpuset.Of(ids[:size]...)
+					ids = ids[size:]
+					a := &Allocation{Key: fmt.Sprint(name, d, k), Containers: []ContainerCPUs{{CPUs: cpus, Held: cpus, Share: 1}}}
+					if err := n.Restore(a); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			return n
+		}
+		nodes := []*Node{node("idle", []int{4}, []int{2, 3}, nil), node("gap", []int{1, 1})}
+		al := Allocator{Repacks: true}
+		if got, err := al.Choose(nodes, exclusive(t, 6), nil); err != nil || got != want {
+			t.Errorf("full %v: node %d, want %d (%v)", full, got, want, err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -243,20 +244,20 @@ func (c *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.
 			return nil
 		}
 	}
-	movable := map[string]*movable{}
+	pods := map[string]*movable{}
 	serial := nextMove(on)
 	for name, pod := range on.Pods {
 		// The policy does not retry pods that could not be moved before. Pods with a problem are
 		// never moved.
 		m := c.movable(on.Machine, on.Policy, pod)
-		if m == nil || r.moved[pod.Object.UID] || r.policy && n.stuck[pod.Object.UID] {
+		if m == nil || r.policy && n.stuck[pod.Object.UID] {
 			continue
 		}
 		if problem := problemOf(t, name); problem != "" {
 			r.left = "pod " + name + " is left where it is" + problem
 			continue
 		}
-		movable[name] = m
+		pods[name] = m
 	}
 	state := replay(n.name, on)
 	if len(state.Problems) > 0 {
@@ -264,27 +265,27 @@ func (c *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.
 		return nil
 	}
 	plan, shared := repack.Plan{Moves: r.rest}, false
-	if !continues(state.Node, movable, r.rest) {
-		plan = repack.Within(state.Node, requests(movable), budget)
+	if !continues(state.Node, pods, r.rest) {
+		// A plan may move a pod more than once. A new one leaves the pods alone that were moved, so that a
+		// repack ends although pods come and go meanwhile.
+		maps.DeleteFunc(pods, func(_ string, m *movable) bool { return r.moved[m.pod.Object.UID] })
+		plan = repack.Within(state.Node, requests(pods), budget)
 	}
 	if len(plan.Moves) == 0 {
-		plan, shared = repack.Shared(state.Node, requests(movable), requestedBy(on), budget), true
+		plan, shared = repack.Shared(state.Node, requests(pods), requestedBy(on), budget), true
 	}
 	for _, f := range plan.Freed {
 		if !slices.ContainsFunc(r.freed, f.Equal) {
 			r.freed = append(r.freed, f)
 		}
 	}
+	next := plan.Moves[:min(len(plan.Moves), waveMax)]
+	if !shared {
+		next = independent(state.Node, pods, plan.Moves)
+	}
 	var wave []pin.Move
-	idle := state.Node.Idle()
-	for _, m := range plan.Moves {
-		// A later move may go to CPUs that this one leaves: it waits for the next wave, and so do
-		// the moves after it.
-		if len(wave) == waveMax || !shared && !m.To.CPUs().Minus(m.From.CPUs()).SubsetOf(idle) {
-			break
-		}
-		idle = idle.Minus(m.To.CPUs())
-		move, err := movable[m.Pod].to(state.Node, m.To, serial)
+	for _, m := range next {
+		move, err := pods[m.Pod].to(state.Node, m.To, serial)
 		if err != nil {
 			r.failure = fmt.Sprintf("pod %s: %v", m.Pod, err)
 			return nil
@@ -298,16 +299,28 @@ func (c *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.
 }
 
 // continues reports whether the next move of a plan can be made as it was planned. The moves before it
-// may have used an idle domain for pods that the rest of the plan makes good for, which another plan
-// might not find.
+// may have used an idle domain, for which the rest of the plan makes up; a new plan might not find such
+// moves.
 func continues(n *allocate.Node, pods map[string]*movable, rest []repack.Move) bool {
-	if len(rest) == 0 {
-		return false
+	return len(independent(n, pods, rest)) > 0 && pods[rest[0].Pod].request.CPUs() == rest[0].To.CPUs().Len()
+}
+
+// independent returns the moves at the beginning of a plan that can be made at once, at most a wave. The
+// first move that goes to CPUs that another one leaves, or moves a pod again, waits for the next wave, and
+// so do the moves after it. The same is true of a pod that has ended or was moved by others meanwhile: the
+// plan is then given up with the next wave.
+func independent(n *allocate.Node, pods map[string]*movable, plan []repack.Move) []repack.Move {
+	plan = plan[:min(len(plan), waveMax)]
+	idle := n.Idle()
+	for i, m := range plan {
+		present := n.Pod(m.Pod)
+		if pods[m.Pod] == nil || present == nil || !present.CPUs().Equal(m.From.CPUs()) ||
+			!m.To.CPUs().Minus(m.From.CPUs()).SubsetOf(idle) {
+			return plan[:i]
+		}
+		idle = idle.Minus(m.To.CPUs())
 	}
-	next := rest[0]
-	pod, present := pods[next.Pod], n.Pod(next.Pod)
-	return pod != nil && present != nil && present.CPUs().Equal(next.From.CPUs()) && pod.request.CPUs() == next.To.CPUs().Len() &&
-		next.To.CPUs().SubsetOf(n.Idle().Union(next.From.CPUs()))
+	return plan
 }
 
 // written handles the results of a wave.

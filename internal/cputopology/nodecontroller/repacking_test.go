@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// TestAPlanIsContinued: the next wave follows the plan, unless the next move of it can no longer be made.
+// TestAPlanIsContinued: the next wave has the next moves of the plan that can be made at once.
 func TestAPlanIsContinued(t *testing.T) {
 	l, err := allocate.NewLayout(machines.AMD256NPS4.MustTopology(), cpuset.Set{})
 	if err != nil {
@@ -27,20 +27,29 @@ func TestAPlanIsContinued(t *testing.T) {
 		}
 		return &movable{request: r}
 	}
-	rest := []repack.Move{{Pod: "a", From: held("a", "0-1,128-129"), To: held("a", "4-5,132-133")}, {Pod: "b"}}
+	a, b := held("a", "0-1,128-129"), held("b", "8-11")
+	aThere, bThere := held("a", "4-5,132-133"), held("b", "12-15")
+	plan := []repack.Move{{Pod: "a", From: a, To: aThere}, {Pod: "b", From: b, To: bThere}}
+	both := map[string]*movable{"a": wants(4), "b": wants(4)}
 	for name, c := range map[string]struct {
 		pods    []*allocate.Allocation
 		movable map[string]*movable
-		rest    []repack.Move
-		want    bool
+		plan    []repack.Move
+		want    int
 	}{
-		"nothing is left":                {[]*allocate.Allocation{held("a", "0-1,128-129")}, map[string]*movable{"a": wants(4)}, nil, false},
-		"as planned":                     {[]*allocate.Allocation{held("a", "0-1,128-129")}, map[string]*movable{"a": wants(4)}, rest, true},
-		"the pod has ended":              {nil, map[string]*movable{"a": wants(4)}, rest, false},
-		"the pod has other CPUs":         {[]*allocate.Allocation{held("a", "8-9,136-137")}, map[string]*movable{"a": wants(4)}, rest, false},
-		"the pod may no longer be moved": {[]*allocate.Allocation{held("a", "0-1,128-129")}, nil, rest, false},
-		"the pod was resized":            {[]*allocate.Allocation{held("a", "0-1,128-129")}, map[string]*movable{"a": wants(6)}, rest, false},
-		"another pod has the CPUs":       {[]*allocate.Allocation{held("a", "0-1,128-129"), held("c", "5,133")}, map[string]*movable{"a": wants(4)}, rest, false},
+		"nothing is left":                     {[]*allocate.Allocation{a, b}, both, nil, 0},
+		"as planned":                          {[]*allocate.Allocation{a, b}, both, plan, 2},
+		"the pod has ended":                   {[]*allocate.Allocation{b}, map[string]*movable{"b": wants(4)}, plan, 0},
+		"the pod has other CPUs":              {[]*allocate.Allocation{held("a", "16-17,144-145"), b}, both, plan, 0},
+		"the pod may no longer be moved":      {[]*allocate.Allocation{a, b}, map[string]*movable{"b": wants(4)}, plan, 0},
+		"the pod was resized":                 {[]*allocate.Allocation{a, b}, map[string]*movable{"a": wants(6), "b": wants(4)}, plan, 0},
+		"another pod has the CPUs":            {[]*allocate.Allocation{a, b, held("c", "5,133")}, both, plan, 0},
+		"the next but one has ended":          {[]*allocate.Allocation{a}, map[string]*movable{"a": wants(4)}, plan, 1},
+		"the next but one has other CPUs":     {[]*allocate.Allocation{a, held("b", "16-19")}, both, plan, 1},
+		"one waits for the CPUs of the other": {[]*allocate.Allocation{a, b}, both, []repack.Move{plan[0], {Pod: "b", From: b, To: a}}, 1},
+		"two may not have the same CPUs":      {[]*allocate.Allocation{a, b}, both, []repack.Move{plan[0], {Pod: "b", From: b, To: held("b", "4,6-7,12")}}, 1},
+		"a pod that is moved twice waits": {[]*allocate.Allocation{a, b}, both,
+			[]repack.Move{plan[0], {Pod: "a", From: aThere, To: held("a", "16-19")}, plan[1]}, 1},
 	} {
 		n := allocate.NewNode("n", l)
 		for _, a := range c.pods {
@@ -48,8 +57,12 @@ func TestAPlanIsContinued(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := continues(n, c.movable, c.rest); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+		got := 0
+		if continues(n, c.movable, c.plan) {
+			got = len(independent(n, c.movable, c.plan))
+		}
+		if got != c.want {
+			t.Errorf("%s: %d moves, want %d", name, got, c.want)
 		}
 	}
 }

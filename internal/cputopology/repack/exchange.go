@@ -14,11 +14,13 @@ import (
 // several domains anew. States are judged by the squares of the gaps, since a domain becomes free when
 // gaps come together.
 //
-// The same search brings idle domains together in one NUMA node (room).
+// The same search brings gaps together, in domains and in NUMA nodes. What is found then is the state whose
+// gaps are worth most for what the moves to it cost.
 //
-// Every move goes to CPUs that are idle in its state, and each pod moves at most once. So a pod that has
-// not moved yet is where it was at first, and a state is its idle CPUs and the moves that led there.
+// Every move goes to CPUs that are idle in its state, or to the pod's own. A state is its idle CPUs and the
+// moves that led there; a pod may move more than once.
 type exchange struct {
+	goal    goal
 	size    []int // of each domain
 	numa    []int // of each domain
 	numas   [][]int
@@ -26,11 +28,14 @@ type exchange struct {
 	costMax int
 	start   int // idle domains at first
 	most    int // bound of the idle domains
-	room    int // if not 0: look for room for a pod of so many CPUs in one NUMA node, without fewer idle domains
 	largest int // number of CPUs of the largest pod that may be moved
 	found   []*layoutState
-	few     []int // scratch of inNUMA
-	inEach  []int // scratch of expand: idle CPUs of each NUMA node
+	seen    map[uint64]int // cost of states that were in a beam, by their hash
+	best    int            // of what is found, to gather: the squares of its gaps less what it costs
+	width   int            // states that are kept for each number of moves and of idle domains
+	only    []bool         // by NUMA node: consider only pods there, if not nil
+	few     []int          // scratch of inNUMA
+	inEach  []int          // scratch of expand: idle CPUs of each NUMA node
 }
 
 // Bounds of a beam search: states kept for each number of moves and of idle domains, the number of moves,
@@ -41,6 +46,14 @@ const (
 	beamBelow  = 2
 	beamFound  = 4 // sequences of moves that are tried
 	piecesMost = 4 // domains of a pod that is moved
+
+	// Of searches that consider a few NUMA nodes: how many, the number of searches, and of machines on
+	// which there are any.
+	subsetSize, subsetsMost, subsetWidth, subsetOf = 3, 8, 16, 16
+
+	// Of searches that bring gaps together. gatherWorth is by how much the squares of the gaps must grow
+	// for each CPU that is moved.
+	gatherWidth, gatherMoves, gatherWorth = 16, 6, 1
 )
 
 // exchanged is a pod that may be moved.
@@ -59,6 +72,14 @@ type cuts struct {
 }
 
 type onDomain struct{ domain, cpus int16 }
+
+// goal is what a search looks for.
+type goal int
+
+const (
+	toFree   goal = iota // one more idle domain
+	toGather             // larger gaps, and no fewer idle domains
+)
 
 func (c *cuts) add(domain, cpus int) bool {
 	if cpus == 0 {
@@ -95,6 +116,7 @@ func (c *cuts) in(domain int) int {
 type layoutState struct {
 	parent *layoutState
 	pod    int
+	from   cuts
 	to     cuts
 	moves  int
 	cost   int
@@ -105,13 +127,14 @@ type layoutState struct {
 	holds  []uint64 // by domain: sum of the hashes of what it holds
 }
 
-func (s *layoutState) moved(pod int) bool {
+// at returns where a pod is after its last move, and false if it has not moved.
+func (s *layoutState) at(pod int) (cuts, bool) {
 	for ; s.parent != nil; s = s.parent {
 		if s.pod == pod {
-			return true
+			return s.to, true
 		}
 	}
-	return false
+	return cuts{}, false
 }
 
 // path returns the states from the first move on.
@@ -125,7 +148,7 @@ func (s *layoutState) path() []*layoutState {
 
 func newExchange(n *allocate.Node, request func(string) *allocate.Request, budget Budget) (*exchange, *layoutState) {
 	l := n.Layout()
-	e := &exchange{numa: l.NUMAOfL3()}
+	e := &exchange{numa: l.NUMAOfL3(), seen: map[uint64]int{}}
 	first := &layoutState{pod: -1}
 	for d, idle := range n.IdlePerL3() {
 		size := l.L3Domains()[d].Len()
@@ -205,14 +228,15 @@ type beam [beamBelow + 1][]*layoutState
 // run searches, and fills found with the states that have one idle domain more, cheapest first.
 func (e *exchange) run(first *layoutState, movesMax int) {
 	now := beam{{first}}
-	for depth := 1; depth <= min(beamMoves, movesMax); depth++ {
+	e.seen[first.hash] = 0
+	for depth := 1; depth <= movesMax; depth++ {
 		var next beam
 		for lacking := range now {
 			for _, s := range now[lacking] {
 				e.expand(s, &next)
 			}
 		}
-		if len(e.found) > 0 {
+		if len(e.found) > 0 && e.goal != toGather {
 			slices.SortStableFunc(e.found, func(a, b *layoutState) int { return cmp.Compare(a.cost, b.cost) })
 			e.found = e.found[:min(len(e.found), beamFound)]
 			return
@@ -220,9 +244,14 @@ func (e *exchange) run(first *layoutState, movesMax int) {
 		for lacking := range next {
 			for _, s := range next[lacking] {
 				e.complete(s)
+				e.seen[s.hash] = s.cost
 			}
 		}
 		now = next
+	}
+	if e.goal == toGather {
+		slices.Reverse(e.found)
+		e.found = e.found[:min(len(e.found), beamFound)]
 	}
 }
 
@@ -230,7 +259,7 @@ func (e *exchange) run(first *layoutState, movesMax int) {
 func (e *exchange) complete(s *layoutState) {
 	s.idle, s.holds = slices.Clone(s.parent.idle), slices.Clone(s.parent.holds)
 	p := &e.pods[s.pod]
-	apply(s.idle, s.holds, p.cpus, p.at, -1)
+	apply(s.idle, s.holds, p.cpus, s.from, -1)
 	apply(s.idle, s.holds, p.cpus, s.to, 1)
 }
 
@@ -255,19 +284,26 @@ func (e *exchange) expand(s *layoutState, next *beam) {
 		e.inEach[e.numa[d]] += int(n)
 	}
 	for i := range e.pods {
-		p := &e.pods[i]
-		if s.moved(i) {
+		now := e.pods[i]
+		p := &now
+		if at, moved := s.at(i); moved {
+			p.at, p.numas = at, e.numasOf(&at)
+		}
+		if !e.within(&p.at) {
 			continue
 		}
 		apply(idle, holds, p.cpus, p.at, -1)
 		for m := range e.numas {
+			if e.only != nil && !e.only[m] {
+				continue
+			}
 			here := e.numa[p.at.of[0].domain] == m || p.numas > 1
 			if here || !p.bound && e.costMax-s.cost >= crossNUMA*p.cpus {
-				e.inNUMA(p, idle, e.numas[m], few[m], func(to *cuts) { e.visit(s, i, to, idle, holds, next) })
+				e.inNUMA(p, idle, e.numas[m], few[m], func(to *cuts) { e.visit(s, i, p, to, idle, holds, next) })
 			}
 		}
 		if p.numas > 1 {
-			e.acrossNUMA(p, idle, func(to *cuts) { e.visit(s, i, to, idle, holds, next) })
+			e.acrossNUMA(p, idle, func(to *cuts) { e.visit(s, i, p, to, idle, holds, next) })
 		}
 		apply(idle, holds, p.cpus, p.at, 1)
 	}
@@ -410,9 +446,8 @@ func (c *cuts) drop() {
 
 // visit adds the state after a move to the next beam, or to the states found. idle and holds are without
 // the pod.
-func (e *exchange) visit(s *layoutState, pod int, to *cuts, idle []int16, holds []uint64, next *beam) {
-	p := &e.pods[pod]
-	if *to == p.at {
+func (e *exchange) visit(s *layoutState, pod int, p *exchanged, to *cuts, idle []int16, holds []uint64, next *beam) {
+	if *to == p.at || !e.within(to) {
 		return
 	}
 	cost := s.cost
@@ -451,21 +486,24 @@ func (e *exchange) visit(s *layoutState, pod int, to *cuts, idle []int16, holds 
 	if lacking > beamBelow {
 		return
 	}
-	reached := lacking < 0
-	if e.room > 0 {
+	if e.goal == toGather {
 		for m := range e.numas {
 			after := e.inEach[m] + e.cpusIn(&p.at, m) - e.cpusIn(to, m)
 			score += after*after - e.inEach[m]*e.inEach[m]
-			reached = reached || lacking == 0 && after >= e.inEach[m] && e.cpusIn(&p.at, m)+e.cpusIn(to, m) > 0 &&
-				e.roomIn(m, func(d int) int { return int(idle[d]) - to.in(d) })
 		}
 	}
-	if !reached && len(next[lacking]) == beamWidth {
-		if last := next[lacking][beamWidth-1]; score < last.score || score == last.score && cost >= last.cost {
+	reached := e.goal == toFree && lacking < 0
+	if value := score - gatherWorth*cost; e.goal == toGather && lacking <= 0 && value > e.best {
+		e.best = value
+		e.found = append(e.found, &layoutState{parent: s, pod: pod, from: p.at, to: *to, moves: s.moves + 1, cost: cost, whole: whole, score: score})
+	}
+	lacking = max(lacking, 0)
+	if !reached && len(next[lacking]) == e.width {
+		if last := next[lacking][e.width-1]; score < last.score || score == last.score && cost >= last.cost {
 			return
 		}
 	}
-	child := &layoutState{parent: s, pod: pod, to: *to, moves: s.moves + 1, cost: cost, whole: whole, score: score}
+	child := &layoutState{parent: s, pod: pod, from: p.at, to: *to, moves: s.moves + 1, cost: cost, whole: whole, score: score}
 	if reached {
 		e.found = append(e.found, child)
 		return
@@ -477,7 +515,69 @@ func (e *exchange) visit(s *layoutState, pod int, to *cuts, idle []int16, holds 
 	for _, x := range to.of[:to.n] {
 		holds[x.domain] -= hashOf(p.cpus, int(x.cpus))
 	}
-	next[lacking] = insert(next[lacking], child)
+	if before, seen := e.seen[child.hash]; seen && before <= cost {
+		return
+	}
+	next[lacking] = e.insert(next[lacking], child)
+}
+
+// within reports whether all CPUs are in the NUMA nodes that are considered.
+func (e *exchange) within(c *cuts) bool {
+	if e.only != nil {
+		for _, x := range c.of[:c.n] {
+			if !e.only[e.numa[x.domain]] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// subsets returns sets of NUMA nodes, those with the most idle CPUs first.
+func (e *exchange) subsets(idle []int16) [][]bool {
+	sums := make([]int, len(e.numas))
+	for d, n := range idle {
+		sums[e.numa[d]] += int(n)
+	}
+	type subset struct {
+		in  []bool
+		sum int
+	}
+	var all []subset
+	var add func(from, left, sum int, in []bool)
+	add = func(from, left, sum int, in []bool) {
+		if left == 0 {
+			all = append(all, subset{slices.Clone(in), sum})
+			return
+		}
+		for m := from; m < len(sums); m++ {
+			in[m] = true
+			add(m+1, left-1, sum+sums[m], in)
+			in[m] = false
+		}
+	}
+	if len(sums) > subsetSize && len(sums) <= subsetOf {
+		add(0, subsetSize, 0, make([]bool, len(sums)))
+	}
+	slices.SortStableFunc(all, func(a, b subset) int { return b.sum - a.sum })
+	var out [][]bool
+	for _, s := range all[:min(len(all), subsetsMost)] {
+		if s.sum >= e.size[0] {
+			out = append(out, s.in)
+		}
+	}
+	return out
+}
+
+// numasOf returns the number of NUMA nodes.
+func (e *exchange) numasOf(c *cuts) int {
+	n := 0
+	for i, x := range c.of[:c.n] { // in ascending order of domains, and so of NUMA nodes
+		if i == 0 || e.numa[x.domain] != e.numa[c.of[i-1].domain] {
+			n++
+		}
+	}
+	return n
 }
 
 // cpusIn returns the number of CPUs in a NUMA node.
@@ -491,27 +591,13 @@ func (e *exchange) cpusIn(c *cuts, m int) int {
 	return sum
 }
 
-// roomIn reports whether a pod of e.room CPUs has room in a NUMA node, in idle domains and one gap.
-func (e *exchange) roomIn(m int, idle func(domain int) int) bool {
-	whole, gap := 0, 0
-	for _, d := range e.numas[m] {
-		if n := idle(d); n == e.size[d] {
-			whole++
-		} else {
-			gap = max(gap, n)
-		}
-	}
-	fills, rest := e.room/e.size[e.numas[m][0]], e.room%e.size[e.numas[m][0]]
-	return whole > fills || whole == fills && gap >= rest
-}
-
 // better reports whether a state has larger gaps, or the same for less.
 func better(a, b *layoutState) bool {
 	return a.score > b.score || a.score == b.score && a.cost < b.cost
 }
 
 // insert adds a state to the best ones, which are in order, unless there is an equal one as cheap.
-func insert(kept []*layoutState, s *layoutState) []*layoutState {
+func (e *exchange) insert(kept []*layoutState, s *layoutState) []*layoutState {
 	if i := slices.IndexFunc(kept, func(o *layoutState) bool { return o.hash == s.hash }); i >= 0 {
 		if kept[i].cost <= s.cost {
 			return kept
@@ -523,37 +609,48 @@ func insert(kept []*layoutState, s *layoutState) []*layoutState {
 		at--
 	}
 	kept = slices.Insert(kept, at, s)
-	return kept[:min(len(kept), beamWidth)]
+	return kept[:min(len(kept), e.width)]
 }
 
 // exchange plans moves that free one more L3 domain, by a beam search, and reports whether it has found
-// any.
+// any. If one over the whole node finds none, and the node is nearly full, others consider a few NUMA nodes
+// each: in place of the many states that differ only elsewhere, they keep more that matter.
 func (p *planner) exchange() bool {
-	e, first := newExchange(p.node, p.unmoved, p.budget)
-	return e.most > e.start && p.carryOutBest(e, first)
+	e, first := newExchange(p.node, p.request, p.budget)
+	if e.most <= e.start {
+		return false
+	}
+	e.width = beamWidth
+	if p.carryOutBest(e, first, beamMoves) {
+		return true
+	}
+	if !full(p.node) {
+		return false
+	}
+	e.width = subsetWidth
+	for _, in := range e.subsets(first.idle) {
+		e.only = in
+		clear(e.seen)
+		if p.carryOutBest(e, first, beamMoves) {
+			return true
+		}
+	}
+	return false
 }
 
-// gather plans moves that bring idle domains together, if no NUMA node has room for one more pod of the
-// largest size on the node.
+// gather plans moves that bring gaps together, if there are pods of more than a domain. Smaller ones find
+// room in any NUMA node.
 func (p *planner) gather() {
-	e, first := newExchange(p.node, p.unmoved, p.budget)
-	e.room = e.largest
-	idle := func(d int) int { return int(first.idle[d]) }
-	fits := false
-	for m, domains := range e.numas {
-		if e.roomIn(m, idle) {
-			return
-		}
-		fits = fits || len(domains)*e.size[domains[0]] >= e.room
+	e, first := newExchange(p.node, p.request, p.budget)
+	if e.largest <= slices.Min(e.size) {
+		return
 	}
-	if fits && e.start > 0 && e.start >= e.room/slices.Max(e.size) && p.node.IdleCPUs() >= e.room && !p.budget.StayInNUMA {
-		p.carryOutBest(e, first)
-	}
+	e.goal, e.width, e.best = toGather, gatherWidth, first.score
+	p.carryOutBest(e, first, gatherMoves)
 }
 
 // carryOutBest adds the moves that a search finds to the plan, and reports whether it has found any.
-func (p *planner) carryOutBest(e *exchange, first *layoutState) bool {
-	movesMax := beamMoves
+func (p *planner) carryOutBest(e *exchange, first *layoutState, movesMax int) bool {
 	if p.budget.MovesMax > 0 {
 		movesMax = min(movesMax, p.budget.MovesMax-len(p.plan.Moves))
 	}
@@ -562,13 +659,10 @@ func (p *planner) carryOutBest(e *exchange, first *layoutState) bool {
 		if moves, after := p.exchanged(e, s); moves != nil {
 			p.node = after
 			p.plan.Moves = append(p.plan.Moves, moves...)
-			p.plan.Cost += s.cost
-			for _, m := range moves {
-				p.moved[m.Pod] = true
-			}
 			return true
 		}
 	}
+	e.found = nil
 	return false
 }
 
@@ -579,7 +673,7 @@ func (p *planner) exchanged(e *exchange, s *layoutState) ([]Move, *allocate.Node
 	domains := after.Layout().L3Domains()
 	var moves []Move
 	for _, step := range s.path() {
-		from := e.pods[step.pod].allocation
+		from := after.Pod(e.pods[step.pod].allocation.Key)
 		held := from.CPUs()
 		choose := func() cpuset.Set {
 			idle := after.Idle()

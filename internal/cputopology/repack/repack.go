@@ -8,8 +8,8 @@
 //	                     whole, if necessary in exchange for the pods of another domain
 //
 // Where that frees nothing more, a beam search looks for sequences of moves that use idle domains on the
-// way (exchange). On a node that is nearly full it also brings idle domains together, if no NUMA node has
-// room for one more pod of the largest size.
+// way (exchange). On a node that is nearly full it also brings gaps together in few NUMA nodes (gather):
+// moves need room, and where all gaps are smaller than the pods, none is possible any more.
 //
 // Each move goes to CPUs that are idle after the moves before it. So no two pods ever share a CPU
 // that they do not share before or after the plan, provided that the moves are made in order and
@@ -32,7 +32,7 @@ import (
 
 // Budget bounds a plan.
 type Budget struct {
-	// MovesMax is the maximum number of pods moved; 0 means no limit.
+	// MovesMax is the maximum number of moves; 0 means no limit.
 	MovesMax int
 	// CostMax is the maximum cost, in CPUs moved per CPU freed. Above it, the disturbance outweighs
 	// the gain. 0 means CostMaxDefault.
@@ -70,25 +70,40 @@ func Within(n *allocate.Node, request func(key string) *allocate.Request, budget
 	if budget.CostMax == 0 {
 		budget.CostMax = CostMaxDefault
 	}
-	p := planner{node: n, request: request, budget: budget, moved: map[string]bool{}}
+	p := planner{node: n, request: request, budget: budget}
 	if promising(n) {
 		for more := true; more; more = p.exchange() {
 			p.free()
 		}
 	}
-	if n.IdleCPUs()*gatherBelow <= n.Layout().Topology().Online().Len() {
+	if full(n) {
 		p.gather()
 	}
 	p.plan.Freed = freed(n, p.node)
+	for _, m := range p.plan.Moves {
+		p.plan.Cost += cost(n.Layout(), m)
+	}
 	return p.plan
 }
 
-// unmoved returns the request of a pod that may be moved and that the plan does not move, else nil.
-func (p *planner) unmoved(key string) *allocate.Request {
-	if p.moved[key] {
-		return nil
+// cost returns the number of CPUs that a move gives a pod; those in another NUMA node count twice.
+func cost(l *allocate.Layout, m Move) int {
+	domains, numa := l.L3Domains(), l.NUMAOfL3()
+	had := map[int]bool{} // NUMA nodes
+	for d := range domains {
+		if domains[d].Overlaps(m.From.CPUs()) {
+			had[numa[d]] = true
+		}
 	}
-	return p.request(key)
+	sum := 0
+	for d := range domains {
+		more := m.To.CPUs().Minus(m.From.CPUs()).Intersect(domains[d]).Len()
+		if !had[numa[d]] {
+			more *= crossNUMA
+		}
+		sum += more
+	}
+	return sum
 }
 
 // freed returns the L3 domains that are idle afterwards and not before, as many as are idle in addition.
@@ -104,25 +119,29 @@ func freed(before, after *allocate.Node) []cpuset.Set {
 	return out
 }
 
-// gatherBelow is the share of a machine's CPUs, as a divisor, that must not be idle for idle domains to be
-// brought together: where more are idle, the next large pod finds room anyway, here or on another node.
-const gatherBelow = 8
+// fullBelow is the share of a machine's CPUs, as a divisor, of which more must be idle for a node not to be
+// nearly full. Then the next large pod finds room anyway, and there is room for moves.
+const fullBelow = 8
+
+// full reports whether a node is nearly full.
+func full(n *allocate.Node) bool {
+	return n.IdleCPUs()*fullBelow <= n.Layout().Topology().Online().Len()
+}
 
 // free plans moves that free L3 domains or NUMA nodes, until no more can be freed.
 func (p *planner) free() {
-	p.s = newSearch(p.node, p.unmoved, p.budget)
+	p.s = newSearch(p.node, p.request, p.budget)
 	for {
-		cost, ok := p.s.next()
-		if !ok {
+		if !p.s.next() {
 			return
 		}
-		p.add(cost)
+		p.add()
 	}
 }
 
 // add adds the moves that the search has found to the plan, or undoes them if they are too many or make
 // a pod worse off.
-func (p *planner) add(cost int) {
+func (p *planner) add() {
 	if p.s.budget.MovesMax > 0 && len(p.plan.Moves)+len(p.s.moves) > p.s.budget.MovesMax {
 		p.s.undo()
 		return
@@ -133,12 +152,8 @@ func (p *planner) add(cost int) {
 		return
 	}
 	p.s.keep()
-	for _, m := range moves {
-		p.moved[m.Pod] = true
-	}
 	p.node = after
 	p.plan.Moves = append(p.plan.Moves, moves...)
-	p.plan.Cost += cost
 }
 
 // wholeCores returns a number of idle CPUs, in as many whole cores as possible, and of the other cores
@@ -193,7 +208,6 @@ type planner struct {
 	request func(key string) *allocate.Request
 	budget  Budget
 	s       *search
-	moved   map[string]bool // by pod
 	plan    Plan
 }
 
@@ -203,7 +217,7 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 	after := p.node.Clone()
 	var moves []Move
 	for _, m := range p.s.moves {
-		from := m.pod.allocation
+		from := after.Pod(m.pod.allocation.Key)
 		to := p.carry(after, from, func() cpuset.Set {
 			cpus := from.CPUs()
 			for _, part := range m.parts {
@@ -227,9 +241,6 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 	// The search counted CPUs by domain; the policies of the pods may have led to other domains.
 	if !slices.Equal(after.IdlePerL3(), p.s.idle) {
 		return nil, nil
-	}
-	for i, m := range p.s.moves {
-		m.pod.allocation = moves[i].To
 	}
 	return moves, after
 }

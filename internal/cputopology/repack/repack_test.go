@@ -3,6 +3,7 @@ package repack
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -89,8 +90,10 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestPlansHold checks plans on random states: a plan can be carried out move by move in its order,
-// it frees the domains it lists, no pod is split further, and none is moved twice.
+// TestPlansHold checks plans on random states: a plan can be carried out move by move in its order, each
+// from where the pod then is, so that it can be stopped after any; it frees the domains it lists; and no
+// pod is ever split further, or shares more cores, than before. A plan has no more moves and costs no more than
+// its budget allows.
 func TestPlansHold(t *testing.T) {
 	var layouts []*allocate.Layout
 	for _, m := range []machines.Machine{machines.AMD256NPS4, machines.Sparse, machines.Offlined, machines.Hybrid} {
@@ -109,14 +112,23 @@ func TestPlansHold(t *testing.T) {
 			}
 		}
 		before := n.IdleL3()
-		plan := Within(n, bySize(n), Budget{})
-		moved := map[string]bool{}
+		budget := Budget{MovesMax: rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(t, "moves"), StayInNUMA: rapid.Bool().Draw(t, "stay in NUMA node")}
+		plan := Within(n, bySize(n), budget)
+		if budget.MovesMax > 0 && len(plan.Moves) > budget.MovesMax {
+			t.Fatalf("%d moves of at most %d", len(plan.Moves), budget.MovesMax)
+		}
+		moved := 0
 		for _, m := range plan.Moves {
-			if moved[m.Pod] {
-				t.Fatalf("%s is moved twice", m.Pod)
+			if present := n.Pod(m.Pod).CPUs(); !present.Equal(m.From.CPUs()) {
+				t.Fatalf("%s is moved from %s, and is on %s", m.Pod, m.From.CPUs(), present)
 			}
-			moved[m.Pod] = true
+			r := exclusive(m.From.CPUs().Len())
 			l3, numas := n.Spans(m.From.CPUs())
+			company := n.Company(r, m.From.CPUs())
+			moved += m.To.CPUs().Minus(m.From.CPUs()).Len()
+			if budget.StayInNUMA && !numaNodes(n, m.To.CPUs()).SubsetOf(numaNodes(n, m.From.CPUs())) {
+				t.Fatalf("%s moved from %s to %s, another NUMA node", m.Pod, m.From.CPUs(), m.To.CPUs())
+			}
 			n.Release(m.Pod)
 			if err := n.Restore(m.To); err != nil {
 				t.Fatalf("move of %s from %s to %s: %v", m.Pod, m.From.CPUs(), m.To.CPUs(), err)
@@ -124,6 +136,12 @@ func TestPlansHold(t *testing.T) {
 			if l, u := n.Spans(m.To.CPUs()); l > l3 || u > numas || m.To.CPUs().Len() != m.From.CPUs().Len() {
 				t.Fatalf("%s moved from %s to %s", m.Pod, m.From.CPUs(), m.To.CPUs())
 			}
+			if n.Company(r, m.To.CPUs()) > company {
+				t.Fatalf("%s moved from %s to %s, and shares more cores", m.Pod, m.From.CPUs(), m.To.CPUs())
+			}
+		}
+		if plan.Cost < moved || plan.Cost > crossNUMA*moved {
+			t.Fatalf("%d CPUs are moved, the plan says %d", moved, plan.Cost)
 		}
 		for _, f := range plan.Freed {
 			if !f.SubsetOf(n.Idle()) {
@@ -136,8 +154,124 @@ func TestPlansHold(t *testing.T) {
 	})
 }
 
+// numaNodes returns the NUMA nodes of CPUs.
+func numaNodes(n *allocate.Node, cpus cpuset.Set) cpuset.Set {
+	var ids []int
+	for d, domain := range n.Layout().L3Domains() {
+		if domain.Overlaps(cpus) {
+			ids = append(ids, n.Layout().NUMAOfL3()[d])
+		}
+	}
+	return cpuset.Of(ids...)
+}
+
+// reachable returns the most L3 domains that can be idle after any sequence of moves, by trying all, and
+// the number of states. at has the CPUs of each pod in each domain.
+func reachable(size int, numa []int, at [][]int) (most, states int) {
+	key := func(at [][]int) string { return fmt.Sprint(at) }
+	seen := map[string]bool{key(at): true}
+	todo := [][][]int{at}
+	spans := func(held []int) (l3, numas int) {
+		in := map[int]bool{}
+		for d, n := range held {
+			if n > 0 {
+				l3++
+				in[numa[d]] = true
+			}
+		}
+		return l3, len(in)
+	}
+	for len(todo) > 0 {
+		at, todo = todo[len(todo)-1], todo[:len(todo)-1]
+		idle, whole := make([]int, len(numa)), 0
+		for d := range numa {
+			idle[d] = size
+			for _, held := range at {
+				idle[d] -= held[d]
+			}
+			if idle[d] == size {
+				whole++
+			}
+		}
+		most = max(most, whole)
+		for i, held := range at {
+			cpus := 0
+			for _, n := range held {
+				cpus += n
+			}
+			l3, numas := spans(held)
+			to := make([]int, len(numa))
+			var fill func(d, left int)
+			fill = func(d, left int) {
+				if left == 0 {
+					if l, u := spans(to); l > l3 || u > numas {
+						return
+					}
+					next := slices.Clone(at)
+					next[i] = slices.Clone(to)
+					if k := key(next); !seen[k] {
+						seen[k] = true
+						todo = append(todo, next)
+					}
+					return
+				}
+				if d == len(numa) {
+					return
+				}
+				for n := range min(left, idle[d]+held[d]) + 1 {
+					to[d] = n
+					fill(d+1, left-n)
+				}
+				to[d] = 0
+			}
+			fill(0, cpus)
+		}
+	}
+	return most, len(seen)
+}
+
+// TestPlansReachWhatMovesCan compares plans with every sequence of moves on small machines: they free as many
+// domains as moves can.
+func TestPlansReachWhatMovesCan(t *testing.T) {
+	l := layout(t, machines.Machine{Name: "m", Sockets: 1, NUMAPerSocket: 2, CoresPerSocket: 16, Threads: 1, CoresPerL3: 4, L3Bytes: 1 << 20, MemoryBytesPerNUMA: 1 << 30})
+	rng := rand.New(rand.NewPCG(1, 2))
+	could, did := 0, 0
+	for range 500 {
+		n := allocate.NewNode("n", l)
+		var al allocate.Allocator
+		for i := range 12 {
+			_, _ = al.Allocate(n, fmt.Sprint(i), exclusive([]int{1, 2, 3, 3, 5, 5, 6}[rng.IntN(7)]))
+		}
+		for i, a := range n.Pods() {
+			if i > 6 || rng.IntN(3) == 0 {
+				n.Release(a.Key)
+			}
+		}
+		var at [][]int
+		for _, a := range n.Pods() {
+			held := make([]int, len(l.L3Domains()))
+			l.PerL3(a.CPUs(), held)
+			at = append(at, held)
+		}
+		before := n.IdleL3()
+		most, _ := reachable(4, l.NUMAOfL3(), at)
+		got := before + len(Within(n, bySize(n), Budget{CostMax: 100}).Freed)
+		if got > most {
+			t.Fatalf("%v: %d domains idle, moves lead to %d", at, got, most)
+		}
+		could += most - before
+		did += got - before
+		if got < most {
+			t.Logf("%v: %d domains idle, moves lead to %d", at, got, most)
+		}
+	}
+	if did < could {
+		t.Errorf("plans free %d domains, moves can free %d", did, could)
+	}
+}
+
 // TestIdleDomainsComeTogether: on a node that is nearly full, idle L3 domains in different NUMA nodes
-// are brought into one, if a pod of the largest size has room in none.
+// are brought into one, if there are pods of more than a domain.
 func TestIdleDomainsComeTogether(t *testing.T) {
 	l := layout(t, machines.AMD256NPS4)
 	domains, numa := l.L3Domains(), l.NUMAOfL3()
@@ -157,8 +291,8 @@ func TestIdleDomainsComeTogether(t *testing.T) {
 		together int
 	}{
 		"two are brought together":               {[]int{1, 5}, true, Budget{}, 2},
-		"three, of which two suffice":            {[]int{1, 5, 9}, true, Budget{}, 2},
-		"they are together already":              {[]int{1, 2, 9}, true, Budget{}, 2},
+		"three":                                  {[]int{1, 5, 9}, true, Budget{}, 3},
+		"they are together already":              {[]int{1, 2}, true, Budget{}, 2},
 		"no pod needs two":                       {[]int{1, 5}, false, Budget{}, 1},
 		"pods stay in their NUMA nodes":          {[]int{1, 5}, true, Budget{StayInNUMA: true}, 1},
 		"the node has room, more than an eighth": {[]int{1, 5, 9, 13, 17}, true, Budget{}, 1},

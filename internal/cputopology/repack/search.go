@@ -151,7 +151,7 @@ func (s *search) findVictims(movable []int) {
 
 // next finds moves that empty the next victim that can be emptied. The caller must then call keep
 // or undo.
-func (s *search) next() (cost int, ok bool) {
+func (s *search) next() bool {
 	for len(s.candidates) > 0 {
 		v := s.candidates[0]
 		s.candidates = s.candidates[1:]
@@ -182,10 +182,10 @@ func (s *search) next() (cost int, ok bool) {
 			s.leaving[d] = false
 		}
 		if found {
-			return s.spent, true
+			return true
 		}
 	}
-	return 0, false
+	return false
 }
 
 // placeAll finds a domain for each piece.
