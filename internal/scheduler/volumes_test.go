@@ -53,6 +53,7 @@ func (v *lateVolumes) ReleaseDevices(gang string, _ []*corev1.Pod) {
 // anyNode accepts every node for pods with volumes.
 type anyNode struct{}
 
+func (anyNode) Scores(*place.Class) bool                     { return true }
 func (anyNode) Concerns(*place.Class) bool                   { return false }
 func (anyNode) Filter(*place.Class, []*place.Node, []string) {}
 func (anyNode) Score(*place.Class, []*place.Node, []int64)   {}

@@ -1,12 +1,14 @@
 package place
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
 )
 
 func TestGangs(t *testing.T) {
@@ -220,16 +222,21 @@ func TestShortages(t *testing.T) {
 }
 
 // spreadRare lets a class have at most one pod per node, and prefers the node with the greatest
-// name.
+// name, unless it has no scores.
 type spreadRare struct {
-	t     *testing.T
-	pods  map[string]int
-	trail []string
+	t        *testing.T
+	pods     map[string]int
+	trail    []string
+	noScores bool
+	asked    int // nodes
 }
+
+func (r *spreadRare) Scores(*Class) bool { return !r.noScores }
 
 func (r *spreadRare) Concerns(c *Class) bool { return c.Template.Labels["app"] == "guarded" }
 
 func (r *spreadRare) Filter(_ *Class, nodes []*Node, refused []string) {
+	r.asked += len(nodes)
 	for i, n := range nodes {
 		if r.pods[n.Name] > 0 {
 			refused[i] = "node(s) already have one"
@@ -238,8 +245,59 @@ func (r *spreadRare) Filter(_ *Class, nodes []*Node, refused []string) {
 }
 
 func (r *spreadRare) Score(_ *Class, nodes []*Node, scores []int64) {
+	if r.noScores {
+		return
+	}
 	for i, n := range nodes {
 		scores[i] += int64(n.Name[len(n.Name)-1])
+	}
+}
+
+// allScores is a spreadRare that is asked about all nodes.
+type allScores struct{ *spreadRare }
+
+func (allScores) Scores(*Class) bool { return true }
+
+// TestOnlyTheBestNodesAreFiltered checks that a class without scores from the rare filter gets the same
+// nodes as if the filter were asked about all nodes for each pod, and that few are asked.
+func TestOnlyTheBestNodesAreFiltered(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		nodes := rapid.SliceOfN(rapid.IntRange(0, 6), 1, 40).Draw(rt, "free CPUs")
+		gangs := rapid.SliceOfN(rapid.IntRange(1, 30), 1, 4).Draw(rt, "gangs")
+		var placed [2][]string
+		var refused [2]string
+		for i := range placed {
+			c := newCluster()
+			for n, cpu := range nodes {
+				c.node(fmt.Sprintf("node-%d", n), "cpu", fmt.Sprint(cpu))
+			}
+			r := &spreadRare{t: t, pods: map[string]int{}, noScores: true}
+			rare := RareFilter(r)
+			if i == 1 {
+				rare = allScores{r}
+			}
+			placer := NewPlacer(c.Snapshot, Options{Rare: rare})
+			for _, n := range gangs {
+				spread := pod("cpu", "1")
+				spread.Spec.TopologySpreadConstraints = make([]corev1.TopologySpreadConstraint, 1)
+				d := placer.Place(c.gang(n, spread))
+				if d.Shortage != nil {
+					refused[i] += d.Shortage.Detail() + "; "
+				} else {
+					placed[i] = append(placed[i], c.names(d.Placed[0])...)
+				}
+			}
+		}
+		if !slices.Equal(placed[0], placed[1]) || refused[0] != refused[1] {
+			rt.Fatalf("the best nodes first: %v, %s\nall nodes: %v, %s", placed[0], refused[0], placed[1], refused[1])
+		}
+	})
+	c := newCluster().uniform(1000, "cpu", "4")
+	r := &spreadRare{t: t, pods: map[string]int{}, noScores: true}
+	spread := pod("cpu", "1")
+	spread.Spec.TopologySpreadConstraints = make([]corev1.TopologySpreadConstraint, 1)
+	if d := NewPlacer(c.Snapshot, Options{Rare: r}).Place(c.gang(100, spread)); d.Shortage != nil || r.asked > 100*4*rareBatch {
+		t.Errorf("%d nodes were asked for 100 pods: %v", r.asked, d.Shortage)
 	}
 }
 

@@ -1,6 +1,9 @@
 package place
 
-import "math"
+import (
+	"iter"
+	"math"
+)
 
 // tieBits is the number of low bits of an entry's key that hold the node's tie-breaker; the high
 // bits hold its score.
@@ -130,6 +133,47 @@ func (x *index) best() int32 {
 		return -1
 	}
 	return x.heap[0].node
+}
+
+// inOrder yields the nodes, best first. The first k nodes take time in proportion to k log k. queue is
+// scratch space: a binary heap of positions in x.heap, of which each waits there whose parent has been
+// yielded. The index must not change meanwhile.
+func (x *index) inOrder(queue *[]int32) iter.Seq[int32] {
+	before := func(a, b int32) bool { return x.before(x.heap[a], x.heap[b]) }
+	return func(yield func(int32) bool) {
+		q := (*queue)[:0]
+		defer func() { *queue = q }()
+		push := func(at int32) {
+			q = append(q, at)
+			for i := len(q) - 1; i > 0 && before(q[i], q[(i-1)/2]); i = (i - 1) / 2 {
+				q[i], q[(i-1)/2] = q[(i-1)/2], q[i]
+			}
+		}
+		if len(x.heap) > 0 {
+			push(0)
+		}
+		for len(q) > 0 {
+			at, last := q[0], len(q)-1
+			q[0], q = q[last], q[:last]
+			for i := 0; ; {
+				child := 2*i + 1
+				if child+1 < last && before(q[child+1], q[child]) {
+					child++
+				}
+				if child >= last || !before(q[child], q[i]) {
+					break
+				}
+				q[i], q[child] = q[child], q[i]
+				i = child
+			}
+			if !yield(x.heap[at].node) {
+				return
+			}
+			for child := arity*at + 1; child <= arity*(at+1) && int(child) < len(x.heap); child++ {
+				push(child)
+			}
+		}
+	}
 }
 
 // place puts one pod of the class on a node that takes it. The index must be up to date, and stays

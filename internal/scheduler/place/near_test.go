@@ -445,6 +445,7 @@ func TestRarePodsAreNear(t *testing.T) {
 // refuse is a rare filter that refuses some nodes.
 type refuse map[string]bool
 
+func (refuse) Scores(*Class) bool     { return false }
 func (r refuse) Concerns(*Class) bool { return false }
 
 func (r refuse) Filter(_ *Class, nodes []*Node, refused []string) {

@@ -339,6 +339,24 @@ func reason(s *fwk.Status) string {
 	return why
 }
 
+// Scores implements place.RareFilter: only preferences among pods, and spread that is not required, are
+// scored.
+func (f *Filter) Scores(class *place.Class) bool {
+	spec := &class.Template.Spec
+	if a := spec.Affinity; a != nil {
+		if a.PodAffinity != nil && len(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
+			a.PodAntiAffinity != nil && len(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+			return true
+		}
+	}
+	for i := range spec.TopologySpreadConstraints {
+		if spec.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.ScheduleAnyway {
+			return true
+		}
+	}
+	return f.nodes.attract()
+}
+
 // Score implements place.RareFilter.
 func (f *Filter) Score(class *place.Class, candidates []*place.Node, scores []int64) {
 	st := f.state(class)

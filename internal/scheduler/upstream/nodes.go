@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"slices"
 
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -18,7 +19,8 @@ type nodes struct {
 	order      []fwk.NodeInfo
 	affine     []fwk.NodeInfo // nodes with pods that have an affinity or anti-affinity
 	away       []fwk.NodeInfo // nodes with pods that have a required anti-affinity
-	listed     bool           // affine and away are up to date
+	attracts   bool           // a pod on a node has a required affinity, or any preference, among pods
+	listed     bool           // affine, away and attracts are up to date
 }
 
 func newNodes(c *cluster.Cluster) *nodes {
@@ -55,16 +57,29 @@ func (n *nodes) list() {
 	if n.listed {
 		return
 	}
-	n.affine, n.away = n.affine[:0], n.away[:0]
+	n.affine, n.away, n.attracts = n.affine[:0], n.away[:0], false
 	for _, info := range n.order {
-		if len(info.GetPodsWithAffinity()) > 0 {
+		if pods := info.GetPodsWithAffinity(); len(pods) > 0 {
 			n.affine = append(n.affine, info)
+			n.attracts = n.attracts || slices.ContainsFunc(pods, attracts)
 		}
 		if len(info.GetPodsWithRequiredAntiAffinity()) > 0 {
 			n.away = append(n.away, info)
 		}
 	}
 	n.listed = true
+}
+
+// attracts reports whether a pod makes its node, or its topology, better or worse for other pods: the
+// kube-scheduler also scores required affinities of pods that are placed.
+func attracts(p fwk.PodInfo) bool {
+	return len(p.GetRequiredAffinityTerms()) > 0 || len(p.GetPreferredAffinityTerms()) > 0 || len(p.GetPreferredAntiAffinityTerms()) > 0
+}
+
+// attract reports whether any pod attracts.
+func (n *nodes) attract() bool {
+	n.list()
+	return n.attracts
 }
 
 func (n *nodes) keepAway() []fwk.NodeInfo {
