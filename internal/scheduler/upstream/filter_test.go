@@ -199,6 +199,25 @@ func TestTheKubeSchedulersPlugins(t *testing.T) {
 				t.Fatalf("%v, %+v", nodes, short)
 			}
 		}},
+		{"pods go where they prefer to be, and where pods that are there prefer them", func(t *testing.T) {
+			prefer := func(app string) func(*corev1.PodSpec) {
+				return func(s *corev1.PodSpec) {
+					s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+						{Weight: 100, PodAffinityTerm: term(app, corev1.LabelTopologyZone)[0]},
+					}}}
+				}
+			}
+			host, short := w.place(testPod("host", prefer("guest")), 1)
+			if short != nil {
+				t.Fatalf("%+v", short)
+			}
+			for name, spec := range map[string]func(*corev1.PodSpec){"guest": away("guest", corev1.LabelHostname), "friend": prefer("host")} {
+				nodes, short := w.place(testPod(name, spec), 2)
+				if short != nil || len(zones(nodes)) != 1 || zones(nodes)[fmt.Sprint("z", int(host[0][1]-'0')%3)] != 2 {
+					t.Errorf("%s: %v, not in the zone of %v, %+v", name, nodes, host, short)
+				}
+			}
+		}},
 		{"pods spread over zones", func(t *testing.T) {
 			nodes, short := w.place(testPod("a", func(s *corev1.PodSpec) {
 				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
