@@ -119,7 +119,12 @@ type groupState struct {
 	written     *schedulingv1beta1.PodGroup
 	kubeWritten *schedulingv1alpha2.PodGroup
 	underWay    bool
-	creating    bool // a PodGroup for an owner is being created
+	// unsettled is since when the status has not been written although it is out of date, because it is
+	// expected to change again; zero if it is not.
+	unsettled time.Time
+	creating  bool // a PodGroup for an owner is being created
+	// created is when that was done. The watch may not show it yet.
+	created time.Time
 }
 
 // DefaultSchedulerNames are the scheduler names that Lockstep serves by default.

@@ -121,3 +121,31 @@ func TestPhases(t *testing.T) {
 		})
 	}
 }
+
+// TestStatusesSettle checks which changes of a status are written at once.
+func TestStatusesSettle(t *testing.T) {
+	type status = schedulingv1beta1.PodGroupStatus
+	begun := status{Phase: schedulingv1beta1.PodGroupRunning, Running: 1}
+	for name, tc := range map[string]struct {
+		old, next status
+		m         members
+		ours      bool
+		want      bool
+	}{
+		"more pods will run":                          {begun, status{Phase: begun.Phase, Running: 2}, members{bound: 3, running: 2}, false, true},
+		"all pods run":                                {begun, status{Phase: begun.Phase, Running: 3}, members{bound: 3, running: 3}, false, false},
+		"a group of somebody begins":                  {status{}, begun, members{bound: 3, running: 1}, false, false},
+		"a group that was made for an owner begins":   {status{}, begun, members{bound: 3, running: 1}, true, true},
+		"all pods of such a group run":                {status{}, begun, members{bound: 1, running: 1}, true, false},
+		"such a group, which has said why it waits":   {status{Phase: schedulingv1beta1.PodGroupInqueue}, begun, members{bound: 3, running: 1}, true, false},
+		"a phase changes":                             {begun, status{Phase: schedulingv1beta1.PodGroupUnknown, Running: 1}, members{bound: 2, running: 1}, false, false},
+		"such a group waits":                          {status{}, status{Phase: schedulingv1beta1.PodGroupPending}, members{bound: 1}, true, false},
+		"a condition changes while pods begin to run": {begun, status{Phase: begun.Phase, Running: 2, Conditions: []schedulingv1beta1.PodGroupCondition{{Type: "x"}}}, members{bound: 3, running: 2}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := settles(&tc.old, &tc.next, tc.m, tc.ours); got != tc.want {
+				t.Errorf("settles: %t, want %t", got, tc.want)
+			}
+		})
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -252,9 +253,17 @@ func (c *Controller) forgetOwner(p *corev1.Pod) {
 	delete(c.owners.known, ref.UID)
 }
 
+// createdAgain is how long the watch may take to show a PodGroup that was created. After that somebody
+// must have deleted it, and it is created again.
+const createdAgain = 5 * time.Second
+
 // createGroup creates the PodGroup of an owner. The first of the pods says the queue and the priority.
 func (c *Controller) createGroup(k key, u *groupState, r *ownerRecord, pods []*corev1.Pod) {
 	if u.creating || len(pods) == 0 {
+		return
+	}
+	if left := createdAgain - c.cfg.Clock.Since(u.created); left > 0 {
+		c.loop.WakeAfter(k, left)
 		return
 	}
 	u.creating = true
@@ -274,6 +283,9 @@ func (c *Controller) createGroup(k key, u *groupState, r *ownerRecord, pods []*c
 	c.cfg.Writer.Create(apiwriter.Meta{Owner: k.String(), Reason: "podgroup-of-owner"}, pg, func(_ apiwriter.Object, err error) {
 		c.mu.Lock()
 		u.creating = false
+		if err == nil {
+			u.created = c.cfg.Clock.Now()
+		}
 		c.mu.Unlock()
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			c.cfg.Log.Warn("a PodGroup could not be created", "podgroup", k.name, "error", err)

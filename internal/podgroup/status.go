@@ -147,6 +147,19 @@ func sameStatus(a, b *schedulingv1beta1.PodGroupStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
+// settleTime is how long a change that soon goes on may last before it is written.
+const settleTime = 2 * time.Second
+
+// settles reports whether a status is expected to change again soon, and nobody waits for it: the pods
+// of a group start, or end, one after the other, and a write for each would be as many writes as pods.
+// ours means that the group was made for the owner of its pods, so nobody waits for it to be Running.
+func settles(old, next *schedulingv1beta1.PodGroupStatus, m members, ours bool) bool {
+	begins := ours && old.Phase == "" && next.Phase == schedulingv1beta1.PodGroupRunning
+	counted := next.DeepCopy()
+	counted.Running, counted.Succeeded, counted.Failed = old.Running, old.Succeeded, old.Failed
+	return (begins || sameStatus(old, counted)) && m.running < m.bound
+}
+
 // unschedulable returns a copy of the pod with a PodScheduled condition that says why it waits, or
 // nil if the condition already says so. The reason is always Unschedulable, by which autoscalers
 // find pods that need nodes.
