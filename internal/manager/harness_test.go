@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	managertest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
 		Count: 8, CPU: "4", Memory: "8Gi",
-	}), localtest.WithInstall(), localtest.WithConfig(func(c *localcluster.Config) { c.PodGroups = true }))
+	}), localtest.WithInstall())
 }
 
 var (
@@ -67,13 +67,15 @@ var unmanaged struct {
 }
 
 // startUnmanaged returns a new namespace of a cluster with 4 nodes of 8 CPUs whose only managers
-// are those that run starts. No other test uses the cluster until this one ends.
+// are those that run starts, and whose API server serves Kubernetes' own PodGroups. No other test uses
+// the cluster until this one ends.
 func startUnmanaged(t *testing.T) *env {
 	unmanaged.mu.Lock()
 	t.Cleanup(unmanaged.mu.Unlock)
 	if unmanaged.cluster == nil {
 		unmanaged.cluster = localtest.Beside(t, localtest.WithControllerManager(), localtest.WithInstall(),
-			localtest.WithNodes(localcluster.Nodes{Count: 4, CPU: "8", Memory: "16Gi"}))
+			localtest.WithNodes(localcluster.Nodes{Count: 4, CPU: "8", Memory: "16Gi"}),
+			localtest.WithConfig(func(c *localcluster.Config) { c.PodGroups = true }))
 	}
 	e := newEnv(t, unmanaged.cluster)
 	t.Cleanup(func() {

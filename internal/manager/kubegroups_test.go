@@ -26,7 +26,7 @@ metadata: {name: %s}
 spec: {%s}`, name, spec)
 }
 
-// inKubeGroup returns pods of 4 CPUs, each of which fills a node, of a PodGroup of scheduling.k8s.io.
+// inKubeGroup returns pods of 4 CPUs, for eight of which the nodes have places, of a PodGroup of scheduling.k8s.io.
 func inKubeGroup(group string, from, to int, more string) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {
@@ -92,8 +92,9 @@ func (e *env) removePods(selector string) {
 // TestKubernetesPodGroups checks gangs of Kubernetes' own API: pods that name a PodGroup of
 // scheduling.k8s.io in spec.schedulingGroup.
 func TestKubernetesPodGroups(t *testing.T) {
-	e := start(t)
+	e := startUnmanaged(t)
 	t.Cleanup(func() { e.removePods("") })
+	e.run()
 
 	// Pods may be there before their group. They are not placed one by one.
 	e.apply(inKubeGroup("gang", 0, 3, ""))
@@ -127,7 +128,7 @@ spec: {podGroupTemplates: [{name: workers, schedulingPolicy: {gang: {minCount: 4
 		t.Errorf("the manager wrote %v; want at most 2 statuses of the group, and one binding for each of 8 pods", writes)
 	}
 
-	// A gang that does not fit gets no node at all: 4 of 8 nodes are free.
+	// A gang that does not fit gets no node at all: 4 of 8 places are free.
 	e.apply(kubeGroupYAML("large", "schedulingPolicy: {gang: {minCount: 5}}") + "\n" + inKubeGroup("large", 0, 5, ""))
 	e.says(kubeGroups, "large", `"status":"False"`, `"reason":"Unschedulable"`)
 	e.untilPodSays("large-4", "")
@@ -144,8 +145,9 @@ spec: {podGroupTemplates: [{name: workers, schedulingPolicy: {gang: {minCount: 4
 // TestFieldsOfKubernetesPodGroups checks the fields besides the policy, those that have no effect, and
 // pods that are in two groups.
 func TestFieldsOfKubernetesPodGroups(t *testing.T) {
-	e := start(t)
+	e := startUnmanaged(t)
 	t.Cleanup(func() { e.removePods("") })
+	e.run()
 
 	e.apply(kubeGroupYAML("claims", "schedulingPolicy: {gang: {minCount: 1}}, resourceClaims: [{name: one, resourceClaimName: gpu}]") +
 		"\n" + inKubeGroup("claims", 0, 1, ""))
@@ -198,9 +200,10 @@ spec:
 }
 
 // TestKubernetesPodGroupsAreDisruptedAsTheySay checks priorities and disruption modes: a gang of higher
-// priority needs one of eight nodes that are full of another group.
+// priority needs one of eight places, which another group has.
 func TestKubernetesPodGroupsAreDisruptedAsTheySay(t *testing.T) {
-	e := start(t)
+	e := startUnmanaged(t)
+	e.run()
 	for _, p := range []struct {
 		name  string
 		value int
