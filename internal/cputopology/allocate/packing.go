@@ -228,18 +228,29 @@ func (p *packings) with(i, cpus int) added {
 	return added{int8(need - k.need), int8(b.room(k.sums, rest, need))}
 }
 
-// packingFull is the share of a node's CPUs, as a divisor, of which more must be idle for moves to be counted
-// on. Moves need room: on a fuller node, what could be packed is often not to be reached from the present state.
-const packingFull = 8
+// A node is too full for moves to be counted on if at most an eighth of its CPUs is idle, and at most half an L3
+// domain for each NUMA node (as divisors). Moves need room: on such a node, gaps are smaller than most pods, and
+// what could be packed is often not to be reached from the present state. With few NUMA nodes, as many idle CPUs
+// are larger gaps.
+const packingFull, packingFullL3 = 8, 2
 
 // onNode returns the effect with the idle domains that are broken into now, if the node is too full for
 // moves. c is the cost, or a lower bound of it.
 func (a added) onNode(n *Node, c cost, bind request.Bind) added {
-	if n.totalIdle*packingFull <= len(n.layout.cpus) {
+	if n.tooFullForMoves() {
 		const most = 1<<(laterBits-18) - 1 // see later
 		a.domains = int8(min(most, c.lo>>shiftWholeL3(bind)&(1<<bitsWholeL3-1)))
 	}
 	return a
+}
+
+// tooFullForMoves reports whether moves cannot be counted on, see packingFull.
+func (n *Node) tooFullForMoves() bool {
+	most := len(n.layout.cpus) / packingFull
+	if b := n.layout.packing; b != nil {
+		most = min(most, len(n.layout.numas)*b.size/packingFullL3)
+	}
+	return n.totalIdle <= most
 }
 
 // laterBits is the number of bits of later: one more pod needs one more domain at most.

@@ -165,18 +165,26 @@ func TestPackingsFollowTheNodes(t *testing.T) {
 	})
 }
 
-// TestFullNodesAreChosenByTheirGaps: on nodes that are nearly full, moves are not counted on. Packed anew,
-// both nodes could take the pod without another domain, and the first one would keep room for one more CPU; as
-// they are, the first one has to break into its idle domain.
+// TestFullNodesAreChosenByTheirGaps: on nodes that are nearly full, moves are not counted on, unless there are
+// few NUMA nodes. Packed anew, both nodes could take the pod without another domain, and the first one would keep
+// room for one more CPU; as they are, the first one has to break into its idle domain.
 func TestFullNodesAreChosenByTheirGaps(t *testing.T) {
-	l, err := NewLayout(machines.AMD256NPS1.MustTopology(), cpuset.Set{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for full, want := range map[bool]int{true: 1, false: 0} {
+	for _, c := range []struct {
+		machine machines.Machine
+		full    bool
+		want    int
+	}{
+		{machines.AMD256NPS4, true, 1},
+		{machines.AMD256NPS4, false, 0},
+		{machines.AMD256NPS1, true, 0},
+	} {
+		l, err := NewLayout(c.machine.MustTopology(), cpuset.Set{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		node := func(name string, domains ...[]int) *Node {
 			n := NewNode(name, l)
-			for full && len(domains) < len(l.L3Domains()) {
+			for c.full && len(domains) < len(l.L3Domains()) {
 				domains = append(domains, []int{8})
 			}
 			for d, pods := range domains {
@@ -197,8 +205,8 @@ func TestFullNodesAreChosenByTheirGaps(t *testing.T) {
 		}
 		nodes := []*Node{node("idle", []int{4}, []int{2, 3}, nil), node("gap", []int{1, 1})}
 		al := Allocator{Repacks: true}
-		if got, err := al.Choose(nodes, exclusive(t, 6), nil); err != nil || got != want {
-			t.Errorf("full %v: node %d, want %d (%v)", full, got, want, err)
+		if got, err := al.Choose(nodes, exclusive(t, 6), nil); err != nil || got != c.want {
+			t.Errorf("%s, full %v: node %d, want %d (%v)", c.machine.Name, c.full, got, c.want, err)
 		}
 	}
 }

@@ -52,8 +52,9 @@ const (
 	subsetSize, subsetsMost, subsetWidth, subsetOf = 3, 8, 16, 16
 
 	// Of searches that bring gaps together. gatherWorth is by how much the squares of the gaps must grow
-	// for each CPU that is moved.
-	gatherWidth, gatherMoves, gatherWorth = 16, 6, 1
+	// for each CPU that is moved, those of NUMA nodes counted gatherNUMA times. Above a share of idle CPUs,
+	// whose divisor is gatherAlways, that is done only if no NUMA node has room for the node's largest pod.
+	gatherWidth, gatherMoves, gatherWorth, gatherNUMA, gatherAlways = 16, 6, 1, 2, 12
 )
 
 // exchanged is a pod that may be moved.
@@ -489,7 +490,7 @@ func (e *exchange) visit(s *layoutState, pod int, p *exchanged, to *cuts, idle [
 	if e.goal == toGather {
 		for m := range e.numas {
 			after := e.inEach[m] + e.cpusIn(&p.at, m) - e.cpusIn(to, m)
-			score += after*after - e.inEach[m]*e.inEach[m]
+			score += gatherNUMA * (after*after - e.inEach[m]*e.inEach[m])
 		}
 	}
 	reached := e.goal == toFree && lacking < 0
@@ -535,10 +536,7 @@ func (e *exchange) within(c *cuts) bool {
 
 // subsets returns sets of NUMA nodes, those with the most idle CPUs first.
 func (e *exchange) subsets(idle []int16) [][]bool {
-	sums := make([]int, len(e.numas))
-	for d, n := range idle {
-		sums[e.numa[d]] += int(n)
-	}
+	sums := e.idleByNUMA(idle)
 	type subset struct {
 		in  []bool
 		sum int
@@ -638,15 +636,24 @@ func (p *planner) exchange() bool {
 	return false
 }
 
-// gather plans moves that bring gaps together, if there are pods of more than a domain. Smaller ones find
-// room in any NUMA node.
-func (p *planner) gather() {
+// gather plans moves that bring gaps together, if there are pods of more than a domain, and reports whether it
+// has found any. Smaller pods find room in any NUMA node.
+func (p *planner) gather() bool {
 	e, first := newExchange(p.node, p.request, p.budget)
-	if e.largest <= slices.Min(e.size) {
-		return
+	if e.largest <= slices.Min(e.size) || !idleAtMost(p.node, gatherAlways) && slices.Max(e.idleByNUMA(first.idle)) >= e.largest {
+		return false
 	}
 	e.goal, e.width, e.best = toGather, gatherWidth, first.score
-	p.carryOutBest(e, first, gatherMoves)
+	return p.carryOutBest(e, first, gatherMoves)
+}
+
+// idleByNUMA returns the number of idle CPUs of each NUMA node.
+func (e *exchange) idleByNUMA(idle []int16) []int {
+	sums := make([]int, len(e.numas))
+	for d, n := range idle {
+		sums[e.numa[d]] += int(n)
+	}
+	return sums
 }
 
 // carryOutBest adds the moves that a search finds to the plan, and reports whether it has found any.

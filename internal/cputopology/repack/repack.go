@@ -71,13 +71,15 @@ func Within(n *allocate.Node, request func(key string) *allocate.Request, budget
 		budget.CostMax = CostMaxDefault
 	}
 	p := planner{node: n, request: request, budget: budget}
-	if promising(n) {
-		for more := true; more; more = p.exchange() {
-			p.free()
+	// Gaps that have come together may let a domain become free. That ends: each round has more idle domains, or
+	// as many and larger gaps.
+	for gathered := true; gathered; {
+		if promising(p.node) {
+			for more := true; more; more = p.exchange() {
+				p.free()
+			}
 		}
-	}
-	if full(n) {
-		p.gather()
+		gathered = full(n) && p.gather()
 	}
 	p.plan.Freed = freed(n, p.node)
 	for _, m := range p.plan.Moves {
@@ -124,8 +126,11 @@ func freed(before, after *allocate.Node) []cpuset.Set {
 const fullBelow = 8
 
 // full reports whether a node is nearly full.
-func full(n *allocate.Node) bool {
-	return n.IdleCPUs()*fullBelow <= n.Layout().Topology().Online().Len()
+func full(n *allocate.Node) bool { return idleAtMost(n, fullBelow) }
+
+// idleAtMost reports whether at most one in so many of a machine's CPUs is idle.
+func idleAtMost(n *allocate.Node, divisor int) bool {
+	return n.IdleCPUs()*divisor <= n.Layout().Topology().Online().Len()
 }
 
 // free plans moves that free L3 domains or NUMA nodes, until no more can be freed.

@@ -290,13 +290,14 @@ func TestIdleDomainsComeTogether(t *testing.T) {
 		budget   Budget
 		together int
 	}{
-		"two are brought together":               {[]int{1, 5}, true, Budget{}, 2},
-		"three":                                  {[]int{1, 5, 9}, true, Budget{}, 3},
-		"they are together already":              {[]int{1, 2}, true, Budget{}, 2},
-		"no pod needs two":                       {[]int{1, 5}, false, Budget{}, 1},
-		"pods stay in their NUMA nodes":          {[]int{1, 5}, true, Budget{StayInNUMA: true}, 1},
-		"the node has room, more than an eighth": {[]int{1, 5, 9, 13, 17}, true, Budget{}, 1},
-		"no move is left":                        {[]int{1, 5}, true, Budget{MovesMax: 1}, 1},
+		"two are brought together":                      {[]int{1, 5}, true, Budget{}, 2},
+		"three":                                         {[]int{1, 5, 9}, true, Budget{}, 3},
+		"they are together already":                     {[]int{1, 2}, true, Budget{}, 2},
+		"no pod needs two":                              {[]int{1, 5}, false, Budget{}, 1},
+		"pods stay in their NUMA nodes":                 {[]int{1, 5}, true, Budget{StayInNUMA: true}, 1},
+		"the node has room, more than an eighth":        {[]int{1, 5, 9, 13, 17}, true, Budget{}, 1},
+		"the largest pod has room, more than a twelfth": {[]int{1, 2, 5}, true, Budget{}, 2},
+		"no move is left":                               {[]int{1, 5}, true, Budget{MovesMax: 1}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := allocate.NewNode("n", l)
@@ -327,5 +328,40 @@ func TestIdleDomainsComeTogether(t *testing.T) {
 				t.Errorf("%d idle domains in one NUMA node after %d moves, want %d; %d idle in all, want %d", got, len(plan.Moves), c.together, n.IdleL3(), before)
 			}
 		})
+	}
+}
+
+// TestAPlanIsComplete: once gaps have come together, what that allows is planned, too, so a second plan
+// has no moves.
+func TestAPlanIsComplete(t *testing.T) {
+	l := layout(t, machines.AMD256NPS4)
+	rng := rand.New(rand.NewPCG(3, 4))
+	moves := 0
+	for range 12 {
+		n := allocate.NewNode("n", l)
+		var al allocate.Allocator
+		for i := 0; n.IdleCPUs() > 4; i++ {
+			_, _ = al.Allocate(n, fmt.Sprint(i), exclusive(min(6+rng.IntN(9), n.IdleCPUs())))
+		}
+		for n.IdleCPUs() < 20 {
+			pods := n.Pods()
+			n.Release(pods[rng.IntN(len(pods))].Key)
+		}
+		for again := range 2 {
+			plan := Within(n, bySize(n), Budget{})
+			if again > 0 && len(plan.Moves) > 0 {
+				t.Errorf("a second plan has %d moves and frees %v", len(plan.Moves), plan.Freed)
+			}
+			moves += len(plan.Moves)
+			for _, m := range plan.Moves {
+				n.Release(m.Pod)
+				if err := n.Restore(m.To); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if moves == 0 {
+		t.Error("no plan has moves")
 	}
 }
