@@ -136,6 +136,7 @@ func TestStatusesSettle(t *testing.T) {
 		"all pods run":                                {begun, status{Phase: begun.Phase, Running: 3}, members{bound: 3, running: 3}, false, false},
 		"a group of somebody begins":                  {status{}, begun, members{bound: 3, running: 1}, false, false},
 		"a group that was made for an owner begins":   {status{}, begun, members{bound: 3, running: 1}, true, true},
+		"such a group, of which pods are being bound": {status{}, begun, members{bound: 1, running: 1, binding: 2}, true, true},
 		"all pods of such a group run":                {status{}, begun, members{bound: 1, running: 1}, true, false},
 		"such a group, which has said why it waits":   {status{Phase: schedulingv1beta1.PodGroupInqueue}, begun, members{bound: 3, running: 1}, true, false},
 		"a phase changes":                             {begun, status{Phase: schedulingv1beta1.PodGroupUnknown, Running: 1}, members{bound: 2, running: 1}, false, false},

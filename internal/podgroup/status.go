@@ -148,7 +148,7 @@ func sameStatus(a, b *schedulingv1beta1.PodGroupStatus) bool {
 }
 
 // settleTime is how long a change that soon goes on may last before it is written.
-const settleTime = 2 * time.Second
+const settleTime = 5 * time.Second
 
 // settles reports whether a status is expected to change again soon, and nobody waits for it: the pods
 // of a group start, or end, one after the other, and a write for each would be as many writes as pods.
@@ -157,7 +157,7 @@ func settles(old, next *schedulingv1beta1.PodGroupStatus, m members, ours bool) 
 	begins := ours && old.Phase == "" && next.Phase == schedulingv1beta1.PodGroupRunning
 	counted := next.DeepCopy()
 	counted.Running, counted.Succeeded, counted.Failed = old.Running, old.Succeeded, old.Failed
-	return (begins || sameStatus(old, counted)) && m.running < m.bound
+	return (begins || sameStatus(old, counted)) && m.running < m.bound+m.binding
 }
 
 // unschedulable returns a copy of the pod with a PodScheduled condition that says why it waits, or
