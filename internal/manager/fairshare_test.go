@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/manager"
 )
 
-// applyQueue creates a queue, whose name begins with that of the namespace, and deletes it after the test.
+// applyQueue creates the queue NAMESPACE-NAME, and deletes it after the test.
 func (e *env) applyQueue(name, annotations, spec string) string {
 	e.Helper()
 	name = e.ns + "-" + name

@@ -58,7 +58,7 @@ metadata: {name: %s, ownerReferences: [%s]}
 spec: {%s}`, name, owner, spec))
 }
 
-// allResources are those of the four pods of a workload, as operators sum them up.
+// allResources is the sum of the requests of a workload's four pods, which operators write into the PodGroup.
 const allResources = `minResources: {cpu: "16", memory: 4Gi}`
 
 const (

@@ -2,12 +2,10 @@ package podgroup
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -182,11 +180,6 @@ func (c *Controller) reportKube(k key, u *groupState, m members, w *waitReason, 
 			}
 		}
 		c.mu.Unlock()
-		switch {
-		case err == nil:
-			c.loop.Succeeded(k)
-		case !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err):
-			c.loop.Retry(k)
-		}
+		c.written(k, err)
 	})
 }

@@ -99,6 +99,11 @@ func (c *Controller) statusWritten(k key, u *groupState, sent *schedulingv1beta1
 		}
 	}
 	c.mu.Unlock()
+	c.written(k, err)
+}
+
+// written ends a write of a group's status. A write that failed is repeated, unless the group is gone.
+func (c *Controller) written(k key, err error) {
 	switch {
 	case err == nil:
 		c.loop.Succeeded(k)

@@ -8,18 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// FairShareByAnnotation on a queue says among whom its share is divided, apart from its jobs: ByNamespace,
-// ByUser, or nobody.
+// FairShareByAnnotation on a queue says how its share is divided: ByNamespace or ByUser. Without it, the
+// jobs of all namespaces wait in one line.
 const FairShareByAnnotation = "lockstep.dev/fair-share-by"
 
-// ByNamespace divides a queue's share among the namespaces that use it, and ByUser among those whose
-// namespaces they are, as UserLabel of the namespaces says.
+// ByNamespace divides a queue's share among the namespaces that use it. ByUser divides it among users:
+// UserLabel of a namespace names its user.
 const (
 	ByNamespace = "namespace"
 	ByUser      = "user"
 )
 
-// UserLabel on a namespace names whose it is. Namespaces without it are users of their own.
+// UserLabel on a namespace names its user. A namespace without the label is a user of its own.
 const UserLabel = "lockstep.dev/user"
 
 // User returns the name of a user of a queue that is shared by ByNamespace or ByUser. label is UserLabel of

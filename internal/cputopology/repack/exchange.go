@@ -51,9 +51,9 @@ const (
 	// which there are any.
 	subsetSize, subsetsMost, subsetWidth, subsetOf = 3, 8, 16, 16
 
-	// Of searches that bring gaps together. gatherWorth is by how much the squares of the gaps must grow
-	// for each CPU that is moved, those of NUMA nodes counted gatherNUMA times. Above a share of idle CPUs,
-	// whose divisor is gatherAlways, that is done only if no NUMA node has room for the node's largest pod.
+	// Of searches that bring gaps together. The sum of the squares of the gaps must grow by gatherWorth
+	// for each CPU that is moved; the gaps of NUMA nodes count gatherNUMA times. If more than one in
+	// gatherAlways CPUs is idle, gaps are brought together only if no NUMA node has room for the largest pod.
 	gatherWidth, gatherMoves, gatherWorth, gatherNUMA, gatherAlways = 16, 6, 1, 2, 12
 )
 

@@ -18,8 +18,8 @@ const ArrivalsMin = 30
 
 // Step is what a step of a search showed.
 type Step struct {
-	// Arrivals counts those that were sent, Waiting those of them that still waited when the last one
-	// was due, and Unserved those that were not served in time.
+	// Arrivals is the number of jobs, or workflows, that were sent. Waiting is how many of them still
+	// waited when the last one was due, and Unserved how many were not served in time.
 	Arrivals, Waiting, Unserved int
 	// Growth is the growth of the waits, and LagGrowth of the times by which the client was late.
 	Growth, LagGrowth float64

@@ -73,9 +73,9 @@ type Run struct {
 	Ended   analyse.Curve `json:"ended"`
 }
 
-// Step is a step of workflows-rate. Rates are in workflows per second; Waiting is the number of
-// workflows under way when the last one of the step had been sent, and Late counts those of them that
-// would have ended by then without the delays beyond their pods' own time. Growth is by how many seconds
+// Step is a step of workflows-rate. Rates are in workflows per second. Waiting is the number of
+// workflows that were under way when the last one of the step had been sent. Late is how many of these
+// would have ended by then if they had taken only the time of their pods. Growth is by how many seconds
 // workflows took longer from one second to the next, and LagGrowth by how many they were sent later.
 type Step struct {
 	Asked   float64 `json:"asked"`

@@ -8,7 +8,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// depthMax bounds the depth of the queue tree, as in package share.
+// depthMax bounds the depth of the queue tree, as in package share, which counts a part of a queue, too.
 const depthMax = 16
 
 // queue is a queue in the tree. Its amounts include the queues below.

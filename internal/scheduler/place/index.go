@@ -1,6 +1,7 @@
 package place
 
 import (
+	"container/heap"
 	"iter"
 	"math"
 )
@@ -135,45 +136,43 @@ func (x *index) best() int32 {
 	return x.heap[0].node
 }
 
-// inOrder yields the nodes, best first. The first k nodes take time in proportion to k log k. queue is
-// scratch space: a binary heap of positions in x.heap, of which each waits there whose parent has been
-// yielded. The index must not change meanwhile.
-func (x *index) inOrder(queue *[]int32) iter.Seq[int32] {
-	before := func(a, b int32) bool { return x.before(x.heap[a], x.heap[b]) }
+// inOrder yields the nodes, best first. The first k nodes take time in proportion to k log k. The index
+// must not change meanwhile.
+func (x *index) inOrder() iter.Seq[int32] {
 	return func(yield func(int32) bool) {
-		q := (*queue)[:0]
-		defer func() { *queue = q }()
-		push := func(at int32) {
-			q = append(q, at)
-			for i := len(q) - 1; i > 0 && before(q[i], q[(i-1)/2]); i = (i - 1) / 2 {
-				q[i], q[(i-1)/2] = q[(i-1)/2], q[i]
-			}
-		}
+		next := frontier{x: x}
 		if len(x.heap) > 0 {
-			push(0)
+			next.at = append(next.at, 0)
 		}
-		for len(q) > 0 {
-			at, last := q[0], len(q)-1
-			q[0], q = q[last], q[:last]
-			for i := 0; ; {
-				child := 2*i + 1
-				if child+1 < last && before(q[child+1], q[child]) {
-					child++
-				}
-				if child >= last || !before(q[child], q[i]) {
-					break
-				}
-				q[i], q[child] = q[child], q[i]
-				i = child
-			}
+		for len(next.at) > 0 {
+			at := heap.Pop(&next).(int)
 			if !yield(x.heap[at].node) {
 				return
 			}
-			for child := arity*at + 1; child <= arity*(at+1) && int(child) < len(x.heap); child++ {
-				push(child)
+			for child := arity*at + 1; child <= arity*(at+1) && child < len(x.heap); child++ {
+				heap.Push(&next, child)
 			}
 		}
 	}
+}
+
+// frontier has the positions in an index's heap that inOrder may yield next: those whose parents it has
+// yielded. It implements heap.Interface.
+type frontier struct {
+	x  *index
+	at []int
+}
+
+func (f *frontier) Len() int           { return len(f.at) }
+func (f *frontier) Less(i, j int) bool { return f.x.before(f.x.heap[f.at[i]], f.x.heap[f.at[j]]) }
+func (f *frontier) Swap(i, j int)      { f.at[i], f.at[j] = f.at[j], f.at[i] }
+func (f *frontier) Push(at any)        { f.at = append(f.at, at.(int)) }
+
+func (f *frontier) Pop() any {
+	last := len(f.at) - 1
+	at := f.at[last]
+	f.at = f.at[:last]
+	return at
 }
 
 // place puts one pod of the class on a node that takes it. The index must be up to date, and stays

@@ -101,7 +101,6 @@ type Placer struct {
 	pins []pinned // CPUs of the steps whose demands ask for CPUs
 
 	// Scratch space of pickRare and pickPinned.
-	queue   []int32
 	nodes   []*Node
 	ids     []int32
 	refused []string
@@ -329,9 +328,7 @@ func (p *Placer) firstRare(x *index, d *demand) int32 {
 	why, best, batch := map[string]int{}, int32(-1), rareBatch
 	p.nodes, p.ids = p.nodes[:0], p.ids[:0]
 	ask := func() {
-		p.refused = slices.Grow(p.refused[:0], len(p.nodes))[:len(p.nodes)]
-		clear(p.refused)
-		p.o.Rare.Filter(d.Class, p.nodes, p.refused)
+		p.askRare(d)
 		if i := slices.Index(p.refused, ""); i >= 0 {
 			best = p.ids[i]
 			return
@@ -342,7 +339,7 @@ func (p *Placer) firstRare(x *index, d *demand) int32 {
 		p.nodes, p.ids = p.nodes[:0], p.ids[:0]
 		batch *= 2
 	}
-	for node := range x.inOrder(&p.queue) {
+	for node := range x.inOrder() {
 		p.nodes, p.ids = append(p.nodes, &p.s.nodes[node]), append(p.ids, node)
 		if len(p.ids) < batch {
 			continue
@@ -360,6 +357,13 @@ func (p *Placer) firstRare(x *index, d *demand) int32 {
 	return best
 }
 
+// askRare asks the rare filter about p.nodes. p.refused has the answers.
+func (p *Placer) askRare(d *demand) {
+	p.refused = slices.Grow(p.refused[:0], len(p.nodes))[:len(p.nodes)]
+	clear(p.refused)
+	p.o.Rare.Filter(d.Class, p.nodes, p.refused)
+}
+
 // filterRare asks the rare filter about all nodes that pass the other filters. It returns the
 // number n of nodes that pass this filter too; they are p.nodes[:n] and p.ids[:n]. If no node
 // passes, d.refused says why.
@@ -372,9 +376,7 @@ func (p *Placer) filterRare(x *index, d *demand) int {
 	for _, e := range x.heap {
 		p.nodes, p.ids = append(p.nodes, &p.s.nodes[e.node]), append(p.ids, e.node)
 	}
-	p.refused = slices.Grow(p.refused[:0], len(p.nodes))[:len(p.nodes)]
-	clear(p.refused)
-	p.o.Rare.Filter(d.Class, p.nodes, p.refused)
+	p.askRare(d)
 	n := 0
 	for i, why := range p.refused {
 		if why == "" {
