@@ -10,8 +10,9 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// removeRetired removes objects that earlier versions installed and this version does not, and the
-// right to every kind and the policy on kinds that are not served unless they are asked for. It calls done for each such object that exists.
+// removeRetired removes objects that earlier versions installed and this version does not. It also
+// removes the right to every kind, and the policy on kinds that are not served, unless the options ask
+// for them. It calls done for each such object that exists.
 func (w *installer) removeRetired(ctx context.Context, done func(*unstructured.Unstructured, Change)) error {
 	retired := config.Retired()
 	if !w.opts.AnyKind {
