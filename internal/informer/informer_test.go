@@ -191,6 +191,26 @@ func TestWatchesCutShortAreNoted(t *testing.T) {
 	})
 }
 
+// TestTheWatchOfPodsMayEnd checks that the end of any watch but that of pods, which the manager's own
+// creates end, is reported.
+func TestTheWatchOfPodsMayEnd(t *testing.T) {
+	s, err := NewSet(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	s.OnCutShort(func() { told++ })
+	if s.Pods.cutShort != nil {
+		t.Error("the end of the watch of pods is reported")
+	}
+	for _, f := range []func(){s.Jobs.cutShort, s.PodGroups.cutShort, s.Nodes.cutShort, s.Workflows.cutShort} {
+		f()
+	}
+	if told != 4 {
+		t.Errorf("%d of 4 ends of watches were reported", told)
+	}
+}
+
 // TestTheFirstListIsOfWhatWasWrittenLast checks that a manager that begins to lead does not start
 // from the old state of a server's cache.
 func TestTheFirstListIsOfWhatWasWrittenLast(t *testing.T) {

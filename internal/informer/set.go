@@ -225,10 +225,13 @@ func (s *Set) Start(ctx context.Context) {
 }
 
 // OnCutShort registers f, which is called when the server has ended a watch early, as it does when
-// it is busy. It must be called before Start.
+// it is busy. It must be called before Start. The watch of pods does not count: what it shows are
+// mostly the manager's own writes, and no work waits for them.
 func (s *Set) OnCutShort(f func()) {
 	for _, i := range s.all() {
-		i.onCutShort(f)
+		if i != watched(s.Pods) {
+			i.onCutShort(f)
+		}
 	}
 }
 
