@@ -49,6 +49,7 @@ func TestDeletionBesideTheFloor(t *testing.T) {
 	stop := e.run()
 	e.create(newJob("wide", int32(n), "1m", minAvailable(1)))
 	for _, way := range strings.Fields(ways) {
+		e.eachRuns(n)
 		e.allRun("wide", int32(n))
 		kind, number, _ := strings.Cut(way, ":")
 		parallel, _ := strconv.Atoi(number)
@@ -71,6 +72,30 @@ func TestDeletionBesideTheFloor(t *testing.T) {
 		t.Logf("%s: %d requests, %.1f s; all pods were gone after %.1f s", way, requests, took.Seconds(), time.Since(began).Seconds())
 		stop = e.run() // the run goes on with new pods
 	}
+}
+
+// eachRuns waits until there are n pods, of which none is pending. Its requests cost the API server
+// little: after a restart of the manager the status of the job says nothing.
+func (e *env) eachRuns(n int) {
+	e.Helper()
+	e.eventually("all pods run", func() error {
+		list, err := e.core.CoreV1().Pods(e.ns).List(e.Context(), metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return err
+		}
+		there := len(list.Items)
+		if list.RemainingItemCount != nil {
+			there += int(*list.RemainingItemCount)
+		}
+		if there != n {
+			return fmt.Errorf("there are %d pods", there)
+		}
+		list, err = e.core.CoreV1().Pods(e.ns).List(e.Context(), metav1.ListOptions{FieldSelector: "status.phase=Pending"})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d pods are pending", len(list.Items))
+		}
+		return err
+	})
 }
 
 // deletionTimes returns when the first request since a moment that deletes pods was received, and when
@@ -174,4 +199,3 @@ func deleteBare(ctx context.Context, conn *http.Client, address, body string, he
 	}
 	return nil
 }
-

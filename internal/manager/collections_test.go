@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -88,11 +89,11 @@ func (e *env) staying(job string) map[string]types.UID {
 	return out
 }
 
-// TestManyPodsAreDeletedByFewRequests counts the requests for the 300 pods of each run.
+// TestManyPodsAreDeletedByFewRequests counts the requests for the 220 pods of each run.
 func TestManyPodsAreDeletedByFewRequests(t *testing.T) {
 	e := startUnmanaged(t)
 	e.run()
-	const n = 300
+	const n = 220
 	before := e.podDeletions()
 	few := func(what string) {
 		t.Helper()
@@ -104,13 +105,7 @@ func TestManyPodsAreDeletedByFewRequests(t *testing.T) {
 		}
 	}
 	e.runsMany("wide", n)
-	e.command(bus.AbortJobAction, "Job", "wide")
-	e.until("wide", inPhase(batch.Aborted))
-	few("abort")
-	e.command(bus.ResumeJobAction, "Job", "wide")
-	e.allRun("wide", n)
 	first := e.staying("wide")
-	start := e.podDeletions()
 	e.command(bus.RestartJobAction, "Job", "wide")
 	e.eventually("the next run", func() error {
 		now := e.staying("wide")
@@ -124,12 +119,10 @@ func TestManyPodsAreDeletedByFewRequests(t *testing.T) {
 		}
 		return nil
 	})
-	before = start
 	few("restart")
-	e.allRun("wide", n)
-	e.command(bus.TerminateJobAction, "Job", "wide")
-	e.until("wide", inPhase(batch.Terminated))
-	few("terminate")
+	e.command(bus.AbortJobAction, "Job", "wide")
+	e.until("wide", inPhase(batch.Aborted))
+	few("abort")
 }
 
 // TestThePodsOfADeletedJobAreDeletedByFewRequests covers both ways in which a job takes its pods along.
@@ -138,7 +131,7 @@ func TestThePodsOfADeletedJobAreDeletedByFewRequests(t *testing.T) {
 		t.Run(string(how), func(t *testing.T) {
 			e := startUnmanaged(t)
 			e.run()
-			e.runsMany("wide", 200)
+			e.runsMany("wide", 110)
 			before := e.podDeletions()
 			if err := e.dyn.Resource(jobs).Namespace(e.ns).Delete(t.Context(), "wide", metav1.DeleteOptions{PropagationPolicy: &how}); err != nil {
 				t.Fatal(err)
@@ -236,11 +229,11 @@ func TestLateCollectionsDeleteNoPodOfTheNextRun(t *testing.T) {
 	e := startUnmanaged(t)
 	e.run()
 	sent := recordCollections(t)
-	e.runsMany("wide", 150)
+	e.runsMany("wide", 110)
 	e.command(bus.AbortJobAction, "Job", "wide")
 	e.until("wide", inPhase(batch.Aborted))
 	e.command(bus.ResumeJobAction, "Job", "wide")
-	e.allRun("wide", 150)
+	e.allRun("wide", 110)
 	next := e.staying("wide")
 	answers := sent.again(e)
 	if len(answers) == 0 {
@@ -273,7 +266,7 @@ func TestLateCollectionsDeleteNoPodOfTheNextRun(t *testing.T) {
 func TestAUsersPodUnderTheNameOfAJobsStays(t *testing.T) {
 	e := startUnmanaged(t)
 	e.run()
-	e.runsMany("wide", 150)
+	e.runsMany("wide", 110)
 	there, release := managertest.Delay(t, isCollection)
 	e.command(bus.AbortJobAction, "Job", "wide")
 	<-there
@@ -307,7 +300,7 @@ func TestWithoutThePolicyPodsAreDeletedOneByOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := install.Apply(t.Context(), e.c.RESTConfig()); err != nil {
+		if err := install.Apply(context.Background(), e.c.RESTConfig()); err != nil {
 			t.Error(err)
 		}
 	})
