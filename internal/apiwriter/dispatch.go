@@ -155,7 +155,7 @@ func (y *lowPriorityThrottle) ended(x *write) {
 func (w *core) work(x *write) {
 	for x != nil {
 		started := time.Now()
-		ctx, cancel := context.WithTimeout(w.requests, w.cfg.RequestTimeout)
+		ctx, cancel := context.WithTimeout(w.requests, w.timeout(x))
 		obj, err := w.sender.attempt(ctx, x)
 		cancel()
 		ended := time.Now()
@@ -167,10 +167,12 @@ func (w *core) work(x *write) {
 		if o.verdict == termLapsed || errors.Is(err, ErrFenced) || errors.Is(err, errSeen) {
 			w.breakers.probeEnded(x) // the result says nothing about the server
 		} else {
-			if w.observe(x, started, ended, o, err) {
+			// How long a request about many pods takes says nothing about others.
+			many := x.verb == verbDeletePods
+			if w.observe(x, started, ended, o, err) && (!many || o.verdict != succeeded) {
 				w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
 			}
-			if x.class < ClassStart && !x.failing {
+			if x.class < ClassStart && !x.failing && !many {
 				w.latency.ended(ended, ended.Sub(x.queued))
 			}
 		}
@@ -188,6 +190,17 @@ func (w *core) work(x *write) {
 			x = w.await()
 		}
 	}
+}
+
+// timeoutMany is the timeout of a request about many pods: how long API servers work on a request by
+// default.
+const timeoutMany = time.Minute
+
+func (w *core) timeout(x *write) time.Duration {
+	if x.verb == verbDeletePods {
+		return max(timeoutMany, w.cfg.RequestTimeout)
+	}
+	return w.cfg.RequestTimeout
 }
 
 // settle ends x, or schedules another attempt. It returns functions to call without the lock.

@@ -77,8 +77,9 @@ func everything(w Writer, b *bench, o *outcomes, p *corev1.Pod, job *batchv1alph
 	w.PatchVersion(m, about, true, []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`), o.of("patch of a version"))
 	w.Status(m, withRunning(job, 1), true, o.of("status"))
 	w.Delete(m, p, DeleteOptions{}, o.ofErr("delete"))
+	w.DeletePods(m, Selection{Namespace: b.ns, Labels: "fenced=none"}, o.ofErr("delete pods"))
 	w.Event(p, corev1.EventTypeWarning, "Fenced", "by the test")
-	return 8
+	return 9
 }
 
 func (b *bench) untouched(p *corev1.Pod, job *batchv1alpha1.Job) error {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 
@@ -85,6 +86,12 @@ func (s *sender) attempt(ctx context.Context, x *write) (Object, error) {
 		return s.putStatus(ctx, x)
 	case verbPatch:
 		return s.doPatch(ctx, x)
+	case verbDeletePods:
+		_, err := s.send(ctx, x, request{
+			verb: string(verbDeletePods), method: http.MethodDelete, query: x.selection.query(),
+			accept: kubeclient.AcceptMetadata(true),
+		})
+		return nil, err
 	default:
 		return nil, s.doDelete(ctx, x)
 	}
@@ -389,6 +396,17 @@ func (s *sender) uidConflict(ctx context.Context, x *write, err error) error {
 	return err
 }
 
+// query returns the selectors as the query of a URL.
+func (p Selection) query() string {
+	q := url.Values{}
+	for name, selector := range map[string]string{"labelSelector": p.Labels, "fieldSelector": p.Fields} {
+		if selector != "" {
+			q.Set(name, selector)
+		}
+	}
+	return q.Encode()
+}
+
 func (s *sender) doDelete(ctx context.Context, x *write) error {
 	opts := &metav1.DeleteOptions{
 		TypeMeta:           metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
@@ -404,6 +422,9 @@ func (s *sender) doDelete(ctx context.Context, x *write) error {
 	if x.Propagation != "" {
 		opts.PropagationPolicy = &x.Propagation
 	}
+	if x.DryRun {
+		opts.DryRun = []string{metav1.DryRunAll}
+	}
 	body, err := json.Marshal(opts)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errLocal, err)
@@ -412,6 +433,9 @@ func (s *sender) doDelete(ctx context.Context, x *write) error {
 		verb: "delete", method: http.MethodDelete, named: true, contentType: runtime.ContentTypeJSON, accept: acceptMeta,
 		body: body,
 	})
+	if x.DryRun {
+		return err
+	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -62,6 +62,7 @@ type request struct {
 	method      string
 	named       bool // addresses the object itself, not its collection
 	sub         string
+	query       string // without the question mark
 	contentType string
 	accept      string
 	body        []byte
@@ -176,6 +177,9 @@ func (s *sender) exchange(ctx context.Context, x *write, r request) (answer, int
 	if err != nil {
 		return answer{}, 0, err
 	}
+	if r.query != "" {
+		path += "?" + r.query
+	}
 	fields := make([]http2client.Field, 0, 4)
 	fields = append(fields, http2client.Field{Name: "accept", Value: r.accept})
 	if r.body != nil {
@@ -185,6 +189,11 @@ func (s *sender) exchange(ctx context.Context, x *write, r request) (answer, int
 		fields = append(fields, http2client.Field{Name: "impersonate-user", Value: x.as.User})
 		for _, g := range x.as.Groups {
 			fields = append(fields, http2client.Field{Name: "impersonate-group", Value: g})
+		}
+		for key, value := range x.as.Extra {
+			// A slash is not allowed in the name of a field; the server unescapes it.
+			name := "impersonate-extra-" + strings.ReplaceAll(strings.ToLower(key), "/", "%2f")
+			fields = append(fields, http2client.Field{Name: name, Value: value})
 		}
 	}
 	var got http2client.Answer

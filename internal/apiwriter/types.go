@@ -67,6 +67,8 @@ type Meta struct {
 type Identity struct {
 	User   string
 	Groups []string
+	// Extra are further attributes of the user, one value each.
+	Extra map[string]string
 }
 
 // Writer is the only way to change the cluster. Calls never block on the API server: each write is
@@ -110,6 +112,11 @@ type Writer interface {
 	// Delete deletes an object. The object's UID, if set, is a precondition. NotFound is success,
 	// and so is an object with another UID.
 	Delete(m Meta, obj Object, opts DeleteOptions, done func(error))
+	// DeletePods deletes the selected pods of a namespace by one request. The server deletes one after
+	// the other, each by its name: what keeps it from deleting a later pod of that name is admission,
+	// which is told about the request by Meta.As. It stops at the first pod that it refuses to delete.
+	// The request may reach the server several times.
+	DeletePods(m Meta, pods Selection, done func(error))
 	// Event records an event about an object. Equal events (object, type, reason, message) are
 	// counted into one. Under pressure events are dropped, and the drop is counted.
 	Event(about Object, eventType, reason, message string)
@@ -137,6 +144,15 @@ type DeleteOptions struct {
 	// Version, if set, is the only resource version that is deleted; any other is a Conflict. It is
 	// for deletions that were decided from the content of the object.
 	Version string
+	// DryRun lets the server check the deletion and not carry it out. NotFound is then an error.
+	DryRun bool
+}
+
+// Selection selects pods of a namespace.
+type Selection struct {
+	Namespace string
+	// Labels and Fields are selectors; an empty one selects all.
+	Labels, Fields string
 }
 
 var _ Object = (*corev1.Pod)(nil)

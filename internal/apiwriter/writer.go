@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -164,6 +165,8 @@ const (
 	verbStatus verb = "status"
 	verbPatch  verb = "patch"
 	verbDelete verb = "delete"
+	// verbDeletePods deletes all pods of a Selection.
+	verbDeletePods verb = "deletecollection"
 )
 
 // write is one call, from the call to its outcome.
@@ -188,6 +191,7 @@ type write struct {
 	readFirst bool
 	body      []byte // encoded request, kept for further attempts
 	binding   *Binding
+	selection Selection // of verbDeletePods
 	as        *Identity
 	patch
 	DeleteOptions
@@ -259,6 +263,14 @@ func (w *W) PatchVersion(m Meta, obj Object, urgent bool, data []byte, done func
 func (w *W) Delete(m Meta, obj Object, opts DeleteOptions, done func(error)) {
 	w.submit(m, obj, ignoreObject(done), func(x *write) {
 		x.verb, x.class, x.DeleteOptions = verbDelete, ClassDelete, opts
+	})
+}
+
+// DeletePods implements Writer.
+func (w *W) DeletePods(m Meta, pods Selection, done func(error)) {
+	about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pods.Namespace}}
+	w.submit(m, about, ignoreObject(done), func(x *write) {
+		x.verb, x.class, x.selection = verbDeletePods, ClassDelete, pods
 	})
 }
 

@@ -590,6 +590,48 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// TestDeletePods deletes selected pods as another user with an extra attribute.
+func TestDeletePods(t *testing.T) {
+	b := newBench(t, nil).run()
+	o := newOutcomes()
+	for _, name := range []string{"a", "b", "kept"} {
+		p := b.pod(name, "")
+		p.Labels = map[string]string{"index": map[string]string{"a": "1", "b": "2", "kept": "10"}[name]}
+		b.createdPod(p)
+	}
+	m := test
+	m.As = &Identity{User: "somebody", Groups: []string{"system:masters"}, Extra: map[string]string{"lockstep.dev/run": "UID/1"}}
+	b.DeletePods(m, Selection{Namespace: b.ns, Labels: "index>0,index<10", Fields: "status.phase!=Failed"}, o.ofErr("some"))
+	b.flush()
+	o.allOnce(t, 1)
+	list, err := b.client.CoreV1().Pods(b.ns).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Name != "kept" {
+		t.Errorf("left are %v, %v; want only kept", list.Items, err)
+	}
+	want := Count{Verb: "deletecollection", Resource: "pods", Reason: m.Reason, Code: 200}
+	if b.Counts()[want] != 1 {
+		t.Errorf("the requests are %v, want one %v", b.Counts(), want)
+	}
+}
+
+func TestDryRunOfADeletion(t *testing.T) {
+	b := newBench(t, nil).run()
+	o := newOutcomes()
+	p := b.createdPod(b.pod("p", ""))
+	b.Delete(test, p, DeleteOptions{DryRun: true}, o.ofErr("p"))
+	b.Delete(test, b.pod("none", ""), DeleteOptions{DryRun: true}, o.ofErr("none"))
+	b.flush()
+	if err := o.errs["p"]; err != nil {
+		t.Error(err)
+	}
+	if err := o.errs["none"]; !apierrors.IsNotFound(err) {
+		t.Errorf("the dry run of the deletion of no pod: %v, want NotFound", err)
+	}
+	if _, err := b.client.CoreV1().Pods(b.ns).Get(t.Context(), "p", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDeleteOfAVersion(t *testing.T) {
 	b := newBench(t, nil).run()
 	o := newOutcomes()

@@ -54,6 +54,7 @@ type Controller struct {
 	plans *plan.Cache
 	pods  podset.Config
 	keys  sshKeys
+	many  collections
 	began time.Time
 }
 
@@ -71,12 +72,14 @@ func New(cfg Config) (*Controller, error) {
 		Name: "jobs", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 		Guard: cfg.Guard, Panicked: c.panicked,
 	})
+	c.many.c = c
 	c.pods = podset.Config{
 		Scheduler: cfg.Scheduler, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
 		Post: func(job types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
 			return c.loop.Post(job, to, func(r *record) { c.happened(r, do(&r.pods)) })
 		},
-		Window: cfg.Window, CreateReason: "job-pod", Clock: cfg.Clock, Log: cfg.Log,
+		DeleteMany: c.many.deleteMany,
+		Window:     cfg.Window, CreateReason: "job-pod", Clock: cfg.Clock, Log: cfg.Log,
 	}
 	c.watch()
 	return c, nil

@@ -34,6 +34,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	}
 	// 1. Load the job and apply its events.
 	if !exists || job.UID != r.uid {
+		c.many.deleteDependents(r)
 		c.abandon(r)
 		if !exists {
 			c.loop.Drop(key) // Deliver may bring a Command to the job
@@ -90,8 +91,12 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	// 3. Bring the pods to the state that the step wants.
 	switch {
 	case job.DeletionTimestamp != nil:
-		// The garbage collector deletes the pods.
+		// The garbage collector deletes the pods: all of them later, or before the job.
 		c.withdraw(r)
+		if !r.emptied && slices.Contains(job.Finalizers, metav1.FinalizerDeleteDependents) {
+			r.emptied = true
+			c.many.deleteDependents(r)
+		}
 	case step.Pods == lifecycle.Run:
 		if step.Target {
 			c.restartTarget(r, facts.Action)
@@ -147,7 +152,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		r.most = r.status.Running + r.status.Succeeded + r.status.Failed + r.status.Unknown
 		r.policies = newPolicies(job, c.Clock.Now())
 		r.statuses = controlloop.Backoff{}
-		r.statusSince, r.lost, r.expired = time.Time{}, false, false
+		r.statusSince, r.lost, r.expired, r.emptied = time.Time{}, false, false, false
 		r.lastStatus.Store(nil)
 		r.compared, r.conflicted = job.ResourceVersion, ""
 		r.objects = map[string]*ownedObject{}
@@ -352,15 +357,23 @@ func (c *Controller) deleteSurplus(r *record) {
 	}
 }
 
-// deletePods deletes the pods that a stopping job must not keep.
+// deletePods deletes the pods that a stopping job must not keep. Their run is over: no pod of it is
+// created again.
 func (c *Controller) deletePods(r *record, want lifecycle.Pods) {
+	among := podset.Unended
+	if want == lifecycle.Clear {
+		among = podset.All
+	}
 	for _, t := range r.tasks {
 		for i := range t.Every() {
 			s := t.Slot(int32(i)).State()
 			if s.HasPod() && (want == lifecycle.Clear || !s.Ended()) {
-				r.pods.Delete(t.ref(i), nil, "stop")
+				r.pods.DeleteAmong(t.ref(i), among, "stop")
 			}
 		}
+	}
+	if !r.pods.Holding() {
+		r.pods.ReleaseDeletions()
 	}
 }
 

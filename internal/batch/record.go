@@ -70,6 +70,7 @@ type record struct {
 	statusSeen  podCounts // counts at the last comparison
 	statusMoved time.Time // when the counts last changed
 	expired     bool      // the deletion of the job has been requested
+	emptied     bool      // the pods of the job, which is deleted after them, are being deleted
 
 	order    *pendingCommand // a Command to the job, until it is carried out and recorded in the status
 	policies *policies

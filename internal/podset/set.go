@@ -66,6 +66,9 @@ type Config struct {
 	// Window is the maximum number of pods of one set at the writer: Pump sends more as answers
 	// arrive. 0 means that placed pods are sent at once.
 	Window int
+	// DeleteMany, if set, deletes pods by fewer requests than one for each. It returns the deletions
+	// that it leaves to the set.
+	DeleteMany func(*Set, []Deletion) []Deletion
 	// CreateReason is the reason of creates in the writer's metrics.
 	CreateReason string
 	Clock        clock.PassiveClock
@@ -120,6 +123,9 @@ type Set struct {
 	deleting map[types.UID]bool // pods whose deletion was requested and that still exist
 	failed   controlloop.FailedWrites[types.UID, Deletion]
 }
+
+// Owner returns the key and the UID of the set's owner.
+func (s *Set) Owner() (types.NamespacedName, types.UID) { return s.key, s.uid }
 
 // Reset empties the set and gives it to another owner. Answers to writes of the previous owner are
 // dropped.

@@ -204,13 +204,36 @@ type Deletion struct {
 	UID    types.UID
 	Grace  *int64 // grace period in seconds; nil for the pod's own
 	Reason string // for the writer's metrics
+	Among  Among
 }
+
+// Among says which other pods of the owner's run are deleted for the same reason.
+type Among uint8
+
+const (
+	// Alone means that the deletion says nothing of other pods.
+	Alone Among = iota
+	// Unended means that all pods of the run are deleted that have not ended.
+	Unended
+	// All means that all pods of the run are deleted.
+	All
+)
 
 // Delete deletes the pod of a slot. The slot is Leaving until the watch shows the deletion.
 func (s *Set) Delete(r Ref, grace *int64, reason string) {
+	s.delete(r, Deletion{Grace: grace, Reason: reason})
+}
+
+// DeleteAmong is Delete for a pod whose run is over. It takes effect at ReleaseDeletions, and gives the
+// pod its own grace period.
+func (s *Set) DeleteAmong(r Ref, others Among, reason string) {
+	s.delete(r, Deletion{Reason: reason, Among: others})
+}
+
+func (s *Set) delete(r Ref, d Deletion) {
 	s.move(r, Leaving)
-	d := Deletion{r.name(), r.slot().uid, grace, reason}
-	if s.holding {
+	d.Name, d.UID = r.name(), r.slot().uid
+	if s.holding || d.Among != Alone {
 		s.held = append(s.held, d)
 		return
 	}
@@ -224,8 +247,38 @@ func (s *Set) HoldDeletions() { s.holding = true }
 func (s *Set) ReleaseDeletions() {
 	held := s.held
 	s.holding, s.held = false, nil
+	if s.cfg != nil && s.cfg.DeleteMany != nil && len(held) > 1 {
+		held = s.cfg.DeleteMany(s, held)
+	}
 	for _, d := range held {
 		s.DeletePod(d)
+	}
+}
+
+// Holding reports whether deletions are delayed until ReleaseDeletions.
+func (s *Set) Holding() bool { return s.holding }
+
+// BeginDeletions records that the deletion of pods was requested by other means than DeletePod.
+func (s *Set) BeginDeletions(list []Deletion) {
+	if s.deleting == nil {
+		s.deleting = make(map[types.UID]bool, len(list))
+	}
+	for _, d := range list {
+		s.deleting[d.UID] = true
+	}
+}
+
+// EndDeletions ends what BeginDeletions has begun: after a pause, the pods that are not being deleted
+// are deleted one by one.
+func (s *Set) EndDeletions(list []Deletion) {
+	for _, d := range list {
+		p, found := s.cfg.Pods.Get(s.key.Namespace, d.Name)
+		switch {
+		case !found || p.UID != d.UID:
+			s.PodDeleted(d.UID)
+		case p.DeletionTimestamp == nil: // or the watch has yet to show that it is
+			s.notDeleted(d)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"testing"
+	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
@@ -20,6 +21,8 @@ type Call struct {
 	Resource        string
 	Namespace, Name string
 	Code            int // HTTP status
+	// Received is when the server received the request, and Answered when it had answered it.
+	Received, Answered time.Time
 }
 
 // Write reports whether the call changes something.
@@ -47,7 +50,8 @@ func ManagerCalls(t testing.TB, c *localcluster.Cluster) []Call {
 		}
 		ref := e.ObjectRef
 		out = append(out, Call{Verb: e.Verb, Resource: path.Join(ref.Resource, ref.Subresource), Namespace: ref.Namespace,
-			Name: ref.Name, Code: int(e.ResponseStatus.Code)})
+			Name: ref.Name, Code: int(e.ResponseStatus.Code),
+			Received: e.RequestReceivedTimestamp.Time, Answered: e.StageTimestamp.Time})
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)

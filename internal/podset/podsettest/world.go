@@ -395,6 +395,11 @@ func (w *World) Delete(_ apiwriter.Meta, o apiwriter.Object, opts apiwriter.Dele
 	})
 }
 
+// DeletePods implements apiwriter.Writer: no set asks for it.
+func (*World) DeletePods(_ apiwriter.Meta, _ apiwriter.Selection, _ func(error)) {
+	panic("pods are deleted one by one here")
+}
+
 // Status implements apiwriter.Writer: every status is written at once.
 func (w *World) Status(_ apiwriter.Meta, o apiwriter.Object, _ bool, done func(apiwriter.Object, error)) {
 	done(o, nil)
