@@ -236,15 +236,6 @@ func said(pods []corev1.Pod) string {
 	return strings.Join(out, "; ")
 }
 
-// succeed ends the pods with this prefix.
-func (e *env) succeed(prefix string) {
-	e.Helper()
-	for _, p := range e.pods(prefix) {
-		ended := `{"name":"` + p.Spec.Containers[0].Name + `","state":{"terminated":{"exitCode":0}}}`
-		e.patch(corev1.SchemeGroupVersion.WithResource("pods"), p.Name, `{"status":{"phase":"Succeeded","containerStatuses":[`+ended+`]}}`, "status")
-	}
-}
-
 // down deletes an object, and waits until no pod and no PodGroup of the namespace is left.
 func (e *env) down(gvr schema.GroupVersionResource, name string) {
 	e.Helper()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -46,7 +47,7 @@ func TestKubeRay(t *testing.T) {
 	e.untilPods("second-", 4, 0)
 
 	// 2. The second one gets the nodes of the first.
-	if err := e.of(rayClusters).Delete(t.Context(), "first", deleted); err != nil {
+	if err := e.of(rayClusters).Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	e.untilPods("second-", 4, 4)
