@@ -105,6 +105,11 @@ test-stores: build ## Run the tests of artifact stores on real servers, which ar
 	go test ./test/stores -v -timeout 20m -count 1
 	go test ./test/realnodes -run 'TestArtifactStores$$' -v -timeout 20m -count 1
 
+.PHONY: test-operators
+test-operators: build ## Run operators that create PodGroups against a control plane (as root; fetches and builds them, ten minutes at first)
+	hack/operators.sh
+	go test ./test/operators -v -timeout 20m -count 1
+
 .PHONY: test-lab
 test-lab: build ## Run the laboratory's long tests, too: each scenario, tune and soak on control planes (about 15 minutes)
 	LOCKSTEP_LONG=1 go test -timeout 60m -count 1 ./internal/lab/...
