@@ -295,7 +295,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	for name, c := range map[string]struct{ fields, want string }{
 		"no-schedule": {"{" + compact + "}", "spec.schedule"}, "empty": {`{schedule: "", ` + compact + "}", "spec.schedule"},
 		"zone": {`{schedule: "TZ=UTC 0 * * * *", ` + compact + "}", "spec.schedule"}, "bad": {`{schedule: "61 * * * *", ` + compact + "}", "spec.schedule"}, "mars": {`{schedule: "@daily", timeZone: Mars/Olympus, ` + compact + "}", "spec.timeZone"},
-		"local": {`{schedule: "@daily", timeZone: Local, ` + compact + "}", "spec.timeZone"},
+		"local":   {`{schedule: "@daily", timeZone: Local, ` + compact + "}", "spec.timeZone"},
 		"no-zone": {`{schedule: "@daily", timeZone: "", ` + compact + "}", "spec.timeZone"}, "policy": {`{schedule: "@daily", concurrencyPolicy: Never, ` + compact + "}", "spec.concurrencyPolicy"},
 		"limit": {`{schedule: "@daily", failedJobsHistoryLimit: -1, ` + compact + "}", "spec.failedJobsHistoryLimit"}, "deadline": {`{schedule: "@daily", startingDeadlineSeconds: -1, ` + compact + "}", "spec.startingDeadlineSeconds"},
 		"template": {`{schedule: "@daily", jobTemplate: {spec: {tasks: []}}}`, "spec.jobTemplate.spec.tasks"}, strings.Repeat("n", 53): {`{schedule: "@daily", ` + compact + "}", "metadata.name"},

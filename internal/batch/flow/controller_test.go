@@ -302,7 +302,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ spec, want string }{
 		"no-name": {`{flows: [{name: ""}]}`, "spec.flows[0].name"}, "retain": {`{jobRetainPolicy: keep, flows: []}`, "spec.jobRetainPolicy"},
-		"port":    {probe(`tcpSocketList: [{taskName: t, port: 70000}]`), "spec.flows[1].dependsOn.probe.tcpSocketList[0].port"},
+		"port":   {probe(`tcpSocketList: [{taskName: t, port: 70000}]`), "spec.flows[1].dependsOn.probe.tcpSocketList[0].port"},
 		"circle": {`{flows: [{name: a, dependsOn: {targets: [a]}}]}`, "spec.flows[*].dependsOn.targets"}, "target": {`{flows: [{name: a, dependsOn: {targets: [none]}}]}`, "spec.flows[0].dependsOn.targets"},
 		"no-spec": {`{flows: [{name: a, patch: {}}]}`, "spec.flows[0].patch.jobSpec"}, "unknown": {`{flows: [{name: a, needs: b}]}`, "spec.flows[0].needs"},
 	} {
