@@ -52,7 +52,7 @@ func TaskGroups(job *batch.Job, annotation string) (groups [][]string, ok bool) 
 func TaskRanks(job *batch.Job) (ranks []int, ok bool) {
 	groups, ok := TaskGroups(job, scheduling.TaskOrderAnnotation)
 	if !ok || len(groups) == 0 {
-		return nil, ok
+		return ranksByGroups(job), ok
 	}
 	if len(groups) > 1 {
 		return nil, false
@@ -65,6 +65,36 @@ func TaskRanks(job *batch.Job) (ranks []int, ok bool) {
 		}
 	}
 	return ranks, true
+}
+
+// ranksByGroups returns the ranks of tasks without an order: first come those that avoid themselves, to
+// which others then go, then those near other tasks, those near themselves, and those that avoid others. It
+// is nil if the job has no groups.
+func ranksByGroups(job *batch.Job) (ranks []int) {
+	near, _ := TaskGroups(job, scheduling.TaskAffinityAnnotation)
+	apart, _ := TaskGroups(job, scheduling.TaskAntiAffinityAnnotation)
+	if near == nil && apart == nil {
+		return nil
+	}
+	ranks = make([]int, len(job.Spec.Tasks))
+	for i := range ranks {
+		name := job.TaskName(i)
+		in := func(groups [][]string, alone bool) bool {
+			return slices.ContainsFunc(groups, func(g []string) bool { return slices.Contains(g, name) && (len(g) == 1) == alone })
+		}
+		switch {
+		case in(apart, true):
+		case in(near, false):
+			ranks[i] = 1
+		case in(near, true):
+			ranks[i] = 2
+		case in(apart, false):
+			ranks[i] = 3
+		default:
+			ranks[i] = 4
+		}
+	}
+	return ranks
 }
 
 // addTaskTopology adds the preferences for nodes with pods of other tasks, and against them, that
