@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/share"
@@ -116,7 +117,8 @@ func (c *Controller) submit(r *record) {
 	}
 	var slots [][]podset.Ref
 	found, fresh := int32(0), r.stale
-	order, priorities := c.byPriority(r)
+	ranks, _ := pods.TaskRanks(r.job)
+	order, priorities := c.byPriority(r, ranks)
 	first := -1                // the task of the first demand
 	for _, ti := range order { // pods above the minimum are placed in the order of the demands
 		t := r.tasks[ti]
@@ -147,6 +149,9 @@ func (c *Controller) submit(r *record) {
 		}
 		slots = append(slots, refs)
 		g.Demands = append(g.Demands, scheduler.Demand{Template: template, Min: int(atLeast)})
+		if ranks != nil {
+			g.Demands[len(g.Demands)-1].Rank = ranks[ti]
+		}
 	}
 	if held == 0 {
 		g.Surplus = int(found - max(need, 1)) // without a minimum, the first pod is not surplus
@@ -174,9 +179,10 @@ func (c *Controller) submit(r *record) {
 	r.pods.Submit(g, slots)
 }
 
-// byPriority returns the indices of the tasks, those with the highest priority first. A task without
-// a PriorityClass of its own has the job's. It also returns the priority of each task.
-func (c *Controller) byPriority(r *record) (order []int, values []int32) {
+// byPriority returns the indices of the tasks, those with the highest priority first, and among equals
+// by rank, if they have ranks. A task without a PriorityClass of its own has the job's. It also returns
+// the priority of each task.
+func (c *Controller) byPriority(r *record, ranks []int) (order []int, values []int32) {
 	order, values = make([]int, len(r.tasks)), make([]int32, len(r.tasks))
 	for i, t := range r.tasks {
 		order[i] = i
@@ -184,7 +190,12 @@ func (c *Controller) byPriority(r *record) (order []int, values []int32) {
 			values[i], _ = c.Model.Priority(t.Plan.Spec.PriorityClassName)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
+	slices.SortStableFunc(order, func(a, b int) int {
+		if by := cmp.Compare(values[b], values[a]); by != 0 || ranks == nil {
+			return by
+		}
+		return cmp.Compare(ranks[a], ranks[b])
+	})
 	return order, values
 }
 

@@ -8,6 +8,7 @@ import (
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/unsupported"
 )
@@ -45,6 +46,15 @@ var jobNotSupported = slices.Concat(
 	}, {
 		Path: "metadata.annotations[" + scheduling.RevocableZoneAnnotation + "] (want * or names of zones)",
 		Used: func(j *api.Job) bool { _, ok := scheduling.ZonesOf(j.Annotations); return !ok },
+	}, {
+		Path: "metadata.annotations[" + scheduling.TaskAffinityAnnotation + "] (want names of tasks, as in a,b;c)",
+		Used: func(j *api.Job) bool { _, ok := pods.TaskGroups(j, scheduling.TaskAffinityAnnotation); return !ok },
+	}, {
+		Path: "metadata.annotations[" + scheduling.TaskAntiAffinityAnnotation + "] (want names of tasks, as in a,b;c)",
+		Used: func(j *api.Job) bool { _, ok := pods.TaskGroups(j, scheduling.TaskAntiAffinityAnnotation); return !ok },
+	}, {
+		Path: "metadata.annotations[" + scheduling.TaskOrderAnnotation + "] (want names of tasks, as in a,b)",
+		Used: func(j *api.Job) bool { _, ok := pods.TaskRanks(j); return !ok },
 	}},
 )
 

@@ -112,6 +112,13 @@ var notSupported = []unsupported.Field[*schedulingv1beta1.PodGroup]{
 		},
 	},
 	{
+		Path: "metadata.annotations[volcano.sh/task-topology-...] (only of Jobs; pods of others state a podAffinity)",
+		Used: func(pg *schedulingv1beta1.PodGroup) bool {
+			return pg.Annotations[schedulingv1beta1.TaskAffinityAnnotation] != "" ||
+				pg.Annotations[schedulingv1beta1.TaskAntiAffinityAnnotation] != "" || pg.Annotations[schedulingv1beta1.TaskOrderAnnotation] != ""
+		},
+	},
+	{
 		Path: "spec.minTaskMember (for tasks whose pods are in sub-groups)",
 		Used: func(pg *schedulingv1beta1.PodGroup) bool {
 			return len(pg.Spec.SubGroupPolicy) > 0 && len(pg.Spec.MinTaskMember) > 0

@@ -295,6 +295,12 @@ func (e *pendingGang) asPlaced() place.Gang {
 	for i, c := range e.classes {
 		g.Demands[i] = place.Demand{Class: c, Count: len(e.left[i]), Min: e.mins[i]}
 	}
+	if slices.ContainsFunc(e.gang.Demands, func(d Demand) bool { return d.Rank != 0 }) {
+		g.Ranks = make([]int, len(g.Demands))
+		for i := range g.Ranks {
+			g.Ranks[i] = e.gang.Demands[i].Rank
+		}
+	}
 	g.MinParts = e.minParts
 	for i := range e.parts {
 		part := &e.parts[i]

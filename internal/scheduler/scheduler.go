@@ -537,7 +537,7 @@ func roomFor(n *place.Node, c *place.Class) bool {
 // dependsOnPods reports whether other pods may be the reason why a gang does not fit.
 func (s *Scheduler) dependsOnPods(e *pendingGang) bool {
 	return slices.ContainsFunc(e.classes, func(c *place.Class) bool {
-		return c.Rare || s.cfg.Place.Rare != nil && s.cfg.Place.Rare.Concerns(c)
+		return c.Rare && !c.Soft() || s.cfg.Place.Rare != nil && s.cfg.Place.Rare.Concerns(c)
 	})
 }
 

@@ -82,6 +82,8 @@ type Demand struct {
 	// defaults of a LimitRange. It is immutable and shared: equal demands should share the pointer,
 	// because compiled classes are cached by pointer.
 	Template *corev1.Pod
+	// Rank says which demands are placed first, the lower ones, if the gang's minimum fits so.
+	Rank int
 	// Units are the names of the pods, either still to be created, or existing and unbound.
 	Units []types.NamespacedName
 	// Min is the number of Units that must be placed at once; if fewer fit, nothing of the gang is

@@ -55,12 +55,12 @@ func TestTheExamplesSucceed(t *testing.T) {
 		"-f", example("priorities.yaml"), "-f", example("waiting.yaml"),
 		"-f", example("nodegroups.yaml"), "-f", example("zones.yaml"), "-f", example("numa.yaml"),
 		"-f", example("hierarchy.yaml"), "-f", example("partitions.yaml"), "-f", example("pytorch.yaml"),
-		"-f", example("fairshare.yaml"))
+		"-f", example("fairshare.yaml"), "-f", example("tasks.yaml"))
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
 	for _, job := range []string{"hello", "training", "sweep", "report", "stencil", "background", "release", "day", "quarter", "evaluation", "nightly",
-		"near-memory", "crawl", "simulation", "pipelines", "digits", "homework-1", "homework-2", "homework-3"} {
+		"near-memory", "crawl", "simulation", "pipelines", "digits", "parameters", "homework-1", "homework-2", "homework-3"} {
 		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
 			t.Errorf("%s did not complete:\n%s", job, errOut)
 		}

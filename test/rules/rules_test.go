@@ -27,11 +27,13 @@ var (
 	groups = schema.GroupVersionResource{Group: "scheduling.volcano.sh", Version: "v1beta1", Resource: "podgroups"}
 	queues = schema.GroupVersionResource{Group: "scheduling.volcano.sh", Version: "v1beta1", Resource: "queues"}
 	cmds   = schema.GroupVersionResource{Group: "bus.volcano.sh", Version: "v1alpha1", Resource: "commands"}
+	crons  = schema.GroupVersionResource{Group: "batch.volcano.sh", Version: "v1alpha1", Resource: "cronjobs"}
+	flows  = schema.GroupVersionResource{Group: "flow.volcano.sh", Version: "v1alpha1", Resource: "jobflows"}
 )
 
 var workflows = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "workflows"}
 
-var kinds = map[schema.GroupVersionResource]string{workflows: "Workflow", jobs: "Job", groups: "PodGroup", queues: "Queue", cmds: "Command"}
+var kinds = map[schema.GroupVersionResource]string{workflows: "Workflow", jobs: "Job", groups: "PodGroup", queues: "Queue", cmds: "Command", crons: "CronJob", flows: "JobFlow"}
 
 // template is the smallest pod template.
 const template = `{spec: {containers: [{name: c, image: i}]}}`
@@ -45,6 +47,28 @@ func job(fields string) string { return fields + "\ntasks: [" + task("name: w, r
 // withResources returns a job of one container with the given resources.
 func withResources(resources string) string {
 	return "tasks: [{replicas: 1, template: {spec: {containers: [{name: c, image: i, resources: " + resources + "}]}}}]"
+}
+
+// cron returns a CronJob with the given schedule and fields.
+func cron(schedule, fields string) string {
+	return fmt.Sprintf("{schedule: %q, %s jobTemplate: {spec: {%s}}}", schedule, fields, tasks(task("replicas: 1")))
+}
+
+// podOf returns a job of one pod with resources of its own, which has two containers of 2 CPUs.
+func podOf(resources string) string {
+	container := "{name: %s, image: i, resources: {requests: {cpu: 2}}}"
+	return "tasks: [{replicas: 1, template: {spec: {resources: " + resources + ", containers: [" +
+		fmt.Sprintf(container, "a") + ", " + fmt.Sprintf(container, "b") + "]}}}]"
+}
+
+// chainOfFlows returns a JobFlow of n entries, each of which waits for the next.
+func chainOfFlows(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("{name: f%d, dependsOn: {targets: [f%d]}}", i, i+1)
+	}
+	list[n-1] = fmt.Sprintf("{name: f%d}", n-1)
+	return "{flows: [" + strings.Join(list, ", ") + "]}"
 }
 
 // steps returns a workflow of one container.
@@ -270,6 +294,25 @@ func TestCreateRefused(t *testing.T) {
 		{"both tiers in a sub-group", groups, "", "subGroupPolicy: [{networkTopology: {highestTierAllowed: 1, highestTierName: rack}}]", "highestTierName"},
 		{"a sub-group of no size", groups, "", "subGroupPolicy: [{subGroupSize: 0}]", "spec.subGroupPolicy[0].subGroupSize"},
 		{"negative minResources", groups, "", "minResources: {cpu: -1}", "spec.minResources.cpu"},
+		{"a schedule of words", crons, "", cron("error schedule", ""), "spec.schedule"},
+		{"a schedule of four fields", crons, "", cron("0 0 * *", ""), "spec.schedule"},
+		{"a minute that there is not", crons, "", cron("61 * * * *", ""), "spec.schedule"},
+		{"a weekday that there is not", crons, "", cron("0 0 * * 8", ""), "spec.schedule"},
+		{"an unknown name of a schedule", crons, "", cron("@fortnightly", ""), "spec.schedule"},
+		{"a schedule of every nothing", crons, "", cron("@every soon", ""), "spec.schedule"},
+		{"a time zone in the schedule", crons, "", cron("TZ=UTC 0 20 * * *", ""), "spec.schedule"},
+		{"a time zone with a dot", crons, "", cron("@daily", "timeZone: Asia/./Shanghai,"), "spec.timeZone"},
+		{"a time zone with a hyphen", crons, "", cron("@daily", "timeZone: America/-NewYork,"), "spec.timeZone"},
+		{"a time zone with a space", crons, "", cron("@daily", "timeZone: New York,"), "spec.timeZone"},
+		{"a time zone with an exclamation mark", crons, "", cron("@daily", "timeZone: UTC!,"), "spec.timeZone"},
+		{"a time zone that is not known", crons, "", cron("@daily", "timeZone: Amerrica/New_York,"), "spec.timeZone"},
+		{"an offset for a time zone", crons, "", cron("@daily", `timeZone: "+01:00",`), "spec.timeZone"},
+		{"a flow that waits for none", flows, "", "{flows: [{name: b, dependsOn: {targets: [a]}}, {name: c, dependsOn: {targets: [a, b]}}]}", "spec.flows[0].dependsOn.targets: there is no entry a"},
+		{"flows in a circle", flows, "", "{flows: [{name: a, dependsOn: {targets: [b]}}, {name: b, dependsOn: {targets: [a]}}, {name: c, dependsOn: {targets: [a]}}, {name: d}]}", "spec.flows[*].dependsOn.targets: entries must not wait for each other in a circle: a, b, c"},
+		{"a flow that waits for itself", flows, "", "{flows: [{name: a, dependsOn: {targets: [a]}}]}", "in a circle: a"},
+		{"a pod that requests less than its containers", jobs, "", podOf("{requests: {cpu: 3}}"), "spec.tasks[0].template.spec.resources.requests"},
+		{"a pod that requests more than its limits", jobs, "", podOf("{requests: {cpu: 6}, limits: {cpu: 5}}"), "spec.tasks[0].template.spec.resources.requests"},
+
 		{"an unknown action in a Command", cmds, "", "action: Explode", "action"},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
@@ -426,10 +469,18 @@ func TestAcceptedWithDefaults(t *testing.T) {
 		"volumes, partitions, and a NUMA policy": {jobs, `{volumes: [{mountPath: /in, volumeClaimName: in}, {mountPath: /out, volumeClaim: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}],
 			tasks: [{replicas: 4, partitionPolicy: {totalPartitions: 2, partitionSize: 2}, topologyPolicy: single-numa-node,
 			template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 2}}}]}}}]}`, nil},
-		"an empty queue":    {queues, "{}", map[string]any{"spec.weight": int64(1), "spec.reclaimable": true, "spec.dequeueStrategy": "traverse"}},
-		"a queue of limits": {queues, "{capability: {cpu: 10, nvidia.com/gpu: 8}, deserved: {cpu: 5}, guarantee: {resource: {cpu: 1}}, parent: root}", nil},
-		"an empty PodGroup": {groups, "{}", map[string]any{"spec.queue": "default"}},
-		"a Command":         {cmds, "{action: AbortJob, target: {apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: j, uid: u}}", nil},
+		"an empty queue":         {queues, "{}", map[string]any{"spec.weight": int64(1), "spec.reclaimable": true, "spec.dequeueStrategy": "traverse"}},
+		"a queue of limits":      {queues, "{capability: {cpu: 10, nvidia.com/gpu: 8}, deserved: {cpu: 5}, guarantee: {resource: {cpu: 1}}, parent: root}", nil},
+		"a pod's own resources":  {jobs, podOf("{requests: {cpu: 4, hugepages-2Mi: 2Gi}, limits: {cpu: 4, memory: 1Gi, hugepages-2Mi: 2Gi}}"), nil},
+		"a cron of five minutes": {crons, cron("*/5 * * * *", "timeZone: Pacific/Honolulu,"), nil},
+		"a cron of all there is": {crons, cron("0,30 9-17/2 ?,1-31 jan-MAR,12 mon-5", "timeZone: Etc/GMT+5,"), nil},
+		"a cron of an interval":  {crons, cron("@every 1h30m", ""), nil},
+		"a cron by its name":     {crons, cron("@midnight", ""), nil},
+		"flows in a chain":       {flows, chainOfFlows(40), nil},
+		"flows in a chain of 16": {flows, chainOfFlows(16), nil},
+		"two flows of one name":  {flows, "{flows: [{name: a}, {name: a}, {name: b, dependsOn: {targets: [a]}}]}", nil},
+		"an empty PodGroup":      {groups, "{}", map[string]any{"spec.queue": "default"}},
+		"a Command":              {cmds, "{action: AbortJob, target: {apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: j, uid: u}}", nil},
 	} {
 		t.Run(what, func(t *testing.T) {
 			u, err := in(c, tc.resource).Create(t.Context(), object(t, tc.resource, "valid", tc.spec),

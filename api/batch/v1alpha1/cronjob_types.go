@@ -45,6 +45,7 @@ type CronJobSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="!self.contains('TZ')",message="must not contain a time zone; there is the field timeZone"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('@') ? (self.startsWith('@every') ? duration(self.substring(6).trim()) >= duration('1s') : self in ['@yearly', '@annually', '@monthly', '@weekly', '@daily', '@midnight', '@hourly']) : self.contains('TZ') || self.matches('(?i)^[[:space:]]*,*([*?]|0*[0-5]?[0-9](-0*[0-5]?[0-9])?)(/[0-9]+)?(,+([*?]|0*[0-5]?[0-9](-0*[0-5]?[0-9])?)(/[0-9]+)?)*,*[[:space:]]+,*([*?]|0*([01]?[0-9]|2[0-3])(-0*([01]?[0-9]|2[0-3]))?)(/[0-9]+)?(,+([*?]|0*([01]?[0-9]|2[0-3])(-0*([01]?[0-9]|2[0-3]))?)(/[0-9]+)?)*,*[[:space:]]+,*([*?]|0*([1-9]|[12][0-9]|3[01])(-0*([1-9]|[12][0-9]|3[01]))?)(/[0-9]+)?(,+([*?]|0*([1-9]|[12][0-9]|3[01])(-0*([1-9]|[12][0-9]|3[01]))?)(/[0-9]+)?)*,*[[:space:]]+,*([*?]|(0*([1-9]|1[0-2])|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-(0*([1-9]|1[0-2])|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))?)(/[0-9]+)?(,+([*?]|(0*([1-9]|1[0-2])|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-(0*([1-9]|1[0-2])|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))?)(/[0-9]+)?)*,*[[:space:]]+,*([*?]|(0*[0-6]|sun|mon|tue|wed|thu|fri|sat)(-(0*[0-6]|sun|mon|tue|wed|thu|fri|sat))?)(/[0-9]+)?(,+([*?]|(0*[0-6]|sun|mon|tue|wed|thu|fri|sat)(-(0*[0-6]|sun|mon|tue|wed|thu|fri|sat))?)(/[0-9]+)?)*,*[[:space:]]*$')",message="must be a cron schedule of five fields, or @hourly, @daily, @weekly, @monthly, @yearly, or @every and a duration of at least a second"
 	Schedule string `json:"schedule"`
 	// TimeZone is the IANA name of the time zone of the schedule, for example Europe/Berlin. The
 	// default is UTC.
@@ -52,6 +53,7 @@ type CronJobSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="Local is different on each machine; name the time zone"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$') && (self == 'Local' || timestamp('2000-01-01T00:00:00Z').getFullYear(self) > 0)",message="must be the name of a time zone of the IANA database, such as Europe/Berlin"
 	TimeZone *string `json:"timeZone,omitempty"`
 	// StartingDeadlineSeconds is how late a Job may be created that could not be created on time.
 	// A scheduled time that is later than this has no Job. The default is that only the last

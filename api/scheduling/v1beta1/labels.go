@@ -36,6 +36,13 @@ const (
 	// a count or a percentage.
 	JDBMinAvailableAnnotation   = "volcano.sh/jdb-min-available"
 	JDBMaxUnavailableAnnotation = "volcano.sh/jdb-max-unavailable"
+	// TaskAffinityAnnotation and TaskAntiAffinityAnnotation on a Job are groups of tasks whose pods
+	// prefer, or avoid, the nodes of the others': names separated by commas, groups by semicolons. A
+	// group of one task is about its pods among themselves. TaskOrderAnnotation lists tasks in the
+	// order in which their pods are placed.
+	TaskAffinityAnnotation     = "volcano.sh/task-topology-affinity"
+	TaskAntiAffinityAnnotation = "volcano.sh/task-topology-anti-affinity"
+	TaskOrderAnnotation        = "volcano.sh/task-topology-task-order"
 	// NodeGroupLabel on a node is the group that affinity of queues refers to.
 	NodeGroupLabel = "volcano.sh/nodegroup-name"
 	// ExpectedDurationAnnotation on a pod is how long it runs at most, as far as its author knows.

@@ -302,7 +302,8 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ spec, want string }{
 		"no-name": {`{flows: [{name: ""}]}`, "spec.flows[0].name"}, "retain": {`{jobRetainPolicy: keep, flows: []}`, "spec.jobRetainPolicy"},
-		"port":    {probe(`tcpSocketList: [{taskName: t, port: 70000}]`), "spec.flows[1].dependsOn.probe.tcpSocketList[0].port"},
+		"port":   {probe(`tcpSocketList: [{taskName: t, port: 70000}]`), "spec.flows[1].dependsOn.probe.tcpSocketList[0].port"},
+		"circle": {`{flows: [{name: a, dependsOn: {targets: [a]}}]}`, "spec.flows[*].dependsOn.targets"}, "target": {`{flows: [{name: a, dependsOn: {targets: [none]}}]}`, "spec.flows[0].dependsOn.targets"},
 		"no-spec": {`{flows: [{name: a, patch: {}}]}`, "spec.flows[0].patch.jobSpec"}, "unknown": {`{flows: [{name: a, needs: b}]}`, "spec.flows[0].needs"},
 	} {
 		if err := e.try(flow(name, c.spec)); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -310,9 +311,15 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		}
 	}
 	e.apply(template("ok"))
+	more := func(n int) (text string) { // of many entries the API server does not look at what they wait for
+		for i := range n {
+			text += fmt.Sprintf(", {name: m%d}", i)
+		}
+		return text
+	}
 	for name, c := range map[string]struct{ spec, want string }{
-		"circle":                   {`{flows: [{name: ok, dependsOn: {targets: [b]}}, {name: b, dependsOn: {targets: [ok]}}]}`, "spec.flows[0].dependsOn.targets: flows wait for each other: ok waits for b waits for ok"},
-		"target":                   {`{flows: [{name: ok, dependsOn: {targets: [none]}}]}`, `spec.flows[0].dependsOn.targets[0]: there is no flow "none"`},
+		"circle":                   {`{flows: [{name: ok, dependsOn: {targets: [b]}}, {name: b, dependsOn: {targets: [ok]}}` + more(15) + `]}`, "spec.flows[0].dependsOn.targets: flows wait for each other: ok waits for b waits for ok"},
+		"target":                   {`{flows: [{name: ok, dependsOn: {targets: [none]}}` + more(128) + `]}`, `spec.flows[0].dependsOn.targets[0]: there is no flow "none"`},
 		"twice":                    {`{flows: [{name: ok}, {name: ok}]}`, `spec.flows[1].name: "ok" is also the name of spec.flows[0]`},
 		"template":                 {`{flows: [{name: none}]}`, `spec.flows[0].name: there is no JobTemplate "none"`},
 		"probe":                    {probe(`httpGetList: [{port: 80}]`), "spec.flows[1].dependsOn.probe.httpGetList[0].taskName: is required"},

@@ -76,6 +76,7 @@ func New(job *batch.Job, o Options) (*Set, error) {
 		t.Min = min(t.Min, t.Replicas)
 		total += int64(job.Spec.Tasks[i].Replicas)
 	}
+	s.addTaskTopology(job)
 	s.addClaims(job)
 	var err error
 	if total > PodsMax {

@@ -25,6 +25,7 @@ func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
 		Template:    pod,
 		Rare:        rare(pod),
 	}
+	c.soft = c.Rare && soft(pod)
 	c.Request, c.NonZero = dims.PodVector(pod)
 	c.setNeeds()
 	affinity := nodeAffinity(pod)
@@ -171,6 +172,21 @@ func rare(pod *corev1.Pod) bool {
 	}
 	return false
 }
+
+// soft reports whether a rare pod is rare only because it prefers nodes with other pods, or without.
+func soft(pod *corev1.Pod) bool {
+	a := pod.Spec.Affinity
+	if a == nil || a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
+		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+		return false
+	}
+	without := corev1.Pod{Spec: pod.Spec}
+	without.Spec.Affinity = nil
+	return !rare(&without)
+}
+
+// Soft reports whether the class is Rare for preferences only, which refuse no node.
+func (c *Class) Soft() bool { return c.soft }
 
 // staticKey returns a string that is equal for pods that get the same answers from the filters and
 // scores that depend only on the node's object.

@@ -231,7 +231,14 @@ func TestFilters(t *testing.T) {
 			require(match("cores", "Exists"))(s)
 			s.NodeSelector = map[string]string{"zone": "z2"}
 		}, refused: RefusedAffinity},
-		"pod affinity without a filter for it fits nowhere": {pod: func(s *corev1.PodSpec) { s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}} }, refused: RefusedUnsupported},
+		"pod affinity without a filter for it fits nowhere": {pod: func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: make([]corev1.PodAffinityTerm, 1)}}
+		}, refused: RefusedUnsupported},
+		"preferred pod affinity refuses no node": {pod: func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: make([]corev1.WeightedPodAffinityTerm, 1)}}
+		}},
 		"topology spread without a filter for it fits none": {pod: func(s *corev1.PodSpec) { s.TopologySpreadConstraints = make([]corev1.TopologySpreadConstraint, 1) }, refused: RefusedUnsupported},
 		"a volume claim without a filter for it fits none":  {pod: volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), refused: RefusedUnsupported},
 		"volumes that any node can mount need no filter":    {pod: volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})},

@@ -123,6 +123,7 @@ type step struct{ demand, node int32 }
 type demand struct {
 	Demand
 	number int
+	rank   int // of Gang.Ranks
 	placed int
 	scarce float64 // how many times the minimum fits into the cluster
 	size   float64 // largest fraction of the cluster, over all resources, that one pod takes
@@ -179,9 +180,21 @@ func (p *Placer) Place(g Gang) Decision {
 	if short := p.prepare(g); short != nil {
 		return Decision{Shortage: short}
 	}
-	// 2. Place the minimum, in up to four orders.
+	// 2. Place the minimum, in the order that is wished for, or else in up to four orders.
 	var short *Shortage
+	wished := g.Ranks != nil
+	if wished {
+		for i, rank := range g.Ranks {
+			p.demands[i].rank = rank
+		}
+		if short = p.minimum(g, attempt{p.o.Strategy, rankFirst}); short != nil {
+			p.rollback()
+		}
+	}
 	for i, a := range p.attempts() {
+		if wished && short == nil {
+			break
+		}
 		if short = p.minimum(g, a); short == nil {
 			break
 		}
@@ -213,7 +226,7 @@ func (p *Placer) prepare(g Gang) *Shortage {
 	p.demands = p.demands[:0]
 	for i, d := range g.Demands {
 		w := demand{Demand: d, number: i}
-		w.rare = d.Class.Rare || p.o.Rare != nil && p.o.Rare.Concerns(d.Class)
+		w.rare = d.Class.Rare && (!d.Class.soft || p.o.Rare != nil) || p.o.Rare != nil && p.o.Rare.Concerns(d.Class)
 		x := p.indexes.get(d.Class, p.o.Strategy)
 		w.size = x.size()
 		if d.Min > 0 {
@@ -478,6 +491,9 @@ func (p *Placer) sort(order func(a, b *demand) int) {
 }
 
 func byNumber(a, b *demand) int { return cmp.Compare(a.number, b.number) }
+
+// rankFirst orders demands by rank, and then like scarceFirst.
+func rankFirst(a, b *demand) int { return cmp.Or(cmp.Compare(a.rank, b.rank), scarceFirst(a, b)) }
 
 // scarceFirst orders demands with a minimum before those without, and then by how many times the
 // minimum fits into the cluster, fewest first.

@@ -82,6 +82,8 @@ type Class struct {
 	// Rare means that the class needs the filters outside the fast path (inter-pod affinity,
 	// topology spread, volumes).
 	Rare bool
+	// soft means that the class is Rare for its preferences only: without a RareFilter they do not count.
+	soft bool
 	// Pins is the class's request for CPUs, which a Pinner chooses together with the node. It is
 	// nil for most classes.
 	Pins Pins
@@ -116,6 +118,9 @@ type Gang struct {
 	// Most bounds how many pods are placed, beside the minimum; 0 means that there is no bound.
 	Most    int
 	Demands []Demand
+	// Ranks, if not nil, has a number for each demand: those with lower ones are placed first, if the
+	// minimum fits so. It has no effect with Near or Parts.
+	Ranks []int
 	// Near, if set, keeps the pods near each other.
 	Near *Near
 	// Parts are placed whole or not at all; MinParts is how many of each set the minimum needs.
