@@ -27,7 +27,7 @@ func (v *evictions) look(now time.Time) { v.search = evict.New(v.survey(now)) }
 // survey returns the present state of the model.
 func (v *evictions) survey(now time.Time) *evict.State {
 	s := v.s
-	v.occupants = s.cluster.Occupants(s.view)
+	v.occupants, v.onNodes = s.cluster.Occupants(s.view), nil
 	s.refresh()
 	v.generation = s.cluster.Generation()
 	options := s.cfg.Place
