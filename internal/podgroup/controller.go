@@ -42,8 +42,9 @@ type Config struct {
 	SchedulerNames []string
 	// Owners reads the annotations of the owners of pods; nil means that they have none.
 	Owners Owners
-	// ReportAfter is how long a pod or group waits before a status says so; 1 s by default. Pods
-	// placed sooner are never reported as waiting, which saves most of them a write.
+	// ReportAfter is how long a pod waits before a status says so; 1 s by default. Pods placed sooner
+	// are never reported as waiting, which saves most of them a write. Groups, and their pods, wait five
+	// times as long.
 	ReportAfter time.Duration
 	// Guard recovers from panics caused by one PodGroup or pod. With a nil Guard such panics end
 	// the process.
@@ -279,7 +280,7 @@ func (c *Controller) reconcile(k key) {
 		c.submit(k, u, c.gang(k, pg, m, gangRequest{}))
 	case r.missing != "" && !(m.none() && pg != nil && pg.Status.Phase == schedulingv1beta1.PodGroupCompleted):
 		c.withdraw(k)
-		c.waits(u, &waitReason{reason: r.reason, message: r.missing, forPods: true})
+		c.waits(u, &waitReason{reason: r.reason, message: r.missing})
 	case len(m.waiting) == 0:
 		c.withdraw(k)
 		c.loop.Succeeded(k)

@@ -20,5 +20,6 @@
 //   - Either no pods of a group or at least its minimum get nodes. A group that fell below its
 //     minimum, because a node or a bind failed, is completed before any new group starts.
 //   - A PodGroup's status is written at most twice until it is scheduled.
-//   - A status is written only if it says something new.
+//   - A status is written only if it says something new. Why a group waits is written once it has waited
+//     for some seconds.
 package podgroup

@@ -20,7 +20,11 @@ func (c *Controller) report(k key, u *groupState, pg *schedulingv1beta1.PodGroup
 	now := metav1.NewTime(c.cfg.Clock.Now())
 	var w *waitReason
 	if u.waiting != nil {
-		if due := c.cfg.ReportAfter*u.waiting.patience() - now.Sub(u.since); due > 0 {
+		after := c.cfg.ReportAfter
+		if !k.pod {
+			after *= patience
+		}
+		if due := after - now.Sub(u.since); due > 0 {
 			c.loop.WakeAfter(k, due)
 		} else {
 			w = u.waiting

@@ -22,21 +22,15 @@ type waitReason struct {
 	message string
 	figures string // the message with figures, for events; empty if it has none
 	byQueue bool   // its queue does not accept it
-	forPods bool   // some of its pods do not exist yet
 }
 
 // event returns the message of an event.
 func (w *waitReason) event() string { return cmp.Or(w.figures, w.message) }
 
-// patience returns the multiple of ReportAfter for which a wait may last before it is reported.
-// Missing pods are usually being created, and reporting them would cost one more write for nearly
-// every group.
-func (w *waitReason) patience() time.Duration {
-	if w.forPods {
-		return 5
-	}
-	return 1
-}
+// patience is the multiple of ReportAfter for which a group may wait before that is reported. Most groups
+// wait for less: for pods that are being created, or for pods that are ending. A report would cost one
+// more write for the group, and one for each of its pods.
+const patience = 5
 
 // statusOf returns the status that a PodGroup should have. w is the reason for waiting to report,
 // or nil; admitted means that the group's pods may be created. The result equals the old status if

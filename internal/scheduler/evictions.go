@@ -94,6 +94,11 @@ type evictions struct {
 
 	search    *evict.Search
 	occupants []cluster.Occupant // that the search knows
+	// onNodes has the positions in occupants by node. It is made when it is first needed.
+	onNodes map[string][]int32
+	// leaving are the pods for which claims wait. Claims share their entries, because in a full cluster
+	// many of them wait for the same pods.
+	leaving map[types.UID]*leavingPod
 	// generation is the model's when the search was made; with another one it is outdated.
 	generation int64
 	searched   time.Time     // when the search was made
@@ -106,8 +111,8 @@ type evictions struct {
 type claim struct {
 	gang, queue string
 	room        []cluster.Claim
-	sum         place.Vector // of the requests in room
-	leaving     []PodRef     // pods that must leave first
+	sum         place.Vector  // of the requests in room
+	leaving     []*leavingPod // pods that must leave first
 	why         explanation
 	lifted      bool // the capacity is not kept while the claimant is being placed
 	// waits is set if nobody leaves for the claimant: it waits for pods that end by themselves.
@@ -115,6 +120,12 @@ type claim struct {
 	// volumesUntil is set if the claimant waits for its volumes or devices: until then the capacity is
 	// kept.
 	volumesUntil time.Time
+}
+
+// leavingPod is a pod for which claims wait. It has left if it is gone or, after all, stays.
+type leavingPod struct {
+	PodRef
+	left bool
 }
 
 // goingPod is a pod whose eviction was requested.
@@ -125,7 +136,7 @@ type goingPod struct {
 
 func newEvictions(s *Scheduler, cfg Evictions) *evictions {
 	return &evictions{
-		s: s, cfg: cfg, claims: map[string]*claim{}, going: map[types.UID]goingPod{},
+		s: s, cfg: cfg, claims: map[string]*claim{}, going: map[types.UID]goingPod{}, leaving: map[types.UID]*leavingPod{},
 		lost: map[string][]time.Time{}, made: map[string][]time.Time{}, stated: map[string]*statedQueue{},
 	}
 }
@@ -306,19 +317,26 @@ func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
 		}
 	}
 	list := make([]Eviction, len(plan.Victims))
-	for i := range v.occupants {
-		o := &v.occupants[i]
-		if o.Object == nil {
-			continue
-		}
-		ref := PodRef{Name: o.Name, UID: o.Object.UID}
-		victim, found := victims[o.Name]
-		if found {
-			list[victim].Pods = append(list[victim].Pods, ref)
-			v.going[ref.UID] = goingPod{ref.Name, now}
-		}
-		if found || nodes[o.Node] && v.isLeaving(o.Object) {
-			c.leaving = append(c.leaving, ref)
+	concerned := maps.Clone(nodes)
+	for name := range victims {
+		_, node := v.s.cluster.Pod(name)
+		concerned[node] = true
+	}
+	for node := range concerned {
+		for _, i := range v.occupantsOn(node) {
+			o := &v.occupants[i]
+			if o.Object == nil {
+				continue
+			}
+			ref := PodRef{Name: o.Name, UID: o.Object.UID}
+			victim, found := victims[o.Name]
+			if found {
+				list[victim].Pods = append(list[victim].Pods, ref)
+				v.going[ref.UID] = goingPod{ref.Name, now}
+			}
+			if found || nodes[node] && v.isLeaving(o.Object) {
+				c.leaving = append(c.leaving, v.leavingPod(ref))
+			}
 		}
 	}
 	v.claims[c.gang] = c
@@ -327,6 +345,28 @@ func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
 	v.evict(e.gang.Key, plan.Victims, list, now)
 	v.generation = v.s.cluster.Generation() // the search knows of the claim
 	return c.why
+}
+
+// occupantsOn returns the positions in v.occupants of the pods on a node.
+func (v *evictions) occupantsOn(node string) []int32 {
+	if v.onNodes == nil {
+		v.onNodes = map[string][]int32{}
+		for i := range v.occupants {
+			on := v.occupants[i].Node
+			v.onNodes[on] = append(v.onNodes[on], int32(i))
+		}
+	}
+	return v.onNodes[node]
+}
+
+// leavingPod returns the entry that claims share for a pod.
+func (v *evictions) leavingPod(ref PodRef) *leavingPod {
+	p := v.leaving[ref.UID]
+	if p == nil {
+		p = &leavingPod{PodRef: ref}
+		v.leaving[ref.UID] = p
+	}
+	return p
 }
 
 // depart has pods evicted that leave for no claimant, as decide says. It reports whether there are any.
@@ -434,6 +474,7 @@ func (v *evictions) release(gang string) {
 func (v *evictions) check() {
 	v.spent = 0
 	if len(v.claims)+len(v.going) == 0 {
+		clear(v.leaving)
 		return
 	}
 	now := v.s.clock.Now()
@@ -443,6 +484,11 @@ func (v *evictions) check() {
 	})
 	maps.DeleteFunc(v.lost, func(_ string, times []time.Time) bool { return len(recent(slices.Clone(times), now)) == 0 })
 	maps.DeleteFunc(v.made, func(_ string, times []time.Time) bool { return len(recent(slices.Clone(times), now)) == 0 })
+	maps.DeleteFunc(v.leaving, func(uid types.UID, r *leavingPod) bool {
+		p, node := v.s.cluster.Pod(r.Name)
+		r.left = p == nil || p.UID != uid || node == "" || !v.isLeaving(p)
+		return r.left
+	})
 	v.s.cluster.Refresh(v.s.view)
 	for _, key := range slices.Sorted(maps.Keys(v.claims)) {
 		c, e := v.claims[key], v.s.pending.gangs[key]
@@ -452,10 +498,7 @@ func (v *evictions) check() {
 			v.release(key)
 			continue
 		}
-		c.leaving = slices.DeleteFunc(c.leaving, func(r PodRef) bool {
-			p, node := v.s.cluster.Pod(r.Name)
-			return p == nil || p.UID != r.UID || node == "" || !v.isLeaving(p)
-		})
+		c.leaving = slices.DeleteFunc(c.leaving, func(r *leavingPod) bool { return r.left })
 		if !c.volumesUntil.IsZero() {
 			continue
 		}

@@ -27,7 +27,7 @@ func (v *evictions) look(now time.Time) { v.search = evict.New(v.survey(now)) }
 // survey returns the present state of the model.
 func (v *evictions) survey(now time.Time) *evict.State {
 	s := v.s
-	v.occupants = s.cluster.Occupants(s.view)
+	v.occupants, v.onNodes = s.cluster.Occupants(s.view), nil
 	s.refresh()
 	v.generation = s.cluster.Generation()
 	options := s.cfg.Place
@@ -40,7 +40,11 @@ func (v *evictions) survey(now time.Time) *evict.State {
 		},
 	}
 	budgets := v.readBudgets(state)
-	gangs, terms := map[string]*evict.Gang{}, map[string]GangTerms{}
+	type described struct {
+		evict.Gang
+		terms GangTerms
+	}
+	gangs := map[string]*described{}
 	for i := range v.occupants {
 		o := &v.occupants[i]
 		key := o.Gang
@@ -54,13 +58,13 @@ func (v *evictions) survey(now time.Time) *evict.State {
 		if g == nil {
 			t, found := v.describe(key)
 			t.Protected = t.Protected || !found
-			g = &evict.Gang{
+			g = &described{evict.Gang{
 				Key: key, Queue: o.Queue, Priority: t.Priority, MinMember: t.MinMember, Min: t.Min,
 				Evicted: v.lost[key],
-			}
-			gangs[key], terms[key] = g, t
+			}, t}
+			gangs[key] = g
 		}
-		t := terms[key]
+		t := &g.terms
 		p := evict.Pod{
 			Name: o.Name, Node: o.Node, Request: o.Request, NonZero: o.NonZero, Ports: o.Ports,
 			Cooldown: t.Cooldown, Protected: t.Protected || o.Object == nil || o.Name.Namespace == metav1.NamespaceSystem,
@@ -78,10 +82,11 @@ func (v *evictions) survey(now time.Time) *evict.State {
 		g.Pods = append(g.Pods, p)
 	}
 	for _, key := range slices.Sorted(maps.Keys(gangs)) {
-		if b := terms[key].Budget; b != nil {
-			limit(state, gangs[key], b, terms[key].Pods)
+		g := gangs[key]
+		if b := g.terms.Budget; b != nil {
+			limit(state, &g.Gang, b, g.terms.Pods)
 		}
-		state.Gangs = append(state.Gangs, *gangs[key])
+		state.Gangs = append(state.Gangs, g.Gang)
 	}
 	return state
 }
