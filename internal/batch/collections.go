@@ -73,8 +73,10 @@ type collection struct {
 	pods      []podset.Deletion
 	indices   []int // of pods
 	// leave is called instead of the requests if the pods cannot be deleted in this way; end is
-	// called when all requests have been answered. Nothing is called if the writer stops.
-	leave, end func()
+	// called when all requests have been answered, and is told whether all have succeeded. Nothing is
+	// called if the writer stops.
+	leave func()
+	end   func(succeeded bool)
 }
 
 // runOf returns the run of a pod as JOBUID/VERSION, or "" if the pod has no run.
@@ -103,17 +105,17 @@ func (k *collections) deleteMany(s *podset.Set, list []podset.Deletion) (rest []
 			continue
 		}
 		s.BeginDeletions(q.pods)
-		after := func(do func(*podset.Set)) func() {
-			return func() {
-				k.c.pods.Post(key, uid, func(s *podset.Set) podset.Event { do(s); return podset.Event{} })
-			}
+		after := func(do func(*podset.Set)) {
+			k.c.pods.Post(key, uid, func(s *podset.Set) podset.Event { do(s); return podset.Event{} })
 		}
-		q.end = after(func(s *podset.Set) { s.EndDeletions(q.pods) })
-		q.leave = after(func(s *podset.Set) {
-			for _, d := range q.pods {
-				s.DeletePod(d)
-			}
-		})
+		q.end = func(succeeded bool) { after(func(s *podset.Set) { s.EndDeletions(q.pods, succeeded) }) }
+		q.leave = func() {
+			after(func(s *podset.Set) {
+				for _, d := range q.pods {
+					s.DeletePod(d)
+				}
+			})
+		}
 		k.begin(q)
 	}
 	return rest
@@ -134,7 +136,7 @@ func (k *collections) deleteDependents(r *record) {
 	}
 	for _, run := range slices.Sorted(maps.Keys(byRun)) {
 		if q := byRun[run]; q.worthwhile() {
-			q.leave, q.end = func() {}, func() {}
+			q.leave, q.end = func() {}, func(bool) {}
 			k.begin(q)
 		}
 	}
@@ -283,7 +285,7 @@ func (k *collections) check(q *collection, self *apiwriter.Identity, tries int) 
 func (k *collections) send(q *collection, self *apiwriter.Identity) {
 	list := q.selections()
 	var mu sync.Mutex
-	left, halted := len(list), false
+	left, halted, succeeded := len(list), false, true
 	for _, selection := range list {
 		k.c.Writer.DeletePods(q.meta(self, q.run), selection, func(err error) {
 			mu.Lock()
@@ -293,11 +295,12 @@ func (k *collections) send(q *collection, self *apiwriter.Identity) {
 			case errors.Is(err, apiwriter.ErrStopped):
 				halted = true
 			case err != nil:
+				succeeded = false
 				k.c.Log.Info("the API server has not deleted all pods of a collection", "job", q.owner, "labels",
 					selection.Labels, "error", err)
 			}
 			if left == 0 && !halted {
-				q.end()
+				q.end(succeeded)
 			}
 		})
 	}

@@ -52,6 +52,9 @@ type FailedWrites[K comparable, V any] struct {
 	backoff Backoff
 }
 
+// AtLeast sets the shortest backoff.
+func (f *FailedWrites[K, V]) AtLeast(d time.Duration) { f.backoff.Min = d }
+
 // Add adds a failed write.
 func (f *FailedWrites[K, V]) Add(now time.Time, about K, write V) {
 	if f.writes == nil {

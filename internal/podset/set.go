@@ -122,6 +122,7 @@ type Set struct {
 	held     []Deletion
 	deleting map[types.UID]bool // pods whose deletion was requested and that still exist
 	failed   controlloop.FailedWrites[types.UID, Deletion]
+	unseen   controlloop.FailedWrites[types.UID, Deletion] // made by other means, and not yet shown by the watch
 }
 
 // Owner returns the key and the UID of the set's owner.
@@ -132,7 +133,8 @@ func (s *Set) Owner() (types.NamespacedName, types.UID) { return s.key, s.uid }
 func (s *Set) Reset(cfg *Config, key types.NamespacedName, uid types.UID, owner string) {
 	s.Clear()
 	s.cfg, s.key, s.uid, s.owner = cfg, key, uid, owner
-	s.inflight, s.holding, s.held, s.deleting, s.failed = 0, false, nil, nil, controlloop.FailedWrites[types.UID, Deletion]{}
+	s.inflight, s.holding, s.held, s.deleting = 0, false, nil, nil
+	s.failed, s.unseen = controlloop.FailedWrites[types.UID, Deletion]{}, controlloop.FailedWrites[types.UID, Deletion]{}
 }
 
 // Clear removes all groups and forgets all requests, which the caller must have withdrawn. Writes

@@ -443,3 +443,34 @@ func (g *gang) handle() (kinds []podset.EventKind) {
 	g.inbox = nil
 	return kinds
 }
+
+// TestDeletionsByOtherMeans checks when pods are deleted one by one that the watch does not show as being
+// deleted, although that was requested by other means.
+func TestDeletionsByOtherMeans(t *testing.T) {
+	for _, x := range []struct {
+		done      bool
+		not, then time.Duration // after which the pod is not yet deleted, and after which it is
+	}{{false, 0, 2 * time.Second}, {true, 9 * time.Second, 11 * time.Second}} {
+		w := podsettest.New(func(string, int) int { return 0 }, t.Fatalf)
+		g := newGang(w, 1, 1)
+		g.settle()
+		p, found := w.Get("", "p0")
+		if !found {
+			t.Fatal("there is no pod")
+		}
+		list := []podset.Deletion{{Name: p.Name, UID: p.UID}}
+		g.set.BeginDeletions(list)
+		if g.set.EndDeletions(list, x.done); !g.set.Deleting(p.UID) {
+			t.Errorf("done %v: the pod does not count as being deleted", x.done)
+		}
+		began, before := g.clock.Now(), w.Writes()
+		g.clock.SetTime(began.Add(x.not))
+		if _, left := g.set.DeleteAgain(); w.Writes() != before || left <= 0 {
+			t.Errorf("done %v: after %v %d deletions, %v left", x.done, x.not, w.Writes()-before, left)
+		}
+		g.clock.SetTime(began.Add(x.then))
+		if g.set.DeleteAgain(); w.Writes()-before != 1 {
+			t.Errorf("done %v: after %v %d deletions, want 1", x.done, x.then, w.Writes()-before)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package podset
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -268,15 +269,22 @@ func (s *Set) BeginDeletions(list []Deletion) {
 	}
 }
 
+// unseenFor is how long the watch may take to show deletions that the API server says it has made.
+const unseenFor = 10 * time.Second
+
 // EndDeletions ends what BeginDeletions has begun: after a pause, the pods that are not being deleted
-// are deleted one by one.
-func (s *Set) EndDeletions(list []Deletion) {
+// are deleted one by one. done means that the API server has deleted all: the pause is then longer,
+// because only the watch is late.
+func (s *Set) EndDeletions(list []Deletion, done bool) {
 	for _, d := range list {
 		p, found := s.cfg.Pods.Get(s.key.Namespace, d.Name)
 		switch {
 		case !found || p.UID != d.UID:
 			s.PodDeleted(d.UID)
-		case p.DeletionTimestamp == nil: // or the watch has yet to show that it is
+		case p.DeletionTimestamp == nil && done:
+			s.unseen.AtLeast(unseenFor)
+			s.unseen.Add(s.cfg.Clock.Now(), d.UID, d)
+		case p.DeletionTimestamp == nil:
 			s.notDeleted(d)
 		}
 	}
@@ -323,7 +331,17 @@ func (s *Set) notDeleted(d Deletion) { s.failed.Add(s.cfg.Clock.Now(), d.UID, d)
 // deletion of the owner itself is due; the caller repeats it. left is the time until the next
 // deletion is due.
 func (s *Set) DeleteAgain() (owner bool, left time.Duration) {
-	due, left := s.failed.Due(s.cfg.Clock.Now())
+	now := s.cfg.Clock.Now()
+	due, left := s.failed.Due(now)
+	unseen, later := s.unseen.Due(now)
+	if left == 0 || later > 0 && later < left {
+		left = later
+	}
+	if due == nil {
+		due = unseen
+	} else {
+		maps.Copy(due, unseen)
+	}
 	for uid, d := range due {
 		delete(s.deleting, uid)
 		if uid == s.uid {
