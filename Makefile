@@ -59,7 +59,7 @@ definitions-overlap: ## Measure what the built-in definitions have in common wit
 .PHONY: test
 test: build check ## Run the checks and every test
 	# Tests wait for control planes much of their time: one package more than there are CPUs runs at a time.
-	go test -p $$(($$(nproc) + 1)) -timeout 20m $$(go list ./... | grep -v /test/realnodes)
+	go test -p $$(($$(nproc) + 1)) -timeout 40m $$(go list ./... | grep -v /test/realnodes)
 	$(MAKE) --no-print-directory test-real
 
 .PHONY: test-real

@@ -57,8 +57,16 @@ spec:
 			return nil
 		}
 	}
-	e.eventually("the PodGroup of a job that waits says why", group("waits", `"phase":"Pending"`, `"type":"Unschedulable"`, "NotEnoughResources",
+	e.eventually("the PodGroup of a job that waits says why", group("waits", `"phase":"Inqueue"`, `"type":"Unschedulable"`, "NotEnoughResources",
 		`"minMember":9`, `"minTaskMember":{"main":9}`, `"queue":"default"`))
+	e.eventually("so does an event", func() error {
+		events, err := e.core.CoreV1().Events(e.ns).List(context.Background(), metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=PodGroup,reason=Unschedulable,involvedObject.name=" + name("waits")})
+		if err == nil && len(events.Items) == 0 {
+			err = fmt.Errorf("there is none")
+		}
+		return err
+	})
 	e.eventually("the PodGroup of a job that runs says so", group("runs", `"phase":"Running"`, `"type":"Scheduled"`, `"minMember":2`,
 		`"minTaskMember":{"a":1,"b":1}`, `"minResources":{"cpu":"1100m","memory":"1Mi"}`, `"name":"runs"`, `"controller":true`))
 	if pod := e.podsOf("runs")[0]; pod.Annotations["scheduling.k8s.io/group-name"] != name("runs") {

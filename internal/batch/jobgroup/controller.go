@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,6 +50,7 @@ type record struct {
 	// produced, until the watch shows it.
 	written *v1beta1.PodGroupStatus
 	version string
+	group   types.UID // of the PodGroup that was written last
 }
 
 // New creates a controller and registers its handlers, so it comes before the informers start.
@@ -174,6 +176,11 @@ func (c *Controller) turn(key types.NamespacedName) {
 		}
 		m.StatusOnly, r.underWay = true, true
 		c.Writer.Patch(m, want, types.MergePatchType, data, c.answer(key, r, &next))
+		if message := news(&now, &next); message != "" {
+			about := want.DeepCopy()
+			about.UID = cmp.Or(pg.UID, r.group) // the watch may not show it yet
+			c.Writer.Event(about, corev1.EventTypeWarning, string(v1beta1.PodGroupUnschedulable), message)
+		}
 		return
 	}
 	c.loop.Succeeded(key)
@@ -195,7 +202,7 @@ func (c *Controller) answer(key types.NamespacedName, r *record, status *v1beta1
 			case err == nil && status == nil, apierrors.IsNotFound(err):
 				r.written, r.version = nil, ""
 			case err == nil:
-				r.written, r.version = status, o.GetResourceVersion()
+				r.written, r.version, r.group = status, o.GetResourceVersion(), o.GetUID()
 			}
 		})
 		if err != nil && !apierrors.IsNotFound(err) {

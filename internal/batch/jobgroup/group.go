@@ -2,6 +2,7 @@ package jobgroup
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -10,6 +11,7 @@ import (
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
 // Name returns the name of a Job's PodGroup.
@@ -62,8 +64,8 @@ func sameSpec(have, want *v1beta1.PodGroupSpec) bool {
 		equality.Semantic.DeepEqual(have.MinTaskMember, want.MinTaskMember) && equality.Semantic.DeepEqual(have.MinResources, want.MinResources)
 }
 
-// phase returns the phase of a Job's PodGroup. Gangs of Jobs are placed before their pods are created,
-// so they are never Inqueue.
+// phase returns the phase of a Job's PodGroup. It is Inqueue while the queue takes the job and there is no
+// room for it on the nodes. Nobody waits for that phase: the pods of Jobs are created with their nodes.
 func phase(s *api.JobStatus) v1beta1.PodGroupPhase {
 	switch s.State.Phase {
 	case api.Running, api.Completing:
@@ -71,7 +73,20 @@ func phase(s *api.JobStatus) v1beta1.PodGroupPhase {
 	case api.Completed, api.Failed, api.Terminated:
 		return v1beta1.PodGroupCompleted
 	}
+	if waits := s.Condition(api.JobScheduled); isFalse(waits) && !slices.Contains(beforeNodes, waits.Reason) {
+		return v1beta1.PodGroupInqueue
+	}
 	return v1beta1.PodGroupPending
+}
+
+// beforeNodes are the reasons for which a job waits before nodes are looked for.
+var beforeNodes = []string{
+	share.QueueNotFound, share.QueueNotLeaf, share.QueueClosed, share.QueueOverCapability, share.QueueOverJobs, share.BehindFirst,
+	api.ReasonGated, api.ReasonNoReplicas,
+}
+
+func isFalse(c *api.JobCondition) bool {
+	return c != nil && c.Status == api.JobPhase(corev1.ConditionFalse)
 }
 
 // status returns the status of a Job's PodGroup that has the status now.
@@ -81,7 +96,7 @@ func status(s *api.JobStatus, now v1beta1.PodGroupStatus, at metav1.Time) v1beta
 	switch waits := s.Condition(api.JobScheduled); {
 	case next.Phase == v1beta1.PodGroupRunning:
 		c.Type, c.Status, c.Reason, c.Message = v1beta1.PodGroupScheduled, corev1.ConditionTrue, "MinimumPlaced", "the minimum of pods has nodes"
-	case next.Phase == v1beta1.PodGroupPending && waits != nil && waits.Status == api.JobPhase(corev1.ConditionFalse):
+	case (next.Phase == v1beta1.PodGroupPending || next.Phase == v1beta1.PodGroupInqueue) && isFalse(waits):
 		c.Type, c.Status, c.Reason, c.Message = v1beta1.PodGroupUnschedulable, corev1.ConditionTrue, waits.Reason, waits.Message
 	default:
 		return next
@@ -98,4 +113,19 @@ func status(s *api.JobStatus, now v1beta1.PodGroupStatus, at metav1.Time) v1beta
 // worth reports whether a status is worth a write: its phase or its condition is another one.
 func worth(now, next *v1beta1.PodGroupStatus) bool {
 	return now.Phase != next.Phase || !equality.Semantic.DeepEqual(now.Conditions, next.Conditions)
+}
+
+// news returns what an event says of a status that follows another: why the group waits, if it waits for
+// another reason than before, and otherwise nothing.
+func news(now, next *v1beta1.PodGroupStatus) string {
+	if len(next.Conditions) == 0 || next.Conditions[0].Type != v1beta1.PodGroupUnschedulable {
+		return ""
+	}
+	c := next.Conditions[0]
+	for _, old := range now.Conditions {
+		if old.Type == c.Type && old.Reason == c.Reason {
+			return ""
+		}
+	}
+	return c.Message
 }

@@ -33,6 +33,7 @@ type action struct {
 
 var actions = map[string]action{
 	"enqueue":  {said: said{Differs, "PodGroups that announce minResources start when these are free; gangs of Jobs need no such step"}},
+	"dequeue":  {said: said{Needless, "a gang that does not fit holds nothing back but what its queue's order says"}},
 	"allocate": {said: said{verdict: Works}},
 	"backfill": {said: said{Works, "pods without requests are placed together with the others"}},
 	"preempt": {
