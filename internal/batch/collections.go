@@ -88,7 +88,7 @@ func runOf(p *corev1.Pod) string {
 	return string(owner.UID) + "/" + version
 }
 
-// DeleteMany implements podset.Config.DeleteMany.
+// deleteMany implements podset.Config.DeleteMany.
 func (k *collections) deleteMany(s *podset.Set, list []podset.Deletion) (rest []podset.Deletion) {
 	key, uid := s.Owner()
 	byRun := map[string]*collection{}

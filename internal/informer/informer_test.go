@@ -191,8 +191,8 @@ func TestWatchesCutShortAreNoted(t *testing.T) {
 	})
 }
 
-// TestTheWatchOfPodsMayEnd checks that the end of any watch but that of pods, which the manager's own
-// creates end, is reported.
+// TestTheWatchOfPodsMayEnd checks that the end of a watch is reported, except for the watch of pods: the
+// manager's own creates end it.
 func TestTheWatchOfPodsMayEnd(t *testing.T) {
 	s, err := NewSet(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {

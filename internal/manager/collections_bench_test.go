@@ -32,7 +32,7 @@ import (
 //	runs:N         the same, with the run that the policy compares
 //	manager        the manager aborts the job
 //
-// The pods of each way are those of a new run of one job. The time ends when the last request has been
+// Each way deletes the pods of a new run of the same job. The time ends when the last request has been
 // answered. A pod has a node and so a grace period, after which the simulated kubelet deletes it.
 func TestDeletionBesideTheFloor(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("LOCKSTEP_DELETE_PODS"))

@@ -169,7 +169,7 @@ func TestPodsThatAJobLeavesBehindStay(t *testing.T) {
 	}
 }
 
-// collections records the requests for collections of pods that the managers in this process make.
+// recordedCollections are the requests for collections of pods that the managers in this process make.
 type recordedCollections struct {
 	mu  sync.Mutex
 	all []*http.Request

@@ -94,7 +94,4 @@ func TestTasksOfAJobAttractAndAvoidEachOther(t *testing.T) {
 	// Preferences do not keep a job from taking the place of another.
 	job("urgent", `volcano.sh/task-topology-affinity: worker`, "priorityClassName: urgent\n  minAvailable: 2", task("worker", 2, "4"))
 	e.runs("urgent", 2)
-	if nodes, _ := e.nodesOf("urgent"); len(nodes["worker"]) != 1 && len(nodes["worker"]) != 2 {
-		t.Errorf("nodes: %v", nodes)
-	}
 }
