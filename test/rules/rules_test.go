@@ -266,6 +266,8 @@ func TestCreateRefused(t *testing.T) {
 		{"minSuccess 0", jobs, "", job("minSuccess: 0"), "spec.minSuccess"},
 		{"a typing error in the spec", jobs, "", job("minAvalable: 1"), "spec.minAvalable"},
 		{"a typing error in a template", jobs, "", tasks("{replicas: 1, template: {spec: {containers: [{name: c, image: i, comand: [x]}]}}}"), "spec.containers[0].comand"},
+		{"a task without a template", jobs, "", tasks("{replicas: 1, template: " + template + "}, {name: b, replicas: 1}"), "spec.tasks[1].template.spec"},
+		{"an empty template", jobs, "", tasks("{replicas: 1, topologyPolicy: restricted, template: {}}"), "spec.tasks[0].template.spec"},
 		{"a template without containers", jobs, "", tasks("{replicas: 1, template: {spec: {}}}"), "template.spec.containers"},
 		{"a text for a number", jobs, "", tasks(task("replicas: many")), "spec.tasks[0].replicas"},
 
@@ -378,7 +380,8 @@ func TestUpdates(t *testing.T) {
 		{"ttl", jobs, base, []string{"spec", "ttlSecondsAfterFinished"}, int64(9), "spec.ttlSecondsAfterFinished"},
 		{"a task's name", jobs, base, []string{"spec", "tasks", "1", "name"}, "c", "spec.tasks[*].name"},
 		{"a task's template", jobs, base, []string{"spec", "tasks", "1", "template", "spec", "restartPolicy"}, "Never", "spec.tasks[*].template"},
-		{"the number of tasks", jobs, base, []string{"spec", "tasks"}, []any{map[string]any{"name": "a", "replicas": int64(2)}}, "spec.tasks: may not be added"},
+		{"the number of tasks", jobs, base, []string{"spec", "tasks"}, []any{map[string]any{"name": "a", "replicas": int64(2), "template": map[string]any{
+			"spec": map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i"}}}}}}, "spec.tasks: may not be added"},
 		{"a queue's weight", queues, "{}", []string{"spec", "weight"}, int64(9), ""},
 		{"a queue's deserved above its capability", queues, "capability: {cpu: 1}", []string{"spec", "deserved"}, map[string]any{"cpu": "2"}, "spec.deserved"},
 	} {
