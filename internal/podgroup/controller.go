@@ -120,10 +120,8 @@ type groupState struct {
 	written     *schedulingv1beta1.PodGroup
 	kubeWritten *schedulingv1alpha2.PodGroup
 	underWay    bool
-	// unsettled is since when the status has not been written although it is out of date, because it is
-	// expected to change again; zero if it is not.
-	unsettled time.Time
-	creating  bool // a PodGroup for an owner is being created
+	unsettled   settling
+	creating    bool // a PodGroup for an owner is being created
 	// created is when that was done. The watch may not show it yet.
 	created time.Time
 }

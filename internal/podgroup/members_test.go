@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -148,5 +149,29 @@ func TestStatusesSettle(t *testing.T) {
 				t.Errorf("settles: %t, want %t", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestHowLongAStatusSettles lets pods of a group start one after the other.
+func TestHowLongAStatusSettles(t *testing.T) {
+	start := time.Now()
+	var s settling
+	for _, x := range []struct {
+		after   time.Duration
+		running int
+		want    time.Duration
+	}{
+		{0, 1, 5 * time.Second},
+		{4 * time.Second, 1, time.Second},
+		{4 * time.Second, 2, 5 * time.Second},
+		{8 * time.Second, 3, 5 * time.Second},
+		{13 * time.Second, 3, 0},
+		{26 * time.Second, 4, 4 * time.Second},
+		{29 * time.Second, 5, time.Second},
+		{30 * time.Second, 6, 0},
+	} {
+		if got := s.left(start.Add(x.after), members{bound: 20, running: x.running}); got != x.want {
+			t.Errorf("after %v, when %d pods run: %v, want %v", x.after, x.running, got, x.want)
+		}
 	}
 }

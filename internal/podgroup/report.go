@@ -3,7 +3,6 @@ package podgroup
 import (
 	"errors"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,7 +43,7 @@ func (c *Controller) report(k key, u *groupState, pg *schedulingv1beta1.PodGroup
 	}
 	status := statusOf(pg, m, w, u.admitted, now)
 	if sameStatus(&status, &pg.Status) {
-		u.unsettled = time.Time{}
+		u.unsettled = settling{}
 		return
 	}
 	if w == nil && m.bound == 0 && m.ended.succeeded+m.ended.failed == 0 && !awaited(u, pg, m) {
@@ -62,15 +61,12 @@ func (c *Controller) report(k key, u *groupState, pg *schedulingv1beta1.PodGroup
 		return // the result of the binds in flight follows soon
 	}
 	if settles(&pg.Status, &status, m, c.ownerOf(k) != nil) {
-		if u.unsettled.IsZero() {
-			u.unsettled = now.Time
-		}
-		if left := settleTime - now.Sub(u.unsettled); left > 0 {
+		if left := u.unsettled.left(now.Time, m); left > 0 {
 			c.loop.WakeAfter(k, left)
 			return
 		}
 	}
-	u.unsettled = time.Time{}
+	u.unsettled = settling{}
 	next := &schedulingv1beta1.PodGroup{ObjectMeta: pg.ObjectMeta, Spec: pg.Spec, Status: status}
 	urgent := status.Phase == schedulingv1beta1.PodGroupCompleted
 	if w != nil && !told(pg, w) && status.Phase != schedulingv1beta1.PodGroupRunning {

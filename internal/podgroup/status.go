@@ -148,8 +148,34 @@ func sameStatus(a, b *schedulingv1beta1.PodGroupStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// settleTime is how long a change that soon goes on may last before it is written.
-const settleTime = 5 * time.Second
+const (
+	// settleTime is how long nothing may happen to a group before a status is written that is expected to
+	// change again.
+	settleTime = 5 * time.Second
+	// settleMax is the longest time for which such a status is not written. Twenty pods take that long to
+	// start on a cluster that has much else to start.
+	settleMax = 30 * time.Second
+)
+
+// settling is a status that has not been written although it is out of date, because it is expected to
+// change again. The zero value is no such status.
+type settling struct {
+	since   time.Time // when it was first out of date
+	changed time.Time // when a pod last got a node, began to run, or ended
+	counts  [5]int    // at that time: bound, being bound, running, succeeded, failed
+}
+
+// left returns for how long the status need not be written, at most; it has to be written if that is not
+// positive.
+func (s *settling) left(now time.Time, m members) time.Duration {
+	if s.since.IsZero() {
+		s.since = now
+	}
+	if counts := [5]int{m.bound, m.binding, m.running, m.ended.succeeded, m.ended.failed}; s.changed.IsZero() || counts != s.counts {
+		s.changed, s.counts = now, counts
+	}
+	return min(settleTime-now.Sub(s.changed), settleMax-now.Sub(s.since))
+}
 
 // settles reports whether a status is expected to change again soon, and nobody waits for it: the pods
 // of a group start, or end, one after the other, and a write for each would be as many writes as pods.
