@@ -35,6 +35,11 @@ const (
 	// collectionsMax is the maximum number of requests for the pods of a run. The API server deletes the
 	// pods of one request one after the other.
 	collectionsMax = 16
+	// manyPods is the number of pods for which the API server may need longer than the minute that it
+	// allows a request. The requests are made again then, so they are at most collectionsOfMany: with the
+	// check, no more than 20 after two minutes.
+	manyPods          = 5000
+	collectionsOfMany = 9
 	// collectionPods is the minimum number of pods of a request.
 	collectionPods = 32
 	// checksMax is the maximum number of pods with which the policy is checked before one collection:
@@ -173,7 +178,12 @@ func (q *collection) worthwhile() bool {
 }
 
 // requestsFor returns how many requests delete n pods.
-func requestsFor(n int) int { return min(max(n/collectionPods, 1), collectionsMax) }
+func requestsFor(n int) int {
+	if n > manyPods {
+		return collectionsOfMany
+	}
+	return min(max(n/collectionPods, 1), collectionsMax)
+}
 
 // ranges divides indices, which it sorts, into at most n ranges of about the same number of pods. It
 // returns the first index of each range after the first, and the number of pods of the largest range.
