@@ -117,6 +117,7 @@ type pod struct {
 	moving   *CPUs                // CPUs of AssumeMoved that the watch has not shown; nil for none
 	group    types.NamespacedName // the pod's PodGroup in podGroups, if any
 	reserved reservation
+	known    *Occupant // the pod as Occupants, or nil if it has to be made
 }
 
 // assumedBy reports whether the pod has this assumption, or any if which is 0. p may be nil.
@@ -374,6 +375,7 @@ func (c *Cluster) dropAssumption(p *pod) {
 
 // settle recomputes the pod's reservation. Every transition ends here.
 func (c *Cluster) settle(p *pod) {
+	p.known = nil
 	if want := c.reservationOf(p); p.reserved.same(&want) {
 		p.reserved.of = want.of
 		c.setPriority(p, want.priority)

@@ -11,13 +11,15 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// Occupant is a pod that has a reservation on a node and counts against a queue.
+// Occupant is a pod that has a reservation on a node and counts against a queue. It is immutable, but for
+// Gang, which the scheduler sets for pods that exist.
 type Occupant struct {
 	Name types.NamespacedName
 	// Object is the pod as the API server has it on its node, or nil while the pod is only assumed.
 	Object      *corev1.Pod
 	Node, Queue string
-	// Gang is the key of the gang that the pod was placed with, while it is assumed.
+	// Gang is the key of the gang that the pod was placed with, while it is assumed, or the gang that the
+	// owner of an existing pod says.
 	Gang             string
 	Request, NonZero place.Vector
 	Ports            []place.HostPort
@@ -26,8 +28,8 @@ type Occupant struct {
 // Occupants are the pods that have reservations on nodes and belong to a queue. The zero value is empty;
 // FollowOccupants fills it.
 type Occupants struct {
-	// On are the pods by node, in no order. FollowOccupants replaces the lists and their elements, and
-	// does not change those that it has returned.
+	// On are the pods by node, in no order. FollowOccupants replaces the lists that have changed. An
+	// element is replaced when anything about its pod changes, and only then.
 	On      map[string][]*Occupant
 	version int64
 }
@@ -75,8 +77,13 @@ func (c *Cluster) OccupantsOf(node string) []*Occupant {
 
 func (n *node) occupants() (list []*Occupant) {
 	for p := range n.pods {
-		if o, ok := p.occupant(); ok {
-			list = append(list, &o)
+		if p.known == nil {
+			if o, ok := p.occupant(); ok {
+				p.known = &o
+			}
+		}
+		if p.known != nil {
+			list = append(list, p.known)
 		}
 	}
 	return list

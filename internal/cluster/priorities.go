@@ -49,6 +49,9 @@ func (c *Cluster) DeletePriorityClass(name string) {
 func (c *Cluster) reprioritize() {
 	for _, n := range c.nodes {
 		c.occupy(n)
+		for p := range n.pods {
+			p.known = nil
+		}
 	}
 }
 

@@ -107,7 +107,8 @@ type evictions struct {
 	// restored is the model's generation after a claim was lifted and restored with no other change
 	// between, and unlifted the version before.
 	restored, unlifted int64
-	checked            int64         // the version when the claims were last checked
+	// checked is the version, and checkedAt the model's generation, when the claims were last checked.
+	checked, checkedAt int64
 	searched           time.Time     // when the search was made
 	notBefore          time.Time     // when the next search may be made
 	nextLook           time.Time     // when refused claimants are considered again
@@ -556,12 +557,12 @@ func (v *evictions) check() {
 	some := v.findLeft()
 	// 2. What of the claims?
 	version := v.shown()
-	changed := version != v.checked
-	v.checked = version
+	changed, since := version != v.checked, v.checkedAt
+	v.checked, v.checkedAt = version, v.s.view.Generation()
 	for _, key := range slices.Sorted(maps.Keys(v.claims)) {
 		c, e := v.claims[key], v.s.pending.gangs[key]
 		closed := v.s.ledger.Blocked(c.queue) != nil
-		if e == nil || !e.claimed || e.gang.Queue != c.queue || closed && !e.gang.Resume || changed && !v.usable(c) ||
+		if e == nil || !e.claimed || e.gang.Queue != c.queue || closed && !e.gang.Resume || changed && !v.usable(c, since) ||
 			!c.volumesUntil.IsZero() && !now.Before(c.volumesUntil) {
 			v.release(key)
 			continue
@@ -612,12 +613,24 @@ func (v *evictions) covered(c *claim) bool {
 	})
 }
 
-// usable reports whether the nodes of a claim still take the claimant's pods.
-func (v *evictions) usable(c *claim) bool {
+// usable reports whether the nodes of a claim still take the claimant's pods. Only nodes that have changed
+// since a generation are looked at.
+func (v *evictions) usable(c *claim, since int64) bool {
 	return !slices.ContainsFunc(c.room, func(r cluster.Claim) bool {
 		i, found := v.s.view.Index(r.Node)
-		return !found || !r.Class.Admits(v.s.view.Node(i))
+		if !found {
+			return true
+		}
+		n := v.s.view.Node(i)
+		return n.Generation > since && !r.Class.Admits(n)
 	})
+}
+
+// leaves reports whether a gang has a claim for which pods are still leaving. check notices when they have
+// left, or when the claim's nodes have room although they have not.
+func (v *evictions) leaves(gang string) bool {
+	c := v.claims[gang]
+	return c != nil && c.waits == nil && len(c.leaving) > 0
 }
 
 // again returns a function that reports whether the head of a blocked shape queue may by now be

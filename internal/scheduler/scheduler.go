@@ -523,7 +523,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 		if b == nil {
 			continue
 		}
-		helped := all || b.byQueue && changes.Queues || b.rare && (changes.Pods || changes.Volumes) ||
+		helped := all && !s.evictions.leaves(l.gangs[0].gang.Key) || b.byQueue && changes.Queues || b.rare && (changes.Pods || changes.Volumes) ||
 			changes.Network && l.gangs[0].isNear() && !b.byQueue ||
 			b.announced && (s.promises.fewer || len(changes.Nodes) > 0) ||
 			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0]))

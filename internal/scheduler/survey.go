@@ -22,13 +22,13 @@ import (
 // roster has the gangs with pods on nodes, as searches read them. It is kept from one look to the next,
 // because in a large cluster most pods stay as they are:
 //
-//	cluster ──changed nodes──▶ follow ──gangs with pods there──▶ survey ──those, and gangs whose terms
-//	                                                                     or budgets changed──▶ enroll
+//	cluster ──changed nodes──▶ follow ──gangs with changed pods──▶ survey ──these, and gangs whose terms
+//	                                                                        or budgets changed──▶ enroll
 //
 // The outcome is a function of the model's state alone, not of its history.
 type roster struct {
 	cluster.Occupants
-	on      map[string][]string // by node: the gangs with pods there
+	on      map[string][]*cluster.Occupant // as far as gangs knows them
 	gangs   map[string]*enrolled
 	order   []*enrolled // sorted by key; nil if gangs came or went
 	budgets coverage
@@ -95,7 +95,7 @@ func (r *roster) touch(gang string) {
 // follow brings the pods and the view up to date with the model.
 func (r *roster) follow(v *evictions) {
 	if r.gangs == nil {
-		r.on, r.gangs = map[string][]string{}, map[string]*enrolled{}
+		r.on, r.gangs = map[string][]*cluster.Occupant{}, map[string]*enrolled{}
 	}
 	if r.moved == nil {
 		r.moved = map[string]bool{}
@@ -104,50 +104,70 @@ func (r *roster) follow(v *evictions) {
 	if len(changed) == 0 {
 		return
 	}
-	// 1. The gangs with pods on these nodes, before and now.
-	here, affected := make(map[string]bool, len(changed)), map[string][]*cluster.Occupant{}
+	// 1. Which pods of which gangs came and went?
+	affected := map[string]*turnover{}
+	of := func(o *cluster.Occupant) *turnover {
+		t := affected[o.Gang]
+		if t == nil {
+			t = &turnover{}
+			affected[o.Gang] = t
+		}
+		return t
+	}
 	for _, node := range changed {
-		here[node], r.moved[node] = true, true
-		for _, gang := range r.on[node] {
-			if _, known := affected[gang]; !known {
-				affected[gang] = nil
+		r.moved[node] = true
+		before, now := r.on[node], r.On[node]
+		for _, o := range before {
+			if o.Gang != "" && !slices.Contains(now, o) {
+				t := of(o)
+				t.went = append(t.went, o)
 			}
 		}
-		var keys []string
-		for _, o := range r.On[node] {
+		for _, o := range now {
+			if slices.Contains(before, o) {
+				continue
+			}
 			if o.Object != nil {
 				o.Gang = v.gangOf(o.Object)
 			}
 			if o.Gang != "" { // otherwise it stays where it is
-				keys = append(keys, o.Gang)
-				affected[o.Gang] = append(affected[o.Gang], o)
+				t := of(o)
+				t.came = append(t.came, o)
 			}
 		}
-		slices.Sort(keys)
-		if r.on[node] = slices.Compact(keys); len(keys) == 0 {
+		if r.on[node] = now; len(now) == 0 {
 			delete(r.on, node)
 		}
 	}
-	// 2. Their pods.
-	for key, came := range affected {
+	// 2. The gangs with their pods.
+	for key, t := range affected {
 		g := r.gangs[key]
 		if g == nil {
 			g = &enrolled{Gang: evict.Gang{Key: key}}
 			r.gangs[key], r.order = g, nil
 		}
-		g.members = slices.DeleteFunc(g.members, func(o *cluster.Occupant) bool { return here[o.Node] })
-		g.members = append(g.members, came...)
-		if len(g.members) == 0 {
+		if g.replace(t); len(g.members) == 0 {
 			delete(r.gangs, key)
 			r.order = nil
-			continue
 		}
-		slices.SortFunc(g.members, func(a, b *cluster.Occupant) int {
-			return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.Name.Namespace, b.Name.Namespace),
-				strings.Compare(a.Name.Name, b.Name.Name))
-		})
-		g.stale = true
 	}
+}
+
+// turnover is the pods that came to a gang, and those that went.
+type turnover struct{ came, went []*cluster.Occupant }
+
+// replace brings the members up to date.
+func (g *enrolled) replace(t *turnover) {
+	went := make(map[*cluster.Occupant]bool, len(t.went))
+	for _, o := range t.went {
+		went[o] = true
+	}
+	g.members = append(slices.DeleteFunc(g.members, func(o *cluster.Occupant) bool { return went[o] }), t.came...)
+	slices.SortFunc(g.members, func(a, b *cluster.Occupant) int {
+		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.Name.Namespace, b.Name.Namespace),
+			strings.Compare(a.Name.Name, b.Name.Name))
+	})
+	g.stale = true
 }
 
 // sorted returns the gangs by key.
