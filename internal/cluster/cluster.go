@@ -55,8 +55,10 @@ type Cluster struct {
 
 	mu         sync.Mutex
 	generation int64
-	nodes      map[string]*node
-	recent     *list.List // of *node, most recently changed first
+	// occupations is the number of changes of pods on nodes, also of those that change no reservation.
+	occupations int64
+	nodes       map[string]*node
+	recent      *list.List // of *node, most recently changed first
 	// gone is the number of entries of recent without a node object. They are kept so that views
 	// learn of the removal.
 	gone    int
@@ -103,6 +105,7 @@ type node struct {
 	claimed, claimedNonZero place.Vector
 	claimedPorts            place.PortSet
 	generation              int64
+	occupied                int64 // value of Cluster.occupations when the node's pods last changed
 	at                      *list.Element
 }
 
@@ -114,6 +117,7 @@ type pod struct {
 	moving   *CPUs                // CPUs of AssumeMoved that the watch has not shown; nil for none
 	group    types.NamespacedName // the pod's PodGroup in podGroups, if any
 	reserved reservation
+	known    *Occupant // the pod as Occupants, or nil if it has to be made
 }
 
 // assumedBy reports whether the pod has this assumption, or any if which is 0. p may be nil.
@@ -371,9 +375,13 @@ func (c *Cluster) dropAssumption(p *pod) {
 
 // settle recomputes the pod's reservation. Every transition ends here.
 func (c *Cluster) settle(p *pod) {
+	p.known = nil
 	if want := c.reservationOf(p); p.reserved.same(&want) {
 		p.reserved.of = want.of
 		c.setPriority(p, want.priority)
+		if n := c.nodes[want.node]; n != nil {
+			c.occupy(n)
+		}
 	} else {
 		c.charge(p, -1)
 		p.reserved = want
@@ -489,6 +497,7 @@ func (c *Cluster) charge(p *pod, sign int64) {
 		delete(n.pods, p)
 	}
 	c.touch(n)
+	c.occupy(n)
 	if r.queue != "" {
 		c.queue(r.queue).charge(p, sign)
 		c.dropQueueIfUnused(r.queue)

@@ -110,6 +110,9 @@ type View struct {
 // NewView returns a view without nodes; Refresh fills it.
 func (c *Cluster) NewView() *View { return &View{Snapshot: place.NewSnapshot(c.dims), generation: -1} }
 
+// Generation returns the Generation of the model that the view shows.
+func (v *View) Generation() int64 { return v.generation }
+
 // Refresh updates a view. Its cost is proportional to the number of nodes that changed since the
 // last Refresh.
 func (c *Cluster) Refresh(v *View) {

@@ -11,47 +11,88 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// Occupant is a pod that has a reservation on a node and counts against a queue.
+// Occupant is a pod that has a reservation on a node and counts against a queue. It is immutable, but for
+// Gang, which the scheduler sets for pods that exist.
 type Occupant struct {
 	Name types.NamespacedName
 	// Object is the pod as the API server has it on its node, or nil while the pod is only assumed.
 	Object      *corev1.Pod
 	Node, Queue string
-	// Gang is the key of the gang that the pod was placed with, while it is assumed.
+	// Gang is the key of the gang that the pod was placed with, while it is assumed, or the gang that the
+	// owner of an existing pod says.
 	Gang             string
 	Request, NonZero place.Vector
 	Ports            []place.HostPort
 }
 
-// Occupants refreshes a view and returns the pods that it counts and that belong to a queue, in any
-// order. It costs O(pods).
-func (c *Cluster) Occupants(v *View) []Occupant {
+// Occupants are the pods that have reservations on nodes and belong to a queue. The zero value is empty;
+// FollowOccupants fills it.
+type Occupants struct {
+	// On are the pods by node, in no order. FollowOccupants replaces the lists that have changed. An
+	// element is replaced when anything about its pod changes, and only then.
+	On      map[string][]*Occupant
+	version int64
+}
+
+// FollowOccupants refreshes a view, and brings o to the same state of the model. It returns the nodes whose
+// pods may have changed since o was last brought up to date, in any order. It costs O(nodes + pods on
+// nodes that have changed).
+func (c *Cluster) FollowOccupants(o *Occupants, v *View) (changed []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refresh(v)
-	out := make([]Occupant, 0, len(c.pods))
-	for _, p := range c.pods {
-		if o, ok := p.occupant(); ok {
-			out = append(out, o)
+	if o.On == nil {
+		o.On = map[string][]*Occupant{}
+	}
+	for name := range o.On {
+		if c.nodes[name] == nil {
+			delete(o.On, name)
+			changed = append(changed, name)
 		}
 	}
-	return out
+	for name, n := range c.nodes {
+		if n.occupied <= o.version {
+			continue
+		}
+		changed = append(changed, name)
+		delete(o.On, name)
+		if list := n.occupants(); len(list) > 0 {
+			o.On[name] = list
+		}
+	}
+	o.version = c.occupations
+	return changed
 }
 
 // OccupantsOf returns the pods on one node that belong to a queue, in any order.
-func (c *Cluster) OccupantsOf(node string) (out []Occupant) {
+func (c *Cluster) OccupantsOf(node string) []*Occupant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.nodes[node]
 	if n == nil {
 		return nil
 	}
+	return n.occupants()
+}
+
+func (n *node) occupants() (list []*Occupant) {
 	for p := range n.pods {
-		if o, ok := p.occupant(); ok {
-			out = append(out, o)
+		if p.known == nil {
+			if o, ok := p.occupant(); ok {
+				p.known = &o
+			}
+		}
+		if p.known != nil {
+			list = append(list, p.known)
 		}
 	}
-	return out
+	return list
+}
+
+// occupy notes that the pods of a node, or what is known of them, may have changed.
+func (c *Cluster) occupy(n *node) {
+	c.occupations++
+	n.occupied = c.occupations
 }
 
 // occupant returns the pod as an occupant; ok is false if it has no node or belongs to no queue.
@@ -116,17 +157,19 @@ type Claim struct {
 
 // SetClaims keeps capacity of nodes for a gang: views show it as used. The claims replace earlier
 // ones of the gang; nil ends them. SetClaims announces no change: the caller decides who is helped
-// when claims end (see Freed).
-func (c *Cluster) SetClaims(gang string, claims []Claim) {
+// when claims end (see Freed). It returns what Generation was before and is afterwards.
+func (c *Cluster) SetClaims(gang string, claims []Claim) (before, after int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	before = c.generation
 	c.charges(c.claims[gang], -1)
 	if len(claims) == 0 {
 		delete(c.claims, gang)
-		return
+		return before, c.generation
 	}
 	c.claims[gang] = slices.Clone(claims)
 	c.charges(claims, 1)
+	return before, c.generation
 }
 
 // Freed announces that nodes may take pods that they did not take before.

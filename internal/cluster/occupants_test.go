@@ -61,7 +61,11 @@ func TestOccupants(t *testing.T) {
 	c.Assume(types.NamespacedName{Namespace: "ns", Name: "b"}, "n", "q", "gang", testClass(t, c, "2"), nil)
 	view := c.NewView()
 	var got []string
-	for _, o := range c.Occupants(view) {
+	var all Occupants
+	if changed := c.FollowOccupants(&all, view); !slices.Equal(changed, []string{"n"}) {
+		t.Errorf("changed: %v", changed)
+	}
+	for _, o := range all.On["n"] {
 		got = append(got, o.Name.Name+" "+o.Queue+" "+o.Gang)
 		if (o.Object == nil) != (o.Name.Name == "b") || o.Node != "n" {
 			t.Errorf("%+v", o)

@@ -18,6 +18,7 @@ type priorities struct {
 func (c *Cluster) UpsertPriorityClass(object *schedulingv1.PriorityClass) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.reprioritize()
 	c.priorities.value[object.Name] = object.Value
 	if object.PreemptionPolicy != nil && *object.PreemptionPolicy == corev1.PreemptNever {
 		c.priorities.never[object.Name] = true
@@ -36,10 +37,21 @@ func (c *Cluster) UpsertPriorityClass(object *schedulingv1.PriorityClass) {
 func (c *Cluster) DeletePriorityClass(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.reprioritize()
 	delete(c.priorities.value, name)
 	delete(c.priorities.never, name)
 	if c.priorities.fallback == name {
 		c.priorities.fallback = ""
+	}
+}
+
+// reprioritize notes that the priorities of pods may have changed, on any node. Classes hardly ever change.
+func (c *Cluster) reprioritize() {
+	for _, n := range c.nodes {
+		c.occupy(n)
+		for p := range n.pods {
+			p.known = nil
+		}
 	}
 }
 

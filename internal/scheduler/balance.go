@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"lockstep.dev/lockstep/internal/scheduler/evict"
 	"lockstep.dev/lockstep/internal/scheduler/place"
@@ -21,7 +20,6 @@ type balancing struct {
 	loads   map[string]usage.Load // of the nodes whose use is known
 	low     []string              // nodes that get pods, sorted
 	got     map[string]place.Vector
-	objects map[types.NamespacedName]*corev1.Pod
 }
 
 // rebalance has pods evicted from nodes that are used much, if a node that is used little takes them.
@@ -40,11 +38,6 @@ func (d *standings) rebalance() {
 		return
 	}
 	moved := d.s.evictions.depart(func(state *evict.State) []evict.Victim {
-		for i := range d.s.evictions.occupants {
-			if o := &d.s.evictions.occupants[i]; o.Object != nil {
-				b.objects[o.Name] = o.Object
-			}
-		}
 		return evict.Spare(state, evict.Moved, usage.MovesMax, b.moves)
 	})
 	if moved {
@@ -54,10 +47,7 @@ func (d *standings) rebalance() {
 
 // balancing returns the loads of the nodes that were measured since pods were last moved.
 func (d *standings) balancing(now time.Time) *balancing {
-	b := &balancing{
-		s: d.s, balance: d.usage.Balance, loads: map[string]usage.Load{}, got: map[string]place.Vector{},
-		objects: map[types.NamespacedName]*corev1.Pod{},
-	}
+	b := &balancing{s: d.s, balance: d.usage.Balance, loads: map[string]usage.Load{}, got: map[string]place.Vector{}}
 	d.mu.Lock()
 	used := d.used
 	d.mu.Unlock()
@@ -94,7 +84,7 @@ func loadOf(p *evict.Pod, n *place.Node) usage.Load {
 // moves reports whether a pod is moved. If so, it is counted on the node that it may go to.
 func (b *balancing) moves(g *evict.Gang, p *evict.Pod) bool {
 	load, known := b.loads[p.Node]
-	object := b.objects[p.Name]
+	object := b.s.evictions.roster.object(p.Node, p.Name)
 	i, found := b.s.view.Index(p.Node)
 	if !known || !found || object == nil || !b.balance.IsHigh(load) || !b.selects(g, p, object) {
 		return false

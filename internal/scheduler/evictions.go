@@ -85,26 +85,34 @@ type evictions struct {
 	owners []Evictor
 
 	claims map[string]*claim       // by gang
-	going  map[types.UID]goingPod  // pods whose eviction was requested and that still exist
+	going  map[types.UID]goingPod  // pods whose eviction was requested and that are not being deleted yet
 	lost   map[string][]time.Time  // when gangs were evicted whole
 	made   map[string][]time.Time  // when claimants evicted others
 	stated map[string]*statedQueue // by queue: what its spec says
 	// regrouped means that the affinity of a queue to groups of nodes has changed.
 	regrouped bool
 
-	search    *evict.Search
-	occupants []cluster.Occupant // that the search knows
-	// onNodes has the positions in occupants by node. It is made when it is first needed.
-	onNodes map[string][]int32
-	// leaving are the pods for which claims wait. Claims share their entries, because in a full cluster
-	// many of them wait for the same pods.
-	leaving map[types.UID]*leavingPod
-	// generation is the model's when the search was made; with another one it is outdated.
+	// surveyed is the state that was last surveyed, and search the search on it, or nil until there is a claim for it.
+	surveyed *evict.State
+	search   *evict.Search
+	roster   roster
+	// epoch is the number of states so far in which searches refuse other claims.
+	epoch int64
+	// leaving are the pods for which claims wait, and leavingOn are the same by node. Claims share their
+	// entries, because in a full cluster many of them wait for the same pods.
+	leaving   map[types.UID]*leavingPod
+	leavingOn map[string][]*leavingPod
+	// generation is the version when the search was made; with another one it is outdated.
 	generation int64
-	searched   time.Time     // when the search was made
-	notBefore  time.Time     // when the next search may be made
-	nextLook   time.Time     // when refused claimants are considered again
-	spent      time.Duration // on searches in this cycle
+	// restored is the model's generation after a claim was lifted and restored with no other change
+	// between, and unlifted the version before.
+	restored, unlifted int64
+	// checked is the version, and checkedAt the model's generation, when the claims were last checked.
+	checked, checkedAt int64
+	searched           time.Time     // when the search was made
+	notBefore          time.Time     // when the next search may be made
+	nextLook           time.Time     // when refused claimants are considered again
+	spent              time.Duration // on searches in this cycle
 }
 
 // claim is the capacity that is kept for a claimant.
@@ -114,7 +122,11 @@ type claim struct {
 	sum         place.Vector  // of the requests in room
 	leaving     []*leavingPod // pods that must leave first
 	why         explanation
-	lifted      bool // the capacity is not kept while the claimant is being placed
+	// charged means that the capacity counts against the queue, and kept that nodes show it as used: both
+	// but while the claimant is being placed.
+	charged, kept bool
+	// before is the version before the claim was lifted, and after the one since then.
+	before, after int64
 	// waits is set if nobody leaves for the claimant: it waits for pods that end by themselves.
 	waits *ending
 	// volumesUntil is set if the claimant waits for its volumes or devices: until then the capacity is
@@ -128,15 +140,17 @@ type leavingPod struct {
 	left bool
 }
 
-// goingPod is a pod whose eviction was requested.
+// goingPod is a pod whose eviction was requested, and that the API server does not show as being deleted.
 type goingPod struct {
 	name  types.NamespacedName
+	gang  string
 	since time.Time
 }
 
 func newEvictions(s *Scheduler, cfg Evictions) *evictions {
 	return &evictions{
-		s: s, cfg: cfg, claims: map[string]*claim{}, going: map[types.UID]goingPod{}, leaving: map[types.UID]*leavingPod{},
+		s: s, cfg: cfg, claims: map[string]*claim{}, going: map[types.UID]goingPod{},
+		leaving: map[types.UID]*leavingPod{}, leavingOn: map[string][]*leavingPod{},
 		lost: map[string][]time.Time{}, made: map[string][]time.Time{}, stated: map[string]*statedQueue{},
 	}
 }
@@ -197,13 +211,18 @@ func (v *evictions) claimFor(e *pendingGang, dependsOnPods bool) explanation {
 	if l.postponed = !v.permitted(); l.postponed {
 		return l.why
 	}
-	plan := v.find(e)
+	plan, known := v.find(e)
 	l.searched = v.generation
 	switch {
+	case known:
+		return l.why
 	case plan == nil:
 		l.why = sentence("nothing is evicted for it, because of an internal error")
 	case plan.Refusal != nil:
 		l.why = explainRefusal(plan)
+		if plan.Refusal.Code != evict.EvictsOften { // which time alone changes
+			l.refused = refused{e, v.epoch}
+		}
 	case len(plan.Victims) == 0 && plan.Leaving == 0:
 		l.why = explanation{} // it fits by now: the change that made room reopens the shape queue
 	case v.cfg.Mode == EvictionDryRun && len(plan.Victims) == 0:
@@ -229,16 +248,23 @@ func (v *evictions) permitted() bool {
 
 // current reports whether the search is not outdated.
 func (v *evictions) current() bool {
-	return v.search != nil && v.generation == v.s.cluster.Generation() && v.s.clock.Since(v.searched) < lookEvery
+	return v.surveyed != nil && v.generation == v.version() && v.s.clock.Since(v.searched) < lookEvery
 }
 
-// find looks for victims. It returns nil after a panic.
-func (v *evictions) find(e *pendingGang) (plan *evict.Plan) {
+// find looks for victims. It returns nil after a panic. known means that the gang has been refused in
+// this state of the model.
+func (v *evictions) find(e *pendingGang) (plan *evict.Plan, known bool) {
 	start := v.s.clock.Now()
 	panicked := v.s.cfg.Guard.Try("eviction", gangName(e.gang.Key), func() {
 		if !v.current() {
 			v.look(start)
 			v.searched = start
+		}
+		if known = e.queue.refused == (refused{e, v.epoch}); known {
+			return
+		}
+		if v.search == nil {
+			v.search = evict.New(v.surveyed)
 		}
 		claim := evict.Claim{
 			Gang: e.asPlaced(), Priority: e.gang.Priority, TaskPriority: v.taskPriority(e), Never: v.never(e),
@@ -261,10 +287,15 @@ func (v *evictions) find(e *pendingGang) (plan *evict.Plan) {
 	v.notBefore = v.s.clock.Now().Add(searchShare * took)
 	v.s.metrics.searchSeconds.Observe(took.Seconds())
 	if panicked != nil {
-		v.search = nil
-		return nil
+		v.forget()
+		return nil, false
 	}
-	return plan
+	return plan, known
+}
+
+// forget has the next look begin afresh: after a panic, what is kept may be half-changed.
+func (v *evictions) forget() {
+	v.surveyed, v.search, v.roster = nil, nil, roster{moved: v.roster.moved}
 }
 
 // taskPriority returns the lowest priority of the gang's waiting pods.
@@ -294,6 +325,7 @@ func (v *evictions) never(e *pendingGang) bool {
 // accept has the victims of a plan evicted, and keeps the capacity for the claimant.
 func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
 	v.search.Accept(plan)
+	v.epoch++
 	now := v.s.clock.Now()
 	c := &claim{
 		gang: e.gang.Key, queue: e.gang.Queue,
@@ -323,19 +355,16 @@ func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
 		concerned[node] = true
 	}
 	for node := range concerned {
-		for _, i := range v.occupantsOn(node) {
-			o := &v.occupants[i]
+		for _, o := range v.roster.On[node] {
 			if o.Object == nil {
 				continue
 			}
-			ref := PodRef{Name: o.Name, UID: o.Object.UID}
 			victim, found := victims[o.Name]
 			if found {
-				list[victim].Pods = append(list[victim].Pods, ref)
-				v.going[ref.UID] = goingPod{ref.Name, now}
+				list[victim].Pods = append(list[victim].Pods, v.goes(o, now))
 			}
 			if found || nodes[node] && v.isLeaving(o.Object) {
-				c.leaving = append(c.leaving, v.leavingPod(ref))
+				c.leaving = append(c.leaving, v.leavingPod(PodRef{Name: o.Name, UID: o.Object.UID}, node))
 			}
 		}
 	}
@@ -343,28 +372,25 @@ func (v *evictions) accept(e *pendingGang, plan *evict.Plan) explanation {
 	v.restore(c)
 	v.s.pending.setClaimed(e, true)
 	v.evict(e.gang.Key, plan.Victims, list, now)
-	v.generation = v.s.cluster.Generation() // the search knows of the claim
+	v.generation = v.version() // the search knows of the claim
 	return c.why
 }
 
-// occupantsOn returns the positions in v.occupants of the pods on a node.
-func (v *evictions) occupantsOn(node string) []int32 {
-	if v.onNodes == nil {
-		v.onNodes = map[string][]int32{}
-		for i := range v.occupants {
-			on := v.occupants[i].Node
-			v.onNodes[on] = append(v.onNodes[on], int32(i))
-		}
-	}
-	return v.onNodes[node]
+// goes notes that the eviction of a pod is requested.
+func (v *evictions) goes(o *cluster.Occupant, now time.Time) PodRef {
+	ref := PodRef{Name: o.Name, UID: o.Object.UID}
+	v.going[ref.UID] = goingPod{ref.Name, o.Gang, now}
+	v.roster.touch(o.Gang)
+	return ref
 }
 
 // leavingPod returns the entry that claims share for a pod.
-func (v *evictions) leavingPod(ref PodRef) *leavingPod {
+func (v *evictions) leavingPod(ref PodRef, node string) *leavingPod {
 	p := v.leaving[ref.UID]
 	if p == nil {
 		p = &leavingPod{PodRef: ref}
 		v.leaving[ref.UID] = p
+		v.leavingOn[node] = append(v.leavingOn[node], p)
 	}
 	return p
 }
@@ -373,7 +399,11 @@ func (v *evictions) leavingPod(ref PodRef) *leavingPod {
 func (v *evictions) depart(decide func(*evict.State) []evict.Victim) bool {
 	now := v.s.clock.Now()
 	var departing []evict.Victim
-	if v.s.cfg.Guard.Try("eviction", gangName(""), func() { departing = decide(v.survey(now)) }) != nil || len(departing) == 0 {
+	if v.s.cfg.Guard.Try("eviction", gangName(""), func() { departing = decide(v.survey(now)) }) != nil {
+		v.forget()
+		return false
+	}
+	if len(departing) == 0 {
 		return false
 	}
 	if !v.cfg.Mode.evicts() {
@@ -390,17 +420,13 @@ func (v *evictions) depart(decide func(*evict.State) []evict.Victim) bool {
 		}
 	}
 	list := make([]Eviction, len(departing))
-	for i := range v.occupants {
-		if o := &v.occupants[i]; o.Object != nil {
-			if victim, found := victims[o.Name]; found {
-				ref := PodRef{Name: o.Name, UID: o.Object.UID}
-				list[victim].Pods = append(list[victim].Pods, ref)
-				v.going[ref.UID] = goingPod{ref.Name, now}
-			}
+	for o := range v.roster.all() {
+		if victim, found := victims[o.Name]; found && o.Object != nil {
+			list[victim].Pods = append(list[victim].Pods, v.goes(o, now))
 		}
 	}
 	v.evict("", departing, list, now)
-	v.search = nil // it does not know who is leaving
+	v.surveyed = nil // it does not say who is leaving
 	return true
 }
 
@@ -436,23 +462,55 @@ func (v *evictions) isLeaving(p *corev1.Pod) bool {
 	return going || p.DeletionTimestamp != nil
 }
 
+// uncharge makes what is kept for a gang free in its queue. lift, restore or release must follow.
+func (v *evictions) uncharge(gang string) {
+	if c := v.claims[gang]; c != nil && c.charged {
+		c.charged = false
+		v.s.ledger.Charge(c.queue, place.Vector(nil).Plus(c.sum, -1))
+	}
+}
+
 // lift makes the capacity that is kept for a gang free for its own placement. restore or release
 // must follow.
 func (v *evictions) lift(gang string) {
-	if c := v.claims[gang]; c != nil && !c.lifted {
-		c.lifted = true
-		v.s.cluster.SetClaims(c.gang, nil)
-		v.s.ledger.Charge(c.queue, place.Vector(nil).Plus(c.sum, -1))
+	v.uncharge(gang)
+	if c := v.claims[gang]; c != nil && c.kept {
+		c.kept = false
+		before, after := v.s.cluster.SetClaims(c.gang, nil)
+		c.before, c.after = v.versionAt(before), v.versionAt(after)
 		v.s.refresh()
 	}
 }
 
 // restore keeps the capacity of a claim.
 func (v *evictions) restore(c *claim) {
-	c.lifted = false
-	v.s.cluster.SetClaims(c.gang, c.room)
-	v.s.ledger.Charge(c.queue, c.sum)
+	if !c.charged {
+		c.charged = true
+		v.s.ledger.Charge(c.queue, c.sum)
+	}
+	if c.kept {
+		return
+	}
+	c.kept = true
+	before, after := v.s.cluster.SetClaims(c.gang, c.room)
+	if c.after != 0 && v.versionAt(before) == c.after {
+		v.restored, v.unlifted = after, c.before
+	}
 	v.s.refresh()
+}
+
+// version returns a number that changes whenever a node, or a reservation on a node, does. A claim that is
+// lifted and restored, while nothing else changes, changes neither.
+func (v *evictions) version() int64 { return v.versionAt(v.s.cluster.Generation()) }
+
+// shown returns the version that the view shows.
+func (v *evictions) shown() int64 { return v.versionAt(v.s.view.Generation()) }
+
+func (v *evictions) versionAt(generation int64) int64 {
+	if generation == v.restored {
+		return v.unlifted
+	}
+	return generation
 }
 
 // release ends the claim of a gang, if it has one.
@@ -475,37 +533,69 @@ func (v *evictions) check() {
 	v.spent = 0
 	if len(v.claims)+len(v.going) == 0 {
 		clear(v.leaving)
+		clear(v.leavingOn)
+		clear(v.roster.moved)
 		return
 	}
 	now := v.s.clock.Now()
+	// 1. Which pods have left, or stay after all?
+	v.roster.follow(v)
 	maps.DeleteFunc(v.going, func(uid types.UID, g goingPod) bool {
 		p, node := v.s.cluster.Pod(g.name)
-		return p == nil || p.UID != uid || node == "" || p.DeletionTimestamp == nil && now.Sub(g.since) > goingPatience
+		if p != nil && p.UID == uid && node != "" && p.DeletionTimestamp == nil && now.Sub(g.since) <= goingPatience {
+			return false
+		}
+		v.roster.touch(g.gang)
+		v.roster.moved[node] = true
+		return true
 	})
-	maps.DeleteFunc(v.lost, func(_ string, times []time.Time) bool { return len(recent(slices.Clone(times), now)) == 0 })
-	maps.DeleteFunc(v.made, func(_ string, times []time.Time) bool { return len(recent(slices.Clone(times), now)) == 0 })
-	maps.DeleteFunc(v.leaving, func(uid types.UID, r *leavingPod) bool {
-		p, node := v.s.cluster.Pod(r.Name)
-		r.left = p == nil || p.UID != uid || node == "" || !v.isLeaving(p)
-		return r.left
-	})
-	v.s.cluster.Refresh(v.s.view)
+	for _, list := range []map[string][]time.Time{v.lost, v.made} {
+		maps.DeleteFunc(list, func(_ string, times []time.Time) bool {
+			return !slices.ContainsFunc(times, func(t time.Time) bool { return now.Sub(t) < evictionsWindow })
+		})
+	}
+	some := v.findLeft()
+	// 2. What of the claims?
+	version := v.shown()
+	changed, since := version != v.checked, v.checkedAt
+	v.checked, v.checkedAt = version, v.s.view.Generation()
 	for _, key := range slices.Sorted(maps.Keys(v.claims)) {
 		c, e := v.claims[key], v.s.pending.gangs[key]
 		closed := v.s.ledger.Blocked(c.queue) != nil
-		if e == nil || !e.claimed || e.gang.Queue != c.queue || closed && !e.gang.Resume || !v.usable(c) ||
+		if e == nil || !e.claimed || e.gang.Queue != c.queue || closed && !e.gang.Resume || changed && !v.usable(c, since) ||
 			!c.volumesUntil.IsZero() && !now.Before(c.volumesUntil) {
 			v.release(key)
 			continue
 		}
-		c.leaving = slices.DeleteFunc(c.leaving, func(r *leavingPod) bool { return r.left })
+		if some {
+			c.leaving = slices.DeleteFunc(c.leaving, func(r *leavingPod) bool { return r.left })
+		}
 		if !c.volumesUntil.IsZero() {
 			continue
 		}
-		if c.waits == nil && len(c.leaving) == 0 || len(c.room) > 0 && v.covered(c) {
+		if c.waits == nil && len(c.leaving) == 0 || changed && len(c.room) > 0 && v.covered(c) {
 			v.s.pending.reopen(e.queue)
 		}
 	}
+}
+
+// findLeft marks the pods that have left, of those for which claims wait. It reports whether there are any.
+func (v *evictions) findLeft() (some bool) {
+	for node := range v.roster.moved {
+		list := slices.DeleteFunc(v.leavingOn[node], func(r *leavingPod) bool {
+			p, at := v.s.cluster.Pod(r.Name)
+			if r.left = p == nil || p.UID != r.UID || at == "" || !v.isLeaving(p); r.left {
+				delete(v.leaving, r.UID)
+				some = true
+			}
+			return r.left
+		})
+		if v.leavingOn[node] = list; len(list) == 0 {
+			delete(v.leavingOn, node)
+		}
+	}
+	clear(v.roster.moved)
+	return some
 }
 
 // covered reports whether the nodes of a claim have room for it now, although not all of the pods
@@ -523,12 +613,24 @@ func (v *evictions) covered(c *claim) bool {
 	})
 }
 
-// usable reports whether the nodes of a claim still take the claimant's pods.
-func (v *evictions) usable(c *claim) bool {
+// usable reports whether the nodes of a claim still take the claimant's pods. Only nodes that have changed
+// since a generation are looked at.
+func (v *evictions) usable(c *claim, since int64) bool {
 	return !slices.ContainsFunc(c.room, func(r cluster.Claim) bool {
 		i, found := v.s.view.Index(r.Node)
-		return !found || !r.Class.Admits(v.s.view.Node(i))
+		if !found {
+			return true
+		}
+		n := v.s.view.Node(i)
+		return n.Generation > since && !r.Class.Admits(n)
 	})
+}
+
+// leaves reports whether a gang has a claim for which pods are still leaving. check notices when they have
+// left, or when the claim's nodes have room although they have not.
+func (v *evictions) leaves(gang string) bool {
+	c := v.claims[gang]
+	return c != nil && c.waits == nil && len(c.leaving) > 0
 }
 
 // again returns a function that reports whether the head of a blocked shape queue may by now be
@@ -539,7 +641,7 @@ func (v *evictions) again() func(*shapeQueue) bool {
 	if look {
 		v.nextLook = now.Add(max(lookEvery, v.notBefore.Sub(now)))
 	}
-	generation := v.s.cluster.Generation()
+	generation := v.version()
 	return func(l *shapeQueue) bool {
 		switch {
 		case !l.blocked.curable() || l.gangs[0].claimed:

@@ -250,14 +250,14 @@ func (r *overdue) find(e *pendingGang, byQueue, dependsOnPods bool) (c *claim) {
 func (r *overdue) ending() []backfill.Pod {
 	var out []backfill.Pod
 	now := r.s.clock.Now()
-	occupants := r.s.cluster.Occupants(r.s.view)
-	for i := range occupants {
-		o := &occupants[i]
+	v := r.s.evictions
+	v.roster.follow(v)
+	for o := range v.roster.all() {
 		p := backfill.Pod{Node: o.Node, Request: o.Request, NonZero: o.NonZero, Ports: o.Ports, Started: now}
 		if o.Object != nil {
 			p.Started = o.Object.CreationTimestamp.Time
 			switch {
-			case r.s.evictions.isLeaving(o.Object):
+			case v.isLeaving(o.Object):
 				p.Ends = now
 			case o.Object.Spec.RestartPolicy == corev1.RestartPolicyAlways:
 				continue
@@ -395,7 +395,7 @@ func (r *overdue) passesAny(e *pendingGang) bool {
 // call restore after the gang has been placed.
 func (r *overdue) lift(e *pendingGang) {
 	for _, c := range r.s.evictions.claims {
-		if r.passes(e, c) && !c.lifted {
+		if r.passes(e, c) && c.kept {
 			r.s.evictions.lift(c.gang)
 			r.lifted = append(r.lifted, c)
 		}
@@ -405,7 +405,7 @@ func (r *overdue) lift(e *pendingGang) {
 // restore keeps the capacity again that lift made free.
 func (r *overdue) restore() {
 	for _, c := range r.lifted {
-		if r.s.evictions.claims[c.gang] == c && c.lifted {
+		if r.s.evictions.claims[c.gang] == c && !c.kept {
 			r.s.evictions.restore(c)
 		}
 	}

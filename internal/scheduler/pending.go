@@ -80,6 +80,25 @@ type shapeQueue struct {
 	searched  int64
 	planned   int64 // the generation of the model when nodes for an overdue head were last looked for
 	postponed bool
+	refused   refused
+	// failed is the last attempt to place the head, if it had no success.
+	failed failed
+	// unhelped means that the shape queue was reopened to look for pods that leave for it, and that
+	// nothing has changed which could help its gangs otherwise.
+	unhelped bool
+}
+
+// refused is a claim that was refused in an epoch of evictions: it is again as long as that lasts.
+type refused struct {
+	gang  *pendingGang
+	epoch int64
+}
+
+// failed is a placement without success on nodes of a version (see evictions.version).
+type failed struct {
+	gang    *pendingGang
+	version int64
+	reason  Reason
 }
 
 // blockReason says why a shape queue waits.
@@ -205,7 +224,7 @@ func (r *pendingGangs) reopen(l *shapeQueue) {
 	if l.blocked == nil {
 		return
 	}
-	l.blocked = nil
+	l.blocked, l.unhelped = nil, false
 	r.ledger.Wake(l.gangs[0].gang.Key)
 }
 

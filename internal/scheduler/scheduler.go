@@ -311,9 +311,9 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 		s.overdue.lift(e)
 		defer s.overdue.restore()
 	}
-	s.evictions.lift(e.gang.Key)
-	starts, line := s.isStart(e), e.queue.key.line
-	gang, refused := s.ledger.Admit(e.asPlaced(), starts)
+	s.evictions.uncharge(e.gang.Key)
+	starts, line, all := s.isStart(e), e.queue.key.line, e.asPlaced()
+	gang, refused := s.ledger.Admit(all, starts)
 	if refused != nil {
 		reason := refusalReason(refused, e)
 		if refused.Code == share.QueueOverCapability {
@@ -337,15 +337,27 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 		s.awaitVolumes(e, waiting)
 		return 0, false
 	}
-	decision, ok := s.place(e, gang)
-	if !ok {
-		s.evictions.release(e.gang.Key)
-		return 0, false
+	decision, version, rare := place.Decision{}, s.evictions.shown(), s.dependsOnPods(e)
+	plain := !rare && isPlain(e) && slices.EqualFunc(gang.Demands, all.Demands, func(a, b place.Demand) bool { return a.Count == b.Count })
+	again := plain && e.queue.fails(e, version)
+	if !again {
+		s.evictions.lift(e.gang.Key)
+		ok := false
+		if decision, ok = s.place(e, gang); !ok {
+			s.evictions.release(e.gang.Key)
+			return 0, false
+		}
 	}
-	if decision.Shortage != nil {
+	if again || decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
 		s.releaseDevices(e)
-		reason, rare := shortageReason(decision.Shortage, e), s.dependsOnPods(e)
+		reason := e.queue.failed.reason
+		if !again {
+			reason, e.queue.failed = shortageReason(decision.Shortage, e), failed{}
+			if plain {
+				e.queue.failed = failed{e, version, reason}
+			}
+		}
 		s.overdue.explain(e, &reason, rare)
 		s.pending.block(e.queue, &blockReason{reason: reason, rare: rare})
 		return 0, false
@@ -389,6 +401,19 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 	}
 	e.gang.Owner.Commit(e.gang, placed)
 	return len(placed), false
+}
+
+// isPlain reports whether only the resources and the objects of single nodes decide where a gang's pods
+// can go.
+func isPlain(e *pendingGang) bool {
+	return e.near == nil && len(e.parts) == 0 &&
+		!slices.ContainsFunc(e.classes, func(c *place.Class) bool { return c.Rare || c.Pins != nil })
+}
+
+// fails reports whether placing the head would have no success: as before, on nodes that are the same or
+// have no more room for it.
+func (l *shapeQueue) fails(e *pendingGang, version int64) bool {
+	return l.failed.gang == e && (l.failed.version == version || l.unhelped)
 }
 
 // most bounds how many pods of a gang are placed at once: those of its minimum; if it has been placed,
@@ -494,12 +519,17 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 			}
 			continue
 		}
-		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && (changes.Pods || changes.Volumes) ||
+		b := l.blocked
+		if b == nil {
+			continue
+		}
+		helped := all && !s.evictions.leaves(l.gangs[0].gang.Key) || b.byQueue && changes.Queues || b.rare && (changes.Pods || changes.Volumes) ||
 			changes.Network && l.gangs[0].isNear() && !b.byQueue ||
 			b.announced && (s.promises.fewer || len(changes.Nodes) > 0) ||
-			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0])) ||
-			evictsNow(l) || overdue[l]) {
+			!b.byQueue && (s.nodesHelp(l, changes.Nodes) || len(changes.Nodes) > 0 && s.overdue.passesAny(l.gangs[0]))
+		if helped || evictsNow(l) || overdue[l] {
 			s.pending.reopen(l)
+			l.unhelped = !helped
 		}
 	}
 	s.promises.fewer = false

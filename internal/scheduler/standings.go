@@ -142,7 +142,7 @@ func (d *standings) vacate() {
 	for _, n := range d.s.view.All() {
 		if _, known := d.zones.Windows[n.Standing.Zone]; known && n.Standing.Closed {
 			closed[n.Name] = true
-			found = found || slices.ContainsFunc(d.s.cluster.OccupantsOf(n.Name), func(o cluster.Occupant) bool {
+			found = found || slices.ContainsFunc(d.s.cluster.OccupantsOf(n.Name), func(o *cluster.Occupant) bool {
 				return o.Object != nil && !v.isLeaving(o.Object) && v.isPreemptable(o.Object, gangs)
 			})
 		}

@@ -11,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
@@ -22,86 +20,12 @@ import (
 )
 
 // look prepares a search on the present state of the model.
-func (v *evictions) look(now time.Time) { v.search = evict.New(v.survey(now)) }
-
-// survey returns the present state of the model.
-func (v *evictions) survey(now time.Time) *evict.State {
-	s := v.s
-	v.occupants, v.onNodes = s.cluster.Occupants(s.view), nil
-	s.refresh()
-	v.generation = s.cluster.Generation()
-	options := s.cfg.Place
-	options.Rare, options.Pin = nil, nil
-	state := &evict.State{
-		Now: now, Nodes: s.view.Snapshot, Place: options, Queues: v.queues(),
-		Rules: evict.Rules{
-			Preempt: !v.cfg.NoPreemption, PreemptAcross: v.cfg.PreemptAcross && !v.cfg.NoPreemption,
-			Reclaim: !v.cfg.NoReclaim, EvictionsMax: evictionsMax, Window: evictionsWindow,
-		},
+func (v *evictions) look(now time.Time) {
+	state := v.survey(now)
+	if before := v.surveyed; before == nil || v.generation != v.shown() || !before.Same(state) {
+		v.epoch++
 	}
-	budgets := v.readBudgets(state)
-	type described struct {
-		evict.Gang
-		terms GangTerms
-	}
-	gangs := map[string]*described{}
-	for i := range v.occupants {
-		o := &v.occupants[i]
-		key := o.Gang
-		if o.Object != nil {
-			key = v.gangOf(o.Object)
-		}
-		if key == "" {
-			continue // it stays where it is
-		}
-		g := gangs[key]
-		if g == nil {
-			t, found := v.describe(key)
-			t.Protected = t.Protected || !found
-			g = &described{evict.Gang{
-				Key: key, Queue: o.Queue, Priority: t.Priority, MinMember: t.MinMember, Min: t.Min,
-				Evicted: v.lost[key],
-			}, t}
-			gangs[key] = g
-		}
-		t := &g.terms
-		p := evict.Pod{
-			Name: o.Name, Node: o.Node, Request: o.Request, NonZero: o.NonZero, Ports: o.Ports,
-			Cooldown: t.Cooldown, Protected: t.Protected || o.Object == nil || o.Name.Namespace == metav1.NamespaceSystem,
-		}
-		if o.Object != nil {
-			v.fill(&p, o.Object)
-			p.Preemptable = p.Preemptable || t.Preemptable && !p.Protected
-			p.Budgets = budgets(o.Object)
-			if p.Leaving && o.Object.DeletionTimestamp == nil {
-				for _, b := range p.Budgets { // the status of the budget does not count it yet
-					state.Budgets[b].Allowed--
-				}
-			}
-		}
-		g.Pods = append(g.Pods, p)
-	}
-	for _, key := range slices.Sorted(maps.Keys(gangs)) {
-		g := gangs[key]
-		if b := g.terms.Budget; b != nil {
-			limit(state, &g.Gang, b, g.terms.Pods)
-		}
-		state.Gangs = append(state.Gangs, g.Gang)
-	}
-	return state
-}
-
-// limit adds the disruption budget of a gang that wants a number of pods.
-func limit(state *evict.State, g *evict.Gang, b *schedulingv1beta1.DisruptionBudget, wanted int) {
-	have := 0
-	for i := range g.Pods {
-		p := &g.Pods[i]
-		if !p.Leaving {
-			have++
-		}
-		p.Budgets = append(p.Budgets, len(state.Budgets))
-	}
-	state.Budgets = append(state.Budgets, evict.Budget{Name: g.Pods[0].Name, Allowed: b.Allowed(max(wanted, have), have)})
+	v.surveyed, v.search, v.generation = state, nil, v.shown()
 }
 
 // gangOf returns the key of the gang of a pod, or nothing if the pod is never evicted.
@@ -177,38 +101,6 @@ func TermsOf(o metav1.Object) GangTerms {
 	return t
 }
 
-// readBudgets adds the PodDisruptionBudgets to the state. It returns a function that returns the
-// indices of those that cover a pod.
-func (v *evictions) readBudgets(state *evict.State) func(*corev1.Pod) []int {
-	type budget struct {
-		labels.Selector
-		index int
-	}
-	of := map[string][]budget{} // by namespace
-	if v.cfg.Budgets != nil {
-		for _, b := range v.cfg.Budgets() {
-			selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-			if err != nil {
-				continue // it covers no pods
-			}
-			allowed := int(b.Status.DisruptionsAllowed)
-			if b.Status.ObservedGeneration < b.Generation {
-				allowed = 0 // the status says nothing about this spec
-			}
-			of[b.Namespace] = append(of[b.Namespace], budget{selector, len(state.Budgets)})
-			state.Budgets = append(state.Budgets, evict.Budget{Name: types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, Allowed: allowed})
-		}
-	}
-	return func(p *corev1.Pod) (list []int) {
-		for _, b := range of[p.Namespace] {
-			if b.Matches(labels.Set(p.Labels)) {
-				list = append(list, b.index)
-			}
-		}
-		return list
-	}
-}
-
 // statedQueue is what the spec of a queue says about shares.
 type statedQueue struct {
 	object                *schedulingv1beta1.Queue
@@ -277,7 +169,7 @@ func (v *evictions) entitled(name string) bool {
 func (v *evictions) queues() []evict.Queue {
 	claimed := map[string]place.Vector{}
 	for _, c := range v.claims {
-		if !c.lifted {
+		if c.kept {
 			claimed[c.queue] = claimed[c.queue].Plus(c.sum, 1)
 		}
 	}

@@ -158,7 +158,7 @@ func (f *Search) exempt(g *gang, p *pod, own bool) string {
 		return exemptProtected
 	case p.Priority >= SystemCritical:
 		return exemptCritical
-	case f.state.Now.Before(p.Started.Add(p.Cooldown)):
+	case p.cools(f.state.Now):
 		return exemptCooling
 	case own && p.Priority >= f.claim.TaskPriority:
 		return exemptOwn

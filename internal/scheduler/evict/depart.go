@@ -84,7 +84,7 @@ func first(a, b *Pod) int {
 
 // mayLeave reports whether a pod may be evicted now, whatever its gang and its budgets say.
 func (p *Pod) mayLeave(s *State) bool {
-	return !p.Protected && p.Priority < SystemCritical && !s.Now.Before(p.Started.Add(p.Cooldown))
+	return !p.Protected && p.Priority < SystemCritical && !p.cools(s.Now)
 }
 
 // worksWith reports whether these pods are enough for the gang to work.

@@ -1,10 +1,10 @@
 package evict
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
@@ -85,10 +85,15 @@ func (o *occupancy) full(entries, bytes int) bool { return entries*bytes*len(o.l
 func newOccupancy(s *State) *occupancy {
 	dims := s.Nodes.Dims()
 	o := &occupancy{width: dims.Len(), eligible: map[string][]bool{}, counted: map[string]*fits{}}
+	byName := make([]*place.Node, 0, s.Nodes.Len())
 	for _, n := range s.Nodes.All() {
-		o.list = append(o.list, node{Node: *n})
+		byName = append(byName, n)
 	}
-	slices.SortFunc(o.list, func(a, b node) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(byName, func(a, b *place.Node) int { return strings.Compare(a.Name, b.Name) })
+	o.list = make([]node, len(byName))
+	for i, n := range byName {
+		o.list[i].Node = *n
+	}
 	o.allocatable, o.used = make([]int64, o.width*len(o.list)), make([]int64, o.width*len(o.list))
 	o.trial = place.NewSnapshot(dims)
 	o.nodeOf = make([]int32, len(o.list))
@@ -267,11 +272,34 @@ func (o *occupancy) compile(c *place.Class) *fits {
 // tally counts how many pods of a class fit on nodes of which used are the amounts in use.
 func (o *occupancy) tally(f *fits, used []int64) (fit []int32, total int64) {
 	fit = make([]int32, len(o.list))
-	for i := range fit {
-		if f.eligible[i] {
-			fit[i] = o.fits(f, used, int32(i))
-			total += int64(fit[i])
+	if len(f.needs) == 0 || len(f.class.Ports) > 0 {
+		for i := range fit {
+			if f.eligible[i] {
+				fit[i] = o.fits(f, used, int32(i))
+				total += int64(fit[i])
+			}
 		}
+		return fit, total
+	}
+	// Most nodes have no room for the first need, so the others are looked at for few.
+	first, rest := f.needs[0], f.needs[1:]
+	for i, at := 0, first.dim; i < len(fit); i, at = i+1, at+o.width {
+		free := o.allocatable[at] - used[at]
+		if free < first.amount || !f.eligible[i] {
+			continue
+		}
+		least := min(free/first.amount, math.MaxInt32)
+		for _, need := range rest {
+			base := i*o.width + need.dim
+			free := o.allocatable[base] - used[base]
+			if free < need.amount {
+				least = 0
+				break
+			}
+			least = min(least, free/need.amount)
+		}
+		fit[i] = int32(least)
+		total += least
 	}
 	return fit, total
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -95,9 +96,12 @@ func New(s *State) *Search {
 	f := &Search{state: s, queues: newQueues(s), nodes: newOccupancy(s), exactPods: exactPods,
 		rights: map[rightsKey]*rights{}}
 	at := make(map[string]int32, len(f.nodes.list))
+	f.total = make(place.Vector, f.nodes.width)
 	for i := range f.nodes.list {
 		at[f.nodes.list[i].Name] = int32(i)
-		f.total = f.total.Plus(f.nodes.list[i].Allocatable, 1)
+		for dim, amount := range f.nodes.list[i].Allocatable {
+			f.total[dim] += amount
+		}
 	}
 	order := make([]*Gang, 0, len(s.Gangs))
 	pods := 0
@@ -108,20 +112,11 @@ func New(s *State) *Search {
 	slices.SortFunc(order, func(a, b *Gang) int { return cmp.Compare(a.Key, b.Key) })
 	f.gangs = make([]gang, len(order))
 	f.nodes.pods = make([]pod, 0, pods)
+	enlisting := enlisting{at: at, ids: make([]int32, 0, pods)}
 	for i, src := range order {
-		f.addGang(int32(i), src, at)
+		f.addGang(int32(i), src, &enlisting)
 	}
-	for i := range f.nodes.pods {
-		p := &f.nodes.pods[i]
-		n := &f.nodes.list[p.node]
-		n.pods = append(n.pods, int32(i))
-		if p.Leaving {
-			f.nodes.lift(p)
-			for _, q := range f.queues.list[f.gangs[p.gang].queue].path {
-				f.queues.list[q].used = f.queues.list[q].used.Plus(p.Request, -1)
-			}
-		}
-	}
+	f.addToNodes()
 	f.may, f.rank = make([]bool, len(f.nodes.pods)), make([]int32, len(f.gangs))
 	for i := range f.gangs {
 		f.priorities = append(f.priorities, f.gangs[i].Priority)
@@ -139,8 +134,59 @@ func New(s *State) *Search {
 	return f
 }
 
+// addToNodes adds the pods to their nodes, and lifts those that are leaving.
+func (f *Search) addToNodes() {
+	on := make([]int32, len(f.nodes.list))
+	for i := range f.nodes.pods {
+		on[f.nodes.pods[i].node]++
+	}
+	ids := make([]int32, len(f.nodes.pods))
+	for i, n := range on {
+		f.nodes.list[i].pods, ids = ids[:0:n], ids[n:]
+	}
+	gone := make([]place.Vector, len(f.queues.list)) // what leaves each queue
+	for i := range f.nodes.pods {
+		p := &f.nodes.pods[i]
+		n := &f.nodes.list[p.node]
+		n.pods = append(n.pods, int32(i))
+		if p.Leaving {
+			f.nodes.lift(p)
+			add(&gone[f.gangs[p.gang].queue], p.Request)
+		}
+	}
+	for q, amount := range gone {
+		if amount != nil {
+			f.use(int32(q), amount, -1)
+		}
+	}
+}
+
+// add adds an amount to a vector that belongs to the caller.
+func add(v *place.Vector, amount place.Vector) {
+	if len(*v) < len(amount) {
+		*v = v.Plus(amount, 1)
+		return
+	}
+	for dim, a := range amount {
+		(*v)[dim] += a
+	}
+}
+
+// enlisting is what addGang needs for each gang.
+type enlisting struct {
+	at    map[string]int32 // nodes by name
+	ids   []int32          // for the lists of gangs, with room for all pods
+	order []located
+}
+
+// located is a pod on a node of the search.
+type located struct {
+	*Pod
+	node int32
+}
+
 // addGang adds a gang and its pods.
-func (f *Search) addGang(i int32, src *Gang, at map[string]int32) {
+func (f *Search) addGang(i int32, src *Gang, x *enlisting) {
 	g := &f.gangs[i]
 	*g = gang{Gang: src, queue: f.queues.of(src.Queue), priority: src.Priority}
 	g.often = f.often(src.Evicted)
@@ -165,33 +211,35 @@ func (f *Search) addGang(i int32, src *Gang, at map[string]int32) {
 	for task, least := range src.Min {
 		g.tasks[names[task]].min = least
 	}
-	order := make([]*Pod, 0, len(src.Pods))
+	x.order = x.order[:0]
 	for k := range src.Pods {
-		if _, ok := at[src.Pods[k].Node]; ok {
-			order = append(order, &src.Pods[k])
+		if n, ok := x.at[src.Pods[k].Node]; ok {
+			x.order = append(x.order, located{&src.Pods[k], n})
 		}
 	}
-	slices.SortFunc(order, func(a, b *Pod) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name.Namespace, b.Name.Namespace),
-			cmp.Compare(a.Name.Name, b.Name.Name))
-	})
-	for _, p := range order {
+	// Nodes are numbered by name. Mostly, the pods are in order.
+	byNode := func(a, b located) int {
+		if a.node != b.node {
+			return cmp.Compare(a.node, b.node)
+		}
+		return cmp.Or(strings.Compare(a.Name.Namespace, b.Name.Namespace), strings.Compare(a.Name.Name, b.Name.Name))
+	}
+	if !slices.IsSortedFunc(x.order, byNode) {
+		slices.SortFunc(x.order, byNode)
+	}
+	g.pods = x.ids[len(x.ids):len(x.ids):min(cap(x.ids), len(x.ids)+len(x.order))]
+	x.ids = x.ids[:len(x.ids)+len(x.order)]
+	for _, p := range x.order {
 		id := int32(len(f.nodes.pods))
 		age := max(0, int64(f.state.Now.Sub(p.Started)))
-		f.nodes.pods = append(f.nodes.pods, pod{Pod: p, request: p.Request, gang: i, node: at[p.Node], task: names[p.Task],
+		f.nodes.pods = append(f.nodes.pods, pod{Pod: p.Pod, request: p.Request, gang: i, node: p.node, task: names[p.Task],
 			age: age / int64(time.Second), work: int64(float64(age) * f.portion(p.Request))})
 		if p.Leaving {
 			continue
 		}
 		g.pods = append(g.pods, id)
 		g.tasks[names[p.Task]].pods++
-		if len(g.sum) < len(p.Request) {
-			g.sum = g.sum.Plus(p.Request, 1)
-		} else {
-			for dim, amount := range p.Request {
-				g.sum[dim] += amount
-			}
-		}
+		add(&g.sum, p.Request)
 		g.priority = max(g.priority, p.Priority)
 		g.age += f.nodes.pods[id].age
 		g.work += f.nodes.pods[id].work
@@ -211,13 +259,7 @@ func (f *Search) portion(request place.Vector) float64 {
 
 // often reports whether the times within the window are as many as may be.
 func (f *Search) often(times []time.Time) bool {
-	n := 0
-	for _, t := range times {
-		if f.state.Now.Sub(t) < f.state.Rules.Window {
-			n++
-		}
-	}
-	return f.state.Rules.EvictionsMax > 0 && n >= f.state.Rules.EvictionsMax
+	return f.state.Rules.EvictionsMax > 0 && f.state.recent(times) >= f.state.Rules.EvictionsMax
 }
 
 // Find decides which pods have to leave for a claim.

@@ -25,6 +25,8 @@ func (p *Placer) AssertConsistent() error {
 			return fmt.Errorf("class %q: scores of node objects are out of date", k.class)
 		case !slices.Equal(x.fit, fresh.fit) || x.capacity != fresh.capacity:
 			return fmt.Errorf("class %q: room on nodes is out of date: %v, not %v", k.class, x.fit, fresh.fit)
+		case !slices.Equal(x.limit, fresh.limit) || !slices.Equal(x.limits, fresh.limits):
+			return fmt.Errorf("class %q: what limits pods on nodes is out of date", k.class)
 		case len(x.heap) != len(fresh.heap):
 			return fmt.Errorf("class %q: %d nodes in the heap, not %d", k.class, len(x.heap), len(fresh.heap))
 		}

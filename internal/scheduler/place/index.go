@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"iter"
 	"math"
+	"slices"
 )
 
 // tieBits is the number of low bits of an entry's key that hold the node's tie-breaker; the high
@@ -40,6 +41,10 @@ type index struct {
 	pos      []int32 // by node: position in heap, or -1
 	fit      []int32 // by node: how many more pods of the class it takes
 	capacity int64   // sum of fit
+	// limit is, by node, the dimension that limits fit, or -1 if the node's object refuses the class, and
+	// limits counts the nodes by dimension.
+	limit  []int16
+	limits []int
 
 	diagnosis   *diagnosis // why nodes take no more pods; nil, or valid for cursor diagnosedAt
 	diagnosedAt int64
@@ -71,12 +76,16 @@ func (x *index) follow() {
 func (x *index) rebuild() {
 	n := len(x.s.nodes)
 	x.pos, x.fit = resize(x.pos, n), resize(x.fit, n)
+	x.limit, x.limits = slices.Grow(x.limit[:0], n)[:n], make([]int, x.s.width)
 	x.heap = x.heap[:0]
 	x.capacity = 0
 	for i := range x.s.nodes {
 		node := int32(i)
-		fit := x.fits(node)
-		x.fit[node], x.pos[node] = fit, -1
+		fit, limit := x.fits(node)
+		x.fit[node], x.limit[node], x.pos[node] = fit, limit, -1
+		if limit >= 0 {
+			x.limits[limit]++
+		}
 		if fit == 0 {
 			continue
 		}
@@ -97,7 +106,13 @@ func (x *index) order() {
 
 // update applies a change of one node.
 func (x *index) update(node int32) {
-	fit := x.fits(node)
+	fit, limit := x.fits(node)
+	if before := x.limit[node]; before >= 0 {
+		x.limits[before]--
+	}
+	if x.limit[node] = limit; limit >= 0 {
+		x.limits[limit]++
+	}
 	x.capacity += int64(fit) - int64(x.fit[node])
 	x.fit[node] = fit
 	x.rank(node)
@@ -180,7 +195,7 @@ func (f *frontier) Pop() any {
 func (x *index) place(node int32) {
 	x.s.apply(node, x.class, 1)
 	x.cursor = x.s.changeEnd()
-	x.fit[node]--
+	x.fit[node]-- // what limits it stays the same
 	x.capacity--
 	if len(x.class.Ports) > 0 { // a pod's host ports conflict with those of the next pod
 		x.capacity -= int64(x.fit[node])
@@ -189,22 +204,19 @@ func (x *index) place(node int32) {
 	x.rank(node)
 }
 
-// fits returns how many more pods of the class a node takes.
-func (x *index) fits(node int32) int32 {
+// fits returns how many more pods of the class a node takes, and the resource that limits the number, as
+// room does, or -1 if the node's object refuses the class.
+func (x *index) fits(node int32) (fit int32, limit int16) {
 	if x.static.refused[node] != passes {
-		return 0
+		return 0, -1
 	}
-	n := &x.s.nodes[node]
-	for _, p := range x.class.Ports {
-		if n.Ports.Conflicts(p) {
-			return 0
+	fit, dim := x.room(node)
+	if len(x.class.Ports) > 0 {
+		if fit = min(fit, 1); slices.ContainsFunc(x.class.Ports, x.s.nodes[node].Ports.Conflicts) {
+			fit = 0
 		}
 	}
-	fit, _ := x.room(node)
-	if len(x.class.Ports) > 0 {
-		fit = min(fit, 1)
-	}
-	return fit
+	return fit, int16(dim)
 }
 
 // room returns how many more pods of the class fit into a node's free resources, and the dimension
@@ -322,11 +334,11 @@ type indexKey struct {
 	strategy Strategy
 }
 
-// indexBytes bounds the memory of the indexes kept. At 24 bytes per node and index, it is enough
+// indexBytes bounds the memory of the indexes kept. At 26 bytes per node and index, it is enough
 // for 1,000 classes on 1,000 nodes. At least indexesMin indexes are kept.
 const (
 	indexBytes   = 24 << 20
-	bytesPerNode = 24
+	bytesPerNode = 26
 	indexesMin   = 8
 )
 
@@ -350,7 +362,7 @@ func (c *indexes) get(class *Class, strategy Strategy) *index {
 		st.users++
 		*x = index{
 			s: c.s, class: class, strategy: strategy, scorer: c.scorer, static: st, cursor: -1,
-			heap: x.heap, pos: x.pos, fit: x.fit,
+			heap: x.heap, pos: x.pos, fit: x.fit, limit: x.limit,
 		}
 		c.byClass[k] = x
 	}

@@ -17,32 +17,21 @@ type diagnosis struct {
 	limited bool   // there are such nodes
 }
 
-// diagnose examines every node. The index must be up to date.
+// diagnose says why. The index must be up to date.
 func (x *index) diagnose() *diagnosis {
 	if x.diagnosis != nil && x.diagnosedAt == x.cursor {
 		return x.diagnosis
 	}
-	d := &diagnosis{refused: map[string]int{}, free: make(Vector, x.s.width), largest: make(Vector, x.s.width),
-		limits: make([]int, x.s.width)}
-	for i := range x.s.nodes {
-		n := &x.s.nodes[i]
-		if r := x.static.refused[i]; r != passes {
-			if r != vacant {
-				d.refused[refusedText[r]]++
-			}
-			continue
+	d := &diagnosis{refused: map[string]int{}}
+	for r, nodes := range x.static.count().refused {
+		if r := refusal(r); r != passes && r != vacant && nodes > 0 {
+			d.refused[refusedText[r]] = nodes
 		}
-		room, limit := x.room(int32(i))
-		// With host ports, a node takes at most one pod of the class.
-		if slices.ContainsFunc(x.class.Ports, n.Ports.Conflicts) || len(x.class.Ports) > 0 && room > 1 {
-			d.refused[RefusedPorts]++
-			continue
-		}
-		for _, need := range x.class.needs {
-			d.free[need.dim] += max(0, n.Allocatable[need.dim]-n.Used[need.dim])
-			d.largest[need.dim] = max(d.largest[need.dim], n.Allocatable[need.dim])
-		}
-		d.limits[limit]++
+	}
+	if len(x.class.Ports) > 0 {
+		x.countFree(d)
+	} else {
+		d.free, d.largest, d.limits = x.static.counted.free, x.static.counted.largest, x.limits
 	}
 	for limit, nodes := range d.limits {
 		if nodes > 0 {
@@ -52,6 +41,57 @@ func (x *index) diagnose() *diagnosis {
 	}
 	x.diagnosis, x.diagnosedAt = d, x.cursor
 	return d
+}
+
+// countFree counts the nodes that have the host ports of the class. With host ports, a node takes at most
+// one pod.
+func (x *index) countFree(d *diagnosis) {
+	d.free, d.largest, d.limits = make(Vector, x.s.width), make(Vector, x.s.width), make([]int, x.s.width)
+	for i := range x.s.nodes {
+		n := &x.s.nodes[i]
+		if x.static.refused[i] != passes {
+			continue
+		}
+		room, limit := x.room(int32(i))
+		if slices.ContainsFunc(x.class.Ports, n.Ports.Conflicts) || room > 1 {
+			d.refused[RefusedPorts]++
+			continue
+		}
+		for _, need := range x.class.needs {
+			d.free[need.dim] += max(0, n.Allocatable[need.dim]-n.Used[need.dim])
+			d.largest[need.dim] = max(d.largest[need.dim], n.Allocatable[need.dim])
+		}
+		d.limits[limit]++
+	}
+}
+
+// counted is what the classes of a static have in common for their diagnoses, in one state of the snapshot.
+type counted struct {
+	cursor  int64
+	refused [len(refusedText)]int // nodes
+	// free and largest are as in a diagnosis, for all resources.
+	free, largest Vector
+}
+
+// count examines every node, unless it has in this state of the snapshot. The static must be up to date.
+func (st *static) count() *counted {
+	c := &st.counted
+	if c.free != nil && c.cursor == st.s.changeEnd() && len(c.free) == st.s.width {
+		return c
+	}
+	w := st.s.width
+	*c = counted{cursor: st.s.changeEnd(), free: make(Vector, w), largest: make(Vector, w)}
+	for i, r := range st.refused {
+		if c.refused[r]++; r != passes {
+			continue
+		}
+		amounts := st.s.amounts[i*3*w:][:2*w]
+		for dim, allocatable := range amounts[:w] {
+			c.free[dim] += max(0, allocatable-amounts[w+dim])
+			c.largest[dim] = max(c.largest[dim], allocatable)
+		}
+	}
+	return c
 }
 
 func (x *index) insufficient(dim int) string {

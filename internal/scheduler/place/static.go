@@ -63,6 +63,7 @@ type static struct {
 	score                 []int64 // weighted and normalised
 	affinity, taints      []int64 // raw scores
 	affinityMax, taintMax int64
+	counted               counted
 }
 
 func (st *static) follow() {
