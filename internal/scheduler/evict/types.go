@@ -129,7 +129,7 @@ type Claim struct {
 	// with lower task priority may be evicted, as long as the gang's minimum is met.
 	TaskPriority int32
 	// Surplus means that the minimum of the claimant's gang has nodes and these pods are above it.
-	// They evict only pods of their own gang.
+	// By priority they evict pods above the minimums of other gangs, and pods of their own gang.
 	Surplus bool
 	// Never means that the claimant evicts nothing (preemptionPolicy: Never).
 	Never bool

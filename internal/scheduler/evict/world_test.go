@@ -464,6 +464,7 @@ func drawClaim(t *rapid.T, w *world, demands int) *testClaim {
 		if w.crowded {
 			c.Priority = 20
 		}
+		c.Surplus = oneIn(t, 3, "surplus")
 	} else if g := rapid.IntRange(0, 5*len(w.gangs)).Draw(t, "own"); g < len(w.gangs) {
 		own := &w.gangs[g]
 		c.Key, c.Queue, c.Priority = own.Key, own.Queue, own.Priority
