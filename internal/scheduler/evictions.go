@@ -48,6 +48,8 @@ type Evictions struct {
 	// PreemptAcross has gangs also evict gangs of lower priority in other queues, as far as these have more
 	// than they deserve.
 	PreemptAcross bool
+	// ReclaimByWeight has queues that state nothing deserve what their weights give them.
+	ReclaimByWeight bool
 	// Budgets returns the PodDisruptionBudgets; nil means that there are none.
 	Budgets func() []*policyv1.PodDisruptionBudget
 }
@@ -170,7 +172,21 @@ func (e *pendingGang) outranks() bool {
 
 // hasRight reports whether pods of a gang have a right over others: a lower priority in its queue, or
 // what the queue is entitled to.
-func (v *evictions) hasRight(e *pendingGang) bool { return v.isHigher(e) || v.entitled(e.gang.Queue) }
+func (v *evictions) hasRight(e *pendingGang) bool {
+	return v.isHigher(e) || v.entitled(e.gang.Queue) || v.isOwed(e)
+}
+
+// isOwed reports whether a gang's queue has less than its weight gives it.
+func (v *evictions) isOwed(e *pendingGang) bool {
+	if !v.cfg.ReclaimByWeight || v.cfg.NoReclaim {
+		return false
+	}
+	request := e.request()
+	if e.announced != nil {
+		request = e.announced
+	}
+	return v.s.ledger.Owes(e.gang.Queue, request)
+}
 
 // isHigher reports whether there are pods of lower priority that a gang may preempt for it.
 func (v *evictions) isHigher(e *pendingGang) bool {

@@ -61,6 +61,11 @@ func (w *world) deserved(queue string, name corev1.ResourceName) (amount int64, 
 	return 0, false
 }
 
+// weighed reports whether what a queue deserves follows from weights.
+func (w *world) weighed(queue string) bool {
+	return slices.ContainsFunc(w.queues, func(q testQueue) bool { return q.name == queue && q.weighed })
+}
+
 // rule decides by which rule a claim may evict from a queue, and at which queues limits apply.
 func (w *world) rule(c *testClaim, queue string) (Rule, []string) {
 	if queue == "" || queue == c.Queue {
@@ -186,7 +191,11 @@ func (w *world) allowed(c *testClaim, set []part) string {
 				}
 				if d, ok := w.deserved(q, r); ok && mine > 0 {
 					stated = true
-					over = over || after+mine > d
+					if w.weighed(q) {
+						over = over || after >= d
+					} else {
+						over = over || after+mine > d
+					}
 				}
 			}
 			if (rule == Reclaim || rule == PreemptAcross) && stated && !over {

@@ -19,6 +19,7 @@ type queue struct {
 	guarantee  place.Vector
 	deserved   share.Limits
 	capability share.Limits
+	weighed    bool
 	kept       bool
 }
 
@@ -57,7 +58,7 @@ func newQueues(s *State) *queues {
 		q := &t.list[i]
 		q.path = t.pathOf(int32(i), stated)
 		if st := stated[q.name]; st != nil {
-			q.deserved, q.capability, q.kept = st.Deserved, st.Capability, st.Kept
+			q.deserved, q.capability, q.kept, q.weighed = st.Deserved, st.Capability, st.Kept, st.Weighed
 			q.guarantee = slices.Clone(st.Guarantee)
 			for _, above := range q.path {
 				t.list[above].used = t.list[above].used.Plus(st.Used, 1)

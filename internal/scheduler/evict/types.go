@@ -113,6 +113,10 @@ type Queue struct {
 	// Deserved is the queue's share of the cluster: stated by its spec, or computed from weights.
 	// It says nothing about resources without a limit. A queue deserves at least its guarantee.
 	Deserved share.Limits
+	// Weighed means that Deserved is computed from weights. Reclaim then leaves the queue as much of a
+	// resource that the victim has; otherwise the last victim may be a gang of which the queue deserves a
+	// part.
+	Weighed bool
 	// Capability is the hard limit of the queue and the queues below it.
 	Capability share.Limits
 	// Kept means that other queues may not evict what the queue has above its guarantee
