@@ -233,11 +233,7 @@ func (r *record) waitsFor() (reason, message string) {
 	case r.refusal.Noted() && r.pods.Sum().Held() < r.minAvailable():
 		return r.refusal.Reason, r.refusal.Message
 	case r.why != nil && r.pods.Sum().Held() < r.minAvailable():
-		message := r.explain()
-		if r.why.EvictionDetail != "" {
-			message += "; " + r.why.EvictionDetail
-		}
-		return r.why.Code, message
+		return r.why.Code, r.explainAll()
 	case r.gated > 0 && r.pods.Sum().Held() < r.minAvailable():
 		return api.ReasonGated, scheduler.Pods(r.gated) + " of the job have scheduling gates"
 	}
@@ -249,7 +245,15 @@ func (r *record) surplusWaitsFor() (reason, message string) {
 	if r.why == nil || r.pods.Sum()[podset.Queued] == 0 || r.pods.Sum().Held() < r.minAvailable() {
 		return "", ""
 	}
-	return r.why.Code, "pods above the minimum wait: " + r.explain()
+	return r.why.Code, "pods above the minimum wait: " + r.explainAll()
+}
+
+// explainAll returns the scheduler's reason, and who leaves for the job or why nobody does.
+func (r *record) explainAll() string {
+	if r.why.EvictionDetail == "" {
+		return r.explain()
+	}
+	return r.explain() + "; " + r.why.EvictionDetail
 }
 
 // explain returns the scheduler's reason, with figures that a user can act on.

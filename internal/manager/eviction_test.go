@@ -161,6 +161,38 @@ func startEvicting(t *testing.T) (e *env, restart func(between func())) {
 	}
 }
 
+// TestWeightsTakeBackPlaces has a queue with a weight of 1 fill the cluster before one with a weight of 3
+// wants a part of it, with and without the setting that has weights evict.
+func TestWeightsTakeBackPlaces(t *testing.T) {
+	e := startUnmanaged(t)
+	stop := e.run()
+	first, second := e.ns+"-first", e.ns+"-second"
+	for name, weight := range map[string]int{first: 1, second: 3} {
+		e.apply(fmt.Sprintf("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: %s}\nspec: {weight: %d}", name, weight))
+	}
+	t.Cleanup(func() {
+		for _, name := range []string{first, second} {
+			_ = e.dyn.Resource(queues).Delete(context.Background(), name, metav1.DeleteOptions{})
+		}
+	})
+	e.apply(jobYAML("low", 8, "queue: "+first+"\n  minAvailable: 1", ""))
+	e.runs("low", 8)
+	e.apply(jobYAML("late", 8, "queue: "+second+"\n  minAvailable: 4", ""))
+	e.waits("late", "cpu")
+	if c := e.job("late").Status.Condition(batch.JobScheduled); c == nil || strings.Contains(c.Message, "evicted") {
+		t.Errorf("without the setting it says %s", asJSON(c))
+	}
+	stop()
+	e.run(func(c *manager.Config) { c.ReclaimByWeight = true })
+	e.runs("late", 4) // what is above its minimum takes nothing from others
+	e.runs("low", 4)
+	e.apply(jobYAML("more", 3, "queue: "+second, ""))
+	e.waits("more", "nothing is evicted for it")
+	e.apply(jobYAML("last", 2, "queue: "+second, ""))
+	e.runs("last", 2)
+	e.runs("low", 2)
+}
+
 func TestAnUrgentJobTakesThePlaceOfAnother(t *testing.T) {
 	e, _ := startEvicting(t)
 	e.apply(jobYAML("low", 8, "maxRetry: 1", grace)) // a single retry would fail the job

@@ -197,6 +197,51 @@ spec:
 	e.until("careful", counts(2, 0))
 }
 
+// TestSurplusOfAnUrgentJobTakesThePlaceOfSurplus has two elastic jobs. What the urgent one has above its
+// minimum takes the places of what the other one has above its own, and the other way about nothing moves.
+func TestSurplusOfAnUrgentJobTakesThePlaceOfSurplus(t *testing.T) {
+	e, _ := startEvicting(t)
+	elastic := func(name, more string) string {
+		return fmt.Sprintf(`
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: %s}
+spec:
+  minAvailable: 2
+  %s
+  tasks:
+  - name: main
+    replicas: 2
+    template:
+      spec:
+        restartPolicy: Never
+        terminationGracePeriodSeconds: 0
+        containers: [{name: main, image: busybox, resources: {requests: {cpu: "4"}}}]`, name, more)
+	}
+	grow := func(name string, replicas int) {
+		e.patchJob(name, fmt.Sprintf(`[{"op": "replace", "path": "/spec/tasks/0/replicas", "value": %d}]`, replicas))
+	}
+	e.apply(elastic("urgent", "priorityClassName: urgent"))
+	e.runs("urgent", 2)
+	e.apply(elastic("low", ""))
+	e.runs("low", 2)
+	grow("low", 6)
+	e.runs("low", 6)
+	grow("urgent", 10)
+	e.runs("urgent", 6)
+	e.runs("low", 2)
+	waits := says(batch.JobSurplusScheduled, "NotEnoughResources", "nothing is evicted for it")
+	e.until("urgent", waits)
+	e.until("low", says(batch.JobSurplusScheduled, "NotEnoughResources", "cpu"))
+	for _, name := range []string{"urgent", "low"} {
+		if j := e.job(name); j.Status.RetryCount != 0 || j.Status.State.Phase != batch.Running {
+			t.Errorf("status of %s: %s", name, asJSON(j.Status))
+		}
+	}
+	grow("urgent", 2) // what the urgent job gives back, the other one gets
+	e.runs("low", 6)
+}
+
 // TestALargeJobStartsBehindAnEndlessStream has a gang that needs all of 16 places wait behind small jobs,
 // which are created as fast as they end. Without capacity that is kept for it, it would wait for ever.
 func TestALargeJobStartsBehindAnEndlessStream(t *testing.T) {

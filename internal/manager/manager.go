@@ -75,6 +75,8 @@ type Config struct {
 	NoPreemption, NoReclaim bool
 	// PreemptAcross has gangs also evict gangs of lower priority in other queues.
 	PreemptAcross bool
+	// ReclaimByWeight has queues that state nothing deserve what their weights give them, and claim it back.
+	ReclaimByWeight bool
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
 	// that only gangs that say so themselves get capacity.
 	OverdueAfter time.Duration
@@ -394,7 +396,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 		},
 		Evictions: scheduler.Evictions{
 			Mode: m.cfg.Eviction, NoPreemption: m.cfg.NoPreemption, NoReclaim: m.cfg.NoReclaim,
-			PreemptAcross: m.cfg.PreemptAcross, Budgets: informers.Budgets.List,
+			PreemptAcross: m.cfg.PreemptAcross, ReclaimByWeight: m.cfg.ReclaimByWeight, Budgets: informers.Budgets.List,
 		},
 		OverdueAfter: m.cfg.OverdueAfter, UsageHalfLife: m.cfg.UsageHalfLife, Zones: m.cfg.Zones, Usage: m.cfg.Usage,
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -47,6 +48,8 @@ type Evictions struct {
 	// PreemptAcross has gangs also evict gangs of lower priority in other queues, as far as these have more
 	// than they deserve.
 	PreemptAcross bool
+	// ReclaimByWeight has queues that state nothing deserve what their weights give them.
+	ReclaimByWeight bool
 	// Budgets returns the PodDisruptionBudgets; nil means that there are none.
 	Budgets func() []*policyv1.PodDisruptionBudget
 }
@@ -163,14 +166,17 @@ func (v *evictions) mayEvict(e *pendingGang) bool {
 	if v.cfg.Mode == EvictionOff || len(v.owners) == 0 || e.fault != "" {
 		return false
 	}
-	return v.mayEvictOthers(e) || e.outranks()
+	return v.mayEvictForMinimum(e) || e.outranks() || e.isSurplus() && v.isHigher(e)
 }
 
-// mayEvictOthers reports whether a rule could allow a gang to evict pods of other gangs, which it does for
-// its minimum only.
-func (v *evictions) mayEvictOthers(e *pendingGang) bool {
+// mayEvictForMinimum reports whether a rule could allow a gang to evict pods of other gangs for its
+// minimum.
+func (v *evictions) mayEvictForMinimum(e *pendingGang) bool {
 	return !e.partial && e.need > 0 && v.hasRight(e)
 }
+
+// isSurplus reports whether all pods left are above the gang's minimum, each by itself.
+func (e *pendingGang) isSurplus() bool { return (e.partial || e.need == 0) && len(e.parts) == 0 }
 
 // outranks reports whether pods of the gang's own may leave for a pod of a task of higher priority. That
 // one pod must be all that the gang needs at once.
@@ -181,12 +187,29 @@ func (e *pendingGang) outranks() bool {
 // hasRight reports whether pods of a gang have a right over others: a lower priority in its queue, or
 // what the queue is entitled to.
 func (v *evictions) hasRight(e *pendingGang) bool {
+	return v.isHigher(e) || v.entitled(e.gang.Queue) || v.isOwed(e)
+}
+
+// isOwed reports whether a gang's queue has less than its weight gives it.
+func (v *evictions) isOwed(e *pendingGang) bool {
+	if !v.cfg.ReclaimByWeight || v.cfg.NoReclaim {
+		return false
+	}
+	request := e.request()
+	if e.announced != nil {
+		request = e.announced
+	}
+	return v.s.ledger.Owes(e.gang.Queue, request)
+}
+
+// isHigher reports whether there are pods of lower priority that a gang may preempt for it.
+func (v *evictions) isHigher(e *pendingGang) bool {
 	among := e.gang.Queue
 	if v.cfg.PreemptAcross {
 		among = "" // any queue
 	}
 	lowest, found := v.s.cluster.LowestPriority(among)
-	return found && lowest < e.gang.Priority && !v.cfg.NoPreemption || v.entitled(e.gang.Queue)
+	return found && lowest < e.gang.Priority && !v.cfg.NoPreemption
 }
 
 // claimFor decides whether pods leave for a gang that does not fit. It returns what the owner is
@@ -270,17 +293,19 @@ func (v *evictions) find(e *pendingGang) (plan *evict.Plan, known bool) {
 			Gang: e.asPlaced(), Priority: e.gang.Priority, TaskPriority: v.taskPriority(e), Never: v.never(e),
 			Evicted: v.made[e.gang.Key],
 		}
-		if !v.mayEvictOthers(e) {
-			claim.Surplus, claim.TaskPriority = true, v.s.cluster.PriorityOf(e.gang.Demands[0].Template)
-			claim.MinMember = 1
-			for i := range claim.Demands {
-				claim.Demands[i].Min = 0
-				if i > 0 {
-					claim.Demands[i].Count = 0
-				}
+		switch {
+		case v.mayEvictForMinimum(e):
+			plan = v.search.Find(claim)
+		case e.outranks():
+			claim.TaskPriority = v.s.cluster.PriorityOf(e.gang.Demands[0].Template)
+			for i := range claim.Demands[1:] {
+				claim.Demands[1+i].Count = 0
 			}
+			plan = v.findSurplus(claim, 1)
+		default:
+			claim.TaskPriority = math.MinInt32 // pods of the gang itself stay
+			plan = v.findSurplus(claim, math.MaxInt)
 		}
-		plan = v.search.Find(claim)
 	})
 	took := v.s.clock.Since(start)
 	v.spent += took
@@ -296,6 +321,27 @@ func (v *evictions) find(e *pendingGang) (plan *evict.Plan, known bool) {
 // forget has the next look begin afresh: after a panic, what is kept may be half-changed.
 func (v *evictions) forget() {
 	v.surveyed, v.search, v.roster = nil, nil, roster{moved: v.roster.moved}
+}
+
+// findSurplus looks for victims for as many as possible of the pods of a gang that are above its minimum.
+func (v *evictions) findSurplus(claim evict.Claim, most int) *evict.Plan {
+	claim.Surplus = true
+	pods := 0
+	for i := range claim.Demands {
+		claim.Demands[i].Min = 0
+		pods += claim.Demands[i].Count
+	}
+	for pods = min(pods, most); ; {
+		claim.MinMember = max(1, pods)
+		plan := v.search.Find(claim)
+		refused := plan.Refusal != nil && plan.Refusal.Code != evict.NoVictims && !plan.Refusal.IsClaimants()
+		if pods <= 1 || !refused && plan.Cost.Disruptions == 0 {
+			return plan
+		}
+		if pods /= 2; refused && plan.Refusal.Fit > 0 {
+			pods = max(pods, min(int(plan.Refusal.Fit), claim.MinMember-1))
+		}
+	}
 }
 
 // taskPriority returns the lowest priority of the gang's waiting pods.

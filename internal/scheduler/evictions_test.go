@@ -269,6 +269,115 @@ func TestATaskTakesThePlaceOfAnother(t *testing.T) {
 	}
 }
 
+// TestSurplusTakesThePlaceOfLowerSurplus has pods above a gang's minimum wait while other gangs fill the
+// node with a minimum of 2 pods and 4 pods above it.
+func TestSurplusTakesThePlaceOfLowerSurplus(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg      Evictions
+		queue    string // of the others
+		change   func(*Gang)
+		capacity string // of the queue, in CPUs; the node has more
+		left     int    // pods that leave
+		placed   int    // pods above the minimum that get their places
+	}{
+		"as many as are above the minimum": {queue: "default", left: 4, placed: 4},
+		"no more than it has":              {queue: "default", change: func(g *Gang) { g.Demands[0].Units = g.Demands[0].Units[:3] }, left: 1, placed: 1},
+		"none at equal priority":           {queue: "default", change: func(g *Gang) { g.Priority = 0 }},
+		"none if it never preempts": {queue: "default", change: func(g *Gang) {
+			p := g.Demands[0].Template.DeepCopy()
+			p.Spec.PreemptionPolicy = ptr.To(corev1.PreemptNever)
+			g.Demands[0].Template = p
+		}},
+		"none without preemption":           {queue: "default", cfg: Evictions{NoPreemption: true}},
+		"none of another queue":             {queue: "second"},
+		"across queues":                     {queue: "second", cfg: Evictions{PreemptAcross: true}, left: 4, placed: 4},
+		"in a queue that may have no more":  {queue: "default", capacity: "8", left: 4, placed: 4},
+		"one pod takes the places of three": {queue: "default", change: func(g *Gang) { g.Demands[0].Template = template("3") }, left: 3, placed: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := queue("default", nil)
+			if c.capacity != "" {
+				q.Spec.Capability = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(c.capacity)}
+			}
+			w := evictionWorldOf(t, c.cfg, q, queue("second", nil))
+			w.min["low"], w.min["high"] = 2, 2
+			low := w.elastic("low", 2, 6)
+			low.Queue = c.queue
+			high := w.elastic("high", 2, 20)
+			high.Priority = 100
+			if c.change != nil {
+				c.change(high)
+			}
+			size := high.Demands[0].Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]
+			room := 6 + 2*int(size.Value())
+			if c.capacity != "" {
+				room += 2
+			}
+			// 1. Both gangs have their minimums, and low what is above it.
+			w.node("n1", fmt.Sprint(room-6))
+			only := *high
+			only.Demands = slices.Clone(high.Demands)
+			only.Demands[0].Units, only.Surplus = high.Demands[0].Units[:2], 0
+			w.put(&only)
+			w.node("n2", "6")
+			w.put(low)
+			// 2. The pods of high above its minimum.
+			rest := *high
+			rest.Demands = slices.Clone(high.Demands)
+			rest.Demands[0].Units = high.Demands[0].Units[2:]
+			rest.MinMember, rest.Surplus = 0, len(rest.Demands[0].Units)
+			w.Submit(&rest)
+			w.run()
+			left := 0
+			for range 4 {
+				pods := slices.DeleteFunc(slices.Clone(w.evicted), func(name string) bool { return strings.Contains(name, " ") })
+				left, w.evicted = left+len(pods), nil
+				for _, u := range low.Demands[0].Units {
+					if p, _ := w.cluster.Pod(u); p != nil && slices.Contains(pods, u.Name) {
+						w.cluster.DeletePod(p)
+					}
+				}
+				w.look()
+			}
+			if placed := len(w.on["high"]) - 2; left != c.left || placed != c.placed {
+				t.Fatalf("%d pods left for %d, want %d for %d", left, placed, c.left, c.placed)
+			}
+			// 3. Nobody leaves the minimum, and low takes nothing back.
+			w.evicted = nil
+			back := *low
+			back.Demands = slices.Clone(low.Demands)
+			back.Demands[0].Units = back.Demands[0].Units[2 : 2+c.left]
+			back.MinMember, back.Surplus = 0, c.left
+			w.Submit(&back)
+			for range 3 {
+				w.look()
+			}
+			expect(t, w.left(), "")
+		})
+	}
+}
+
+// TestSurplusTakesAsManyPlacesAsBudgetsAllow has 8 pods above a gang's minimum, of which a budget lets 2 go,
+// and 8 pods of higher priority that wait.
+func TestSurplusTakesAsManyPlacesAsBudgetsAllow(t *testing.T) {
+	w := newEvictionWorld(t)
+	w.min["low"], w.min["high"] = 1, 1
+	w.budgets = []*policyv1.PodDisruptionBudget{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 2},
+	}}
+	w.node("n1", "9")
+	w.put(w.elastic("low", 1, 9))
+	high := w.important("high", 8, "1")
+	high.MinMember, high.Demands[0].Min, high.Surplus = 0, 0, 8
+	w.Submit(high)
+	w.run()
+	if got := w.left(); strings.Count(got, ",") != 2 {
+		t.Errorf("evicted: %s", got)
+	}
+}
+
 func TestAVictimDoesNotEvictItsEvictor(t *testing.T) {
 	w := newEvictionWorld(t)
 	w.node("n1", "2")

@@ -417,7 +417,8 @@ func (l *shapeQueue) fails(e *pendingGang, version int64) bool {
 }
 
 // most bounds how many pods of a gang are placed at once: those of its minimum; if it has been placed,
-// as many as the gang's queue is given before it is another queue's turn, and at least one part.
+// as many as the gang's queue is given before it is another queue's turn, and at least one part and what
+// is kept for the gang.
 func (s *Scheduler) most(e *pendingGang) int {
 	if e.need > 0 {
 		return e.need
@@ -432,6 +433,9 @@ func (s *Scheduler) most(e *pendingGang) int {
 	turn := max(e.minMember, s.ledger.Turn(e.queue.key.line, largest, left))
 	for i := range e.parts {
 		turn = max(turn, e.parts[i].Size)
+	}
+	if c := s.evictions.claims[e.gang.Key]; c != nil {
+		turn = max(turn, len(c.room))
 	}
 	return turn
 }

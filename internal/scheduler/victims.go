@@ -179,6 +179,9 @@ func (v *evictions) queues() []evict.Queue {
 		if st := v.stated[q.Name]; st != nil {
 			out.Parent, out.Guarantee, out.Kept = st.object.Spec.Parent, slices.Clone(st.guarantee), !st.reclaimable
 			out.Deserved, out.Capability = slices.Clone(st.deserved), slices.Clone(st.capability)
+			if v.cfg.ReclaimByWeight && !v.cfg.NoReclaim && len(st.object.Spec.Deserved) == 0 {
+				out.Deserved, out.Weighed = share.Limits(v.s.ledger.Deserved(q.Name)), true
+			}
 		}
 		list = append(list, out)
 	}

@@ -475,6 +475,10 @@ var mutations = []mutation{
 	// Who is next, and overdue gangs.
 	{"surplus is placed with the minimum", scheduler + "/pending.go",
 		"Most: e.need,", "Most: 0,", scheduler, "TestSurplusComesAfterMinimums", nil, nil},
+	{"surplus evicts whole gangs", scheduler + "/evict/allow.go",
+		" && !c.Surplus && tooMuch ==", " && tooMuch ==", scheduler + "/evict", "TestPlansKeepTheRules", nil, nil},
+	{"weights take what is due to others", scheduler + "/evict/allow.go",
+		" && (!q.weighed || left-a >= deserved)", "", scheduler, "TestWeightsTakeBackWhatTheyGive", nil, nil},
 	{"surplus has its gang's place in the line", scheduler + "/pending.go",
 		"Surplus: e.need == 0 &&", "Surplus: false && e.need == 0 &&", scheduler, "TestSurplusHoldsUpNobody", nil, nil},
 	{"a job that grows comes before all others", batch + "/gang.go",

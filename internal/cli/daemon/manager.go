@@ -200,6 +200,7 @@ func configureScheduler(flags *pflag.FlagSet, file string, cfg *manager.Config) 
 		return err
 	}
 	cfg.NoPreemption, cfg.NoReclaim = settings.NoPreemption, settings.NoReclaim
+	cfg.ReclaimByWeight = settings.ReclaimByWeight
 	if !flags.Changed("preempt-across-queues") {
 		cfg.PreemptAcross = settings.PreemptAcross
 	}

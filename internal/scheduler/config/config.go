@@ -26,6 +26,9 @@ type Settings struct {
 	// NoPreemption and NoReclaim are set if the configuration lists actions, and none that evicts
 	// pods of lower priority, or of queues that have more than they deserve.
 	NoPreemption, NoReclaim bool
+	// ReclaimByWeight is set if the configuration lists an action that reclaims, and the plugin proportion:
+	// what queues deserve that state nothing follows from their weights.
+	ReclaimByWeight bool
 	// PreemptAcross means that gangs also evict gangs of lower priority in other queues.
 	PreemptAcross bool
 	// OverdueAfter is how long the first gang of a queue waits before capacity is kept for it; 0 means
@@ -161,6 +164,8 @@ type reader struct {
 	errs     []error
 	weights  weights
 	binpack  bool
+	// proportion and fairShare mean that these plugins are listed.
+	proportion, fairShare bool
 	// loads is the number of strategies of rescheduling that move pods, and balances is the path of the
 	// plugin.
 	loads    int
@@ -229,6 +234,8 @@ func (r *reader) plugin(path string, p plugin) {
 		r.settings.Zones = &zones.Config{Windows: map[string]zones.Window{}, EvictEvery: zones.EvictEveryDefault}
 	}
 	r.binpack = r.binpack || p.Name == "binpack"
+	r.proportion = r.proportion || p.Name == "proportion"
+	r.fairShare = r.fairShare || p.Name == "fairshare"
 	for _, key := range sortedKeys(p.Switches) {
 		at := path + "." + key
 		node := p.Switches[key]
@@ -286,6 +293,10 @@ func (r *reader) configuration(path string, c configuration) {
 
 // finish decides what depends on several parts: the scores, and whether pods leave nodes.
 func (r *reader) finish() {
+	if r.fairShare && r.settings.UsageHalfLife == 0 {
+		r.settings.UsageHalfLife = fairShareHalfLife
+	}
+	r.settings.ReclaimByWeight = r.listed && !r.settings.NoReclaim && r.proportion
 	if u := r.settings.Usage; u != nil && u.Balance != nil {
 		r.finishBalance(u)
 	}

@@ -22,8 +22,19 @@ func TestSettings(t *testing.T) {
 tiers: [{plugins: [{name: gang}]}]`, Settings{}},
 		"actions that do not evict switch evictions off": {`
 actions: "enqueue, allocate, backfill"`, Settings{NoPreemption: true, NoReclaim: true}},
-		"preempt alone reclaims nothing":              {`actions: "allocate, preempt"`, Settings{NoReclaim: true}},
-		"reclaim alone preempts nothing":              {`actions: "allocate, reclaim"`, Settings{NoPreemption: true}},
+		"preempt alone reclaims nothing": {`actions: "allocate, preempt"`, Settings{NoReclaim: true}},
+		"reclaim alone preempts nothing": {`actions: "allocate, reclaim"`, Settings{NoPreemption: true}},
+		"reclaim goes by weights with proportion": {`
+actions: "allocate, reclaim"
+tiers: [{plugins: [{name: proportion}]}]`, Settings{NoPreemption: true, ReclaimByWeight: true}},
+		"proportion without reclaim evicts nobody": {`
+actions: "allocate"
+tiers: [{plugins: [{name: proportion}]}]`, Settings{NoPreemption: true, NoReclaim: true}},
+		"proportion without actions evicts nobody": {`tiers: [{plugins: [{name: proportion}]}]`, Settings{}},
+		"fairshare remembers for four hours":       {`tiers: [{plugins: [{name: fairshare}]}]`, Settings{UsageHalfLife: 4 * time.Hour}},
+		"or as long as it says": {`
+tiers: [{plugins: [{name: fairshare, arguments: {fairshare.halfLifeMinutes: "30", fairshare.resourceKey.gpus: cpu}}]}]`,
+			Settings{UsageHalfLife: 30 * time.Minute}},
 		"the actions for whole gangs count like them": {`actions: "allocate, gangpreempt, gangreclaim"`, Settings{}},
 		"sla says when gangs are overdue": {`
 tiers:
@@ -206,6 +217,8 @@ func TestErrors(t *testing.T) {
 			"line 4: tiers[0].plugins[0].disablePreemptable: a plugin has"},
 		"a switch that is no boolean": {"tiers:\n- plugins:\n  - name: gang\n    enablePreemptable: maybe\n",
 			`line 4: tiers[0].plugins[0].enablePreemptable: "maybe" is neither true nor false`},
+		"a half-life that is no number of minutes": {"tiers: [{plugins: [{name: fairshare, arguments: {fairshare.halfLifeMinutes: 4h}}]}]",
+			`"4h" is no positive number of minutes`},
 		"a weight that is no number": {"tiers:\n- plugins:\n  - name: nodeorder\n    arguments:\n      nodeaffinity.weight: much\n",
 			`line 5: tiers[0].plugins[0].arguments[nodeaffinity.weight]: "much" is not a whole number from 0 to 1000`},
 		"a weight that is too large": {"tiers: [{plugins: [{name: binpack, arguments: {binpack.cpu: 1001}}]}]", "from 0 to 1000"},

@@ -41,11 +41,11 @@ var actions = map[string]action{
 		preempts: true, vacates: true,
 	},
 	"reclaim": {
-		said:     said{Differs, "a queue that states deserved or guarantee claims it back; weights do not evict"},
+		said:     said{Differs, "a queue claims back what its deserved and guarantee state or, with the plugin proportion, its weight gives it; gangs leave whole"},
 		reclaims: true,
 	},
 	"gangpreempt": {said: said{Works, "the cheapest victims are found over all nodes"}, preempts: true},
-	"gangreclaim": {said: said{Works, "the cheapest victims are found over all nodes; weights do not evict"}, reclaims: true},
+	"gangreclaim": {said: said{Works, "the cheapest victims are found over all nodes"}, reclaims: true},
 	"shuffle": {
 		said:    said{Differs, "pods leave revocable zones whose hours are over, and nodes that are used much if another one takes them"},
 		vacates: true,
@@ -69,7 +69,7 @@ var plugins = map[string]pluginSays{
 	"drf": {said: said{Differs,
 		"the dominant share decides between queues, and between the users of a queue with the annotation lockstep.dev/fair-share-by; else priority and age do"},
 		read: readHalfLife},
-	"proportion": {said: said{Works, "by the weights of queues that state no deserved"}, read: readHalfLife},
+	"proportion": {said: said{Works, "by the weights of queues that state no deserved; the action reclaim then goes by them, too"}, read: readHalfLife},
 	"capacity": {said: said{Works, "by deserved, guarantee and capability of the queues that state them"}, arguments: map[string]said{
 		"ancestorReclaimLevel":                     {Needless, "rights to reclaim count on every level of the tree"},
 		"capacity.DynamicResourceAllocationEnable": {Missing, "resource claims are not counted by queues"},
@@ -116,6 +116,17 @@ var plugins = map[string]pluginSays{
 			"strict":               {Differs, "queues without affinity may use all nodes"},
 			"enablePreferredOrder": {Missing, "preferred groups are equal"},
 		}},
+	"fairshare": {said: said{Differs,
+		"queues, and namespaces in queues with the annotation lockstep.dev/fair-share-by, take turns by what they have used; priorities come first"},
+		arguments: map[string]said{
+			"fairshare.targetQueues":         {Differs, "the queues are those with the annotation lockstep.dev/fair-share-by: namespace"},
+			"fairshare.resourceKey":          {Differs, "the resource counts of which somebody uses the largest part"},
+			"fairshare.enableEnqueueGate":    {Missing, "nobody is held up while there is room"},
+			"fairshare.persistState":         {Needless, "what was used is kept in the status of queues"},
+			"fairshare.stateNamespace":       {Needless, "what was used is kept in the status of queues"},
+			"fairshare.stateConfigMap":       {Needless, "what was used is kept in the status of queues"},
+			"fairshare.flushIntervalSeconds": {Needless, "what was used is kept in the status of queues"},
+		}, read: readFairShare},
 	"pdb": {said: said{Works, "also without this plugin"}},
 	"cdp": {said: said{Works, "volcano.sh/cooldown-time; also without this plugin"}},
 	"resourcequota": {said: said{Differs,
@@ -305,6 +316,32 @@ func readHalfLife(r *reader, path, key string, value *yaml.Node) bool {
 	switch {
 	case err != nil || d <= 0:
 		r.fail(path, "%q is no positive duration", value.Value)
+	case r.settings.UsageHalfLife > 0 && r.settings.UsageHalfLife != d:
+		r.fail(path, "another plugin says %v", r.settings.UsageHalfLife)
+	default:
+		r.settings.UsageHalfLife = d
+		r.add(path, key, Works, "")
+	}
+	return true
+}
+
+// fairShareHalfLife is the half-life of the plugin fairshare if it names none.
+const fairShareHalfLife = 4 * time.Hour
+
+// readFairShare reads the half-life, in minutes, and resources of single queues.
+func readFairShare(r *reader, path, key string, value *yaml.Node) bool {
+	if queue, found := strings.CutPrefix(key, "fairshare.resourceKey."); found && queue != "" {
+		r.add(path, key, Differs, "the resource counts of which somebody uses the largest part")
+		return true
+	}
+	if key != "fairshare.halfLifeMinutes" {
+		return false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(value.Value), 10, 32) // the value may be quoted
+	d := time.Duration(n) * time.Minute
+	switch {
+	case err != nil || n <= 0:
+		r.fail(path, "%q is no positive number of minutes", value.Value)
 	case r.settings.UsageHalfLife > 0 && r.settings.UsageHalfLife != d:
 		r.fail(path, "another plugin says %v", r.settings.UsageHalfLife)
 	default:

@@ -68,8 +68,6 @@ func (f *Search) allowGang(g *gang, exempt map[string]int) int {
 	switch {
 	case own:
 		g.relation = relation{rule: Tasks}
-	case c.Surplus:
-		why = exemptSurplus
 	case g.rule == 0:
 		why = g.reason
 	case (g.rule == Preempt || g.rule == PreemptAcross) && g.Priority >= c.Priority:
@@ -85,8 +83,11 @@ func (f *Search) allowGang(g *gang, exempt map[string]int) int {
 	}
 	// 1. How many pods are above the minimum?
 	g.spare = len(g.pods) - g.MinMember
-	if own {
+	switch {
+	case own:
 		g.spare += c.minimum()
+	case c.Surplus && g.MinMember <= 0:
+		g.spare = len(g.pods) - 1 // not the last pod either
 	}
 	g.setSpare(own)
 	// 2. Which pods may go at all?
@@ -102,7 +103,7 @@ func (f *Search) allowGang(g *gang, exempt map[string]int) int {
 	}
 	// 3. May the gang go whole? If not, which pods may go as surplus?
 	tooMuch := f.refuses(g, g.sum, true)
-	g.whole = all && !own && tooMuch == ""
+	g.whole = all && !own && !c.Surplus && tooMuch == ""
 	n := 0
 	for _, id := range g.pods {
 		p := &f.nodes.pods[id]
@@ -113,6 +114,8 @@ func (f *Search) allowGang(g *gang, exempt map[string]int) int {
 		switch {
 		case own:
 			why = exemptOwn
+		case c.Surplus:
+			why = exemptSurplus
 		case all:
 			why = tooMuch
 		}
@@ -203,7 +206,7 @@ func (g *gang) onLoan() bool { return g.rule == Reclaim || g.rule == PreemptAcro
 
 // above reports whether a queue has more than it deserves of a resource that a victim has, when all
 // other victims are gone: taken, and also, which may be nil. Then the victim cannot claim its
-// resources back. A queue that does not say what it deserves of them has no claim either.
+// resources back. If what it deserves follows from weights, it must keep that. A queue that does not say what it deserves of them has no claim either.
 func above(q *queue, taken []int64, also, victim place.Vector) bool {
 	stated := false
 	for dim, a := range victim {
@@ -212,7 +215,8 @@ func above(q *queue, taken []int64, also, victim place.Vector) bool {
 		}
 		if deserved, ok := at(q.deserved, dim); ok {
 			stated = true
-			if q.used.At(dim)-taken[dim]-also.At(dim) > deserved {
+			left := q.used.At(dim) - taken[dim] - also.At(dim)
+			if left > deserved && (!q.weighed || left-a >= deserved) {
 				return true
 			}
 		}

@@ -27,6 +27,9 @@
 //	PreemptAcross is another queue                      of lower priority, in a queue above what it deserves
 //	Tasks         -                                     pods of the claimant's gang, of lower task priority
 //
+// A claimant above its gang's minimum (Surplus) evicts by the last three rules only, and only pods that
+// are above the minimum of their gang.
+//
 // Invariants:
 //   - With the victims gone, the Placer places the claimant's minimum on the nodes of the Plan.
 //   - No victim can be left out.

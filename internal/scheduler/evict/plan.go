@@ -139,7 +139,7 @@ const (
 	exemptGuarantee = "within the guarantee of their queue"
 	exemptShare     = "in queues that have no more than they deserve"
 	exemptOwn       = "of the claimant's own gang"
-	exemptSurplus   = "of other gangs, and the claimant's minimum runs already"
+	exemptSurplus   = "part of other gangs' minimums, and the claimant's minimum runs already"
 )
 
 // Codes of a Refusal.

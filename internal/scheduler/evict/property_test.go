@@ -61,6 +61,11 @@ func (w *world) deserved(queue string, name corev1.ResourceName) (amount int64, 
 	return 0, false
 }
 
+// weighed reports whether what a queue deserves follows from weights.
+func (w *world) weighed(queue string) bool {
+	return slices.ContainsFunc(w.queues, func(q testQueue) bool { return q.name == queue && q.weighed })
+}
+
 // rule decides by which rule a claim may evict from a queue, and at which queues limits apply.
 func (w *world) rule(c *testClaim, queue string) (Rule, []string) {
 	if queue == "" || queue == c.Queue {
@@ -103,11 +108,11 @@ func (w *world) rule(c *testClaim, queue string) (Rule, []string) {
 		}
 	}
 	switch {
-	case guaranteed && guarantees:
+	case guaranteed && guarantees && !c.Surplus:
 		return Guarantee, theirs
 	case kept:
 		return 0, nil
-	case w.rules.Reclaim && deserves && deserving:
+	case w.rules.Reclaim && deserves && deserving && !c.Surplus:
 		return Reclaim, theirs
 	case w.rules.PreemptAcross:
 		return PreemptAcross, theirs
@@ -138,8 +143,8 @@ func (w *world) allowed(c *testClaim, set []part) string {
 		switch {
 		case rule == 0:
 			return g.Key + ": no rule"
-		case c.Surplus && !own:
-			return g.Key + ": surplus evicts only its own gang's pods"
+		case c.Surplus && p.whole:
+			return g.Key + ": surplus evicts no whole gangs"
 		case byPriority && g.Priority >= c.Priority:
 			return g.Key + ": priority"
 		case !own && (g.Priority >= SystemCritical || w.rules.EvictionsMax > 0 && recent >= w.rules.EvictionsMax):
@@ -186,7 +191,11 @@ func (w *world) allowed(c *testClaim, set []part) string {
 				}
 				if d, ok := w.deserved(q, r); ok && mine > 0 {
 					stated = true
-					over = over || after+mine > d
+					if w.weighed(q) {
+						over = over || after >= d
+					} else {
+						over = over || after+mine > d
+					}
 				}
 			}
 			if (rule == Reclaim || rule == PreemptAcross) && stated && !over {
@@ -233,7 +242,7 @@ func (w *world) wholeOrSurplus(c *testClaim, set []part) string {
 		if g.Key == c.Key {
 			left += c.minimum()
 		}
-		if left < g.MinMember {
+		if left < g.MinMember || left == 0 && c.Surplus && g.Key != c.Key {
 			return g.Key + ": below its minimum"
 		}
 		for task, least := range g.Min {
@@ -403,6 +412,9 @@ func (p *Plan) tally(seen map[string]int) {
 	for _, v := range p.Victims {
 		if seen[fmt.Sprint("rule ", int(v.Rule))]++; !v.Whole {
 			seen["surplus"]++
+		}
+		if p.claim.Surplus && v.Rule != Tasks {
+			seen["surplus for surplus"]++
 		}
 	}
 	if p.Cost.Disruptions > 0 {
@@ -702,6 +714,8 @@ func TestEvictionsEnd(t *testing.T) {
 			c := drawClaim(t, w, 1)
 			if c.Key == "claimant" {
 				c.Key = fmt.Sprint("claimant-", i)
+			}
+			if c.Surplus || !slices.ContainsFunc(w.gangs, func(g testGang) bool { return g.Key == c.Key }) {
 				waiting = append(waiting, c)
 			}
 		}
@@ -720,37 +734,48 @@ func TestEvictionsEnd(t *testing.T) {
 			}
 			waiting = slices.Delete(waiting, at, at+1)
 			at = 0
-			w, waiting = w.carryOut(c, p, waiting)
+			w, waiting = w.carryOut(len(steps), c, p, waiting)
 		}
 	})
 	t.Log("longest chain:", longest)
 }
 
-// carryOut returns the world after a plan, and the claims that wait: whole victims do, too.
-func (w *world) carryOut(c *testClaim, p *Plan, waiting []*testClaim) (*world, []*testClaim) {
+// carryOut returns the world after a plan, and the claims that wait: victims do, too, gangs that went whole
+// for all of their pods, and pods above a minimum each for itself.
+func (w *world) carryOut(step int, c *testClaim, p *Plan, waiting []*testClaim) (*world, []*testClaim) {
 	for _, part := range w.parts(p) {
-		if !part.whole {
-			continue
-		}
 		g := part.gang
 		back := &testClaim{Claim: Claim{Gang: place.Gang{Key: g.Key, Queue: g.Queue}, Priority: g.Priority}}
 		for _, i := range part.pods {
 			back.templates = append(back.templates, g.templates[i])
 			back.count, back.min = append(back.count, 1), append(back.min, 1)
 		}
+		if part.whole {
+			waiting = slices.DeleteFunc(waiting, func(o *testClaim) bool { return o.Key == g.Key })
+		} else {
+			back.Surplus, back.TaskPriority = true, g.Pods[part.pods[0]].Priority
+		}
 		waiting = append(waiting, back)
 	}
 	after := w.after(w.parts(p))
 	after.gangs = slices.DeleteFunc(after.gangs, func(g testGang) bool { return len(g.Pods) == 0 })
-	placed := testGang{Gang: Gang{Key: c.Key, Queue: c.Queue, Priority: c.Priority}}
+	at := slices.IndexFunc(after.gangs, func(g testGang) bool { return g.Key == c.Key })
+	if at < 0 {
+		at = len(after.gangs)
+		after.gangs = append(after.gangs, testGang{Gang: Gang{Key: c.Key, Queue: c.Queue, Priority: c.Priority}})
+	}
+	placed := &after.gangs[at]
 	for i, nodes := range p.Nodes {
 		for k, n := range nodes {
-			placed.Pods = append(placed.Pods, Pod{Name: types.NamespacedName{Name: fmt.Sprint(c.Key, "/", i, "-", k)}, Node: n,
-				Priority: c.Priority, Started: now})
-			placed.templates = append(placed.templates, c.templates[i])
+			pod := Pod{Name: types.NamespacedName{Name: fmt.Sprint(c.Key, "/", step, "-", i, "-", k)}, Node: n, Priority: c.Priority, Started: now}
+			if c.Surplus {
+				pod.Priority = min(c.TaskPriority, c.Priority)
+			}
+			placed.Pods, placed.templates = append(placed.Pods, pod), append(placed.templates, c.templates[i])
 		}
 	}
-	placed.MinMember = len(placed.Pods)
-	after.gangs = append(after.gangs, placed)
+	if !c.Surplus {
+		placed.MinMember = len(placed.Pods)
+	}
 	return after, waiting
 }

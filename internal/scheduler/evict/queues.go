@@ -19,6 +19,7 @@ type queue struct {
 	guarantee  place.Vector
 	deserved   share.Limits
 	capability share.Limits
+	weighed    bool
 	kept       bool
 }
 
@@ -57,7 +58,7 @@ func newQueues(s *State) *queues {
 		q := &t.list[i]
 		q.path = t.pathOf(int32(i), stated)
 		if st := stated[q.name]; st != nil {
-			q.deserved, q.capability, q.kept = st.Deserved, st.Capability, st.Kept
+			q.deserved, q.capability, q.kept, q.weighed = st.Deserved, st.Capability, st.Kept, st.Weighed
 			q.guarantee = slices.Clone(st.Guarantee)
 			for _, above := range q.path {
 				t.list[above].used = t.list[above].used.Plus(st.Used, 1)
@@ -151,7 +152,7 @@ type relation struct {
 }
 
 // relate decides by which rule a claim may evict gangs of a queue. Priorities and the limits that
-// depend on the other victims are checked gang by gang.
+// depend on the other victims are checked gang by gang. What queues are entitled to is for minimums.
 func (t *queues) relate(r Rules, c *claim, victim int32) relation {
 	a, b := t.list[c.queue].path, t.list[victim].path
 	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
@@ -167,11 +168,11 @@ func (t *queues) relate(r Rules, c *claim, victim int32) relation {
 	}
 	kept := slices.ContainsFunc(b, func(q int32) bool { return t.list[q].kept })
 	switch {
-	case t.entitled(a, c, true):
+	case !c.Surplus && t.entitled(a, c, true):
 		return relation{rule: Guarantee, levels: b, common: common}
 	case kept:
 		return relation{reason: exemptKept}
-	case r.Reclaim && t.entitled(a, c, false):
+	case r.Reclaim && !c.Surplus && t.entitled(a, c, false):
 		return relation{rule: Reclaim, levels: b, common: common}
 	case r.PreemptAcross:
 		return relation{rule: PreemptAcross, levels: b, common: common}

@@ -113,6 +113,10 @@ type Queue struct {
 	// Deserved is the queue's share of the cluster: stated by its spec, or computed from weights.
 	// It says nothing about resources without a limit. A queue deserves at least its guarantee.
 	Deserved share.Limits
+	// Weighed means that Deserved is computed from weights. Reclaim then leaves the queue as much of a
+	// resource that the victim has; otherwise the last victim may be a gang of which the queue deserves a
+	// part.
+	Weighed bool
 	// Capability is the hard limit of the queue and the queues below it.
 	Capability share.Limits
 	// Kept means that other queues may not evict what the queue has above its guarantee
@@ -129,7 +133,7 @@ type Claim struct {
 	// with lower task priority may be evicted, as long as the gang's minimum is met.
 	TaskPriority int32
 	// Surplus means that the minimum of the claimant's gang has nodes and these pods are above it.
-	// They evict only pods of their own gang.
+	// By priority they evict pods above the minimums of other gangs, and pods of their own gang.
 	Surplus bool
 	// Never means that the claimant evicts nothing (preemptionPolicy: Never).
 	Never bool

@@ -52,7 +52,7 @@ type testGang struct {
 type testQueue struct {
 	name, parent                    string
 	guarantee, deserved, capability corev1.ResourceList
-	kept                            bool
+	kept, weighed                   bool
 }
 
 // testClaim is a claim given by templates.
@@ -124,7 +124,7 @@ func (w *world) state(shuffle func(n int) []int) (*State, *place.Dims) {
 		q := w.queues[i]
 		s.Queues = append(s.Queues, Queue{Name: q.name, Parent: q.parent, Used: used[q.name],
 			Guarantee: dims.Vector(q.guarantee), Deserved: share.NewLimits(dims, q.deserved),
-			Capability: share.NewLimits(dims, q.capability), Kept: q.kept})
+			Capability: share.NewLimits(dims, q.capability), Kept: q.kept, Weighed: q.weighed})
 	}
 	return s, dims
 }
@@ -322,6 +322,7 @@ func drawWorld(t *rapid.T, nodesMax, gangsMax, podsMax int) *world {
 				}
 				q.deserved = list("cpu", amount("deserves", most), "memory", amount("deserves", most)+"Gi")
 			}
+			q.weighed = rapid.Bool().Draw(t, "weighed")
 		}
 		w.queues = append(w.queues, q)
 	}
@@ -464,6 +465,7 @@ func drawClaim(t *rapid.T, w *world, demands int) *testClaim {
 		if w.crowded {
 			c.Priority = 20
 		}
+		c.Surplus = oneIn(t, 3, "surplus")
 	} else if g := rapid.IntRange(0, 5*len(w.gangs)).Draw(t, "own"); g < len(w.gangs) {
 		own := &w.gangs[g]
 		c.Key, c.Queue, c.Priority = own.Key, own.Queue, own.Priority
@@ -491,8 +493,8 @@ func (w *world) String() string {
 		fmt.Fprintf(&b, "%s: %s, zone %s\n", n.Name, show(n.Status.Allocatable), n.Labels["zone"])
 	}
 	for _, q := range w.queues {
-		fmt.Fprintf(&b, "queue %s in %q: guarantee %s, deserved %s, capability %s, kept %v\n", q.name, q.parent,
-			show(q.guarantee), show(q.deserved), show(q.capability), q.kept)
+		fmt.Fprintf(&b, "queue %s in %q: guarantee %s, deserved %s, capability %s, kept %v, weighed %v\n", q.name, q.parent,
+			show(q.guarantee), show(q.deserved), show(q.capability), q.kept, q.weighed)
 	}
 	for _, g := range w.gangs {
 		pods := g.Pods

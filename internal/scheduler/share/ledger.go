@@ -254,6 +254,34 @@ func (l *Ledger) Turn(name string, request place.Vector, most int) int {
 	return most
 }
 
+// Deserved returns what a queue gets of each resource when the cluster is divided by weight and demand, or
+// nil if the queue has no part in that.
+func (l *Ledger) Deserved(name string) place.Vector {
+	l.settle()
+	if q := l.queues[name]; q != nil && q.attached {
+		return slices.Clone(q.deserved)
+	}
+	return nil
+}
+
+// Owes reports whether a queue holds less than it deserves of all that a request has.
+func (l *Ledger) Owes(name string, request place.Vector) bool {
+	l.settle()
+	q, owed := l.queues[name], false
+	if q == nil || !q.attached {
+		return false
+	}
+	for dim, amount := range request {
+		if amount <= 0 {
+			continue
+		}
+		if owed = q.sum.held.At(dim) < q.deserved.At(dim); !owed {
+			return false
+		}
+	}
+	return owed
+}
+
 // before orders siblings that have a gang to offer.
 func (q *queue) before(o *queue) bool {
 	if a, b := q.offersAny(resumes), o.offersAny(resumes); a != b {
