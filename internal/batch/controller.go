@@ -31,6 +31,8 @@ type Config struct {
 	// SchedulerNames are the scheduler names that this manager serves. Jobs whose pods name another
 	// scheduler are left alone. Empty means that all jobs are served.
 	SchedulerNames []string
+	// PodsAhead creates pods of jobs that wait for room, without nodes, when the scheduler asks for them.
+	PodsAhead bool
 	// Workers is the number of jobs worked on at the same time. Default 4.
 	Workers int
 	// Window is the maximum number of one job's pods that may be at the writer at the same time. It

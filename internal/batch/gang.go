@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
@@ -23,6 +24,7 @@ func (c *Controller) happened(r *record, e podset.Event) {
 		}
 	case podset.Waits:
 		r.why = e.Request.Why
+		r.ahead = r.ahead || r.why.Ahead != nil
 		if fault := c.Informers.Queues.Malformed("", r.queue); fault != nil && r.why.Code == share.QueueNotFound {
 			r.why.Message = fault.Error()
 		}
@@ -31,6 +33,7 @@ func (c *Controller) happened(r *record, e podset.Event) {
 			c.takePod(r, p)
 		}
 	case podset.Refused:
+		r.notAhead = r.notAhead || r.ahead
 		c.refuse(r, reasonFor(e.Err), e.Err)
 	}
 }
@@ -44,6 +47,8 @@ func (c *Controller) ask(r *record) {
 		return
 	}
 	c.rollBack(r)
+	r.deleteAhead()
+	r.ahead = r.ahead && r.pods.Sum()[podset.Creating] > 0
 	if q := r.pods.Requests()[gangKey(r.key)]; q != nil {
 		r.stale = r.stale || q.Stale
 	}
@@ -62,7 +67,42 @@ func (c *Controller) ask(r *record) {
 		return
 	}
 	c.makeUnbound(r)
-	c.submit(r)
+	if !r.ahead { // the gang is submitted as a whole, when its pods exist
+		c.submit(r)
+	}
+}
+
+// deleteAhead deletes pods that were created before they had nodes, once the API server has refused
+// others of the job.
+func (r *record) deleteAhead() {
+	for _, t := range r.tasks {
+		if !r.notAhead || t.BindLater || t.Counts[podset.Unbound] == 0 {
+			continue
+		}
+		for i, slot := range t.Slots() {
+			if slot.State() == podset.Unbound {
+				r.pods.Delete(t.ref(i), nil, "roll-back-ahead")
+			}
+		}
+	}
+}
+
+// explainPods writes into the pods that exist and have no nodes why they wait, where people and
+// autoscalers look.
+func (c *Controller) explainPods(r *record) {
+	if !c.PodsAhead || r.ahead || r.why == nil || r.waiting() == 0 {
+		return
+	}
+	reason, message := r.why.Code, r.why.Message
+	if short := r.why.Shortage; short != nil {
+		reason = corev1.PodReasonUnschedulable
+		if short.Domain != nil {
+			message = short.Counted()
+		}
+	}
+	if left := r.pods.Explain(reason, message); left > 0 {
+		c.loop.WakeAfter(r.key, left)
+	}
 }
 
 // countMost updates how many pods have had nodes at a time. Pods that the job's spec no longer asks
@@ -105,6 +145,7 @@ func (c *Controller) submit(r *record) {
 		PriorityClass: r.job.Spec.PriorityClassName,
 		// A gang that is complete and grows waits like others.
 		Resume: alive && held < least && (!r.everRan() || held < r.most),
+		Ahead:  c.PodsAhead && !r.notAhead,
 	}
 	g.WaitAtMost, _ = scheduling.WaitingTime(r.job)
 	if g.Near = scheduler.NearOf(r.job.Spec.NetworkTopology); g.Near != nil {

@@ -104,6 +104,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		c.deleteSurplus(r)
 		c.ask(r)
 		c.pump(r)
+		c.explainPods(r)
 	default:
 		c.withdraw(r)
 		c.deletePods(r, step.Pods)
@@ -149,6 +150,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		r.uid, r.generation, r.status = job.UID, -1, *job.Status.DeepCopy()
 		r.pods.Reset(&c.pods, r.key, job.UID, gangKey(r.key))
 		r.refusal, r.recording = podset.Refusal{}, false
+		r.ahead, r.notAhead = false, false
 		r.most = r.status.Running + r.status.Succeeded + r.status.Failed + r.status.Unknown
 		r.policies = newPolicies(job, c.Clock.Now())
 		r.statuses = controlloop.Backoff{}
@@ -167,6 +169,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		return true
 	}
 	changed := r.generation != job.Generation
+	r.notAhead = r.notAhead && !changed
 	r.job, r.generation, r.ranges, r.queue = job, job.Generation, tag, queue
 	r.unsupported, r.holding = unsupported.In(job, jobNotSupported)
 	r.dependent = anyTask(depends)(&job.Spec)
@@ -346,11 +349,12 @@ func (c *Controller) deleteSurplus(r *record) {
 			continue
 		}
 		for i := int(t.Replicas); i < len(t.Every()); i++ {
-			switch s := t.Slot(int32(i)).State(); {
-			case s == podset.Queued:
+			slot := t.Slot(int32(i))
+			if slot.State() == podset.Queued {
 				r.pods.Unplace(t.ref(i))
 				r.stale = true
-			case s.HasPod():
+			}
+			if slot.State().HasPod() {
 				r.pods.Delete(t.ref(i), nil, "scale-down")
 			}
 		}

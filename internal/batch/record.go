@@ -33,7 +33,7 @@ func (t *task) ref(i int) podset.Ref { return podset.Ref{Group: &t.Group, Index:
 func (t *task) seen() lifecycle.Counts {
 	c := &t.Counts
 	return lifecycle.Counts{
-		Pending: c[podset.Unbound] + c[podset.Created] + c[podset.Pending], Running: c[podset.Running],
+		Pending: c[podset.Unbound] + t.Waiting + c[podset.Created] + c[podset.Pending], Running: c[podset.Running],
 		Succeeded: c[podset.Succeeded], Failed: c[podset.Failed], Unknown: c[podset.Unknown], Terminating: c[podset.Leaving],
 	}
 }
@@ -80,6 +80,10 @@ type record struct {
 	most  int32             // how many pods of this run have had nodes at a time, at most
 	why   *scheduler.Reason // why the gang waits
 	gated int               // pods that exist and have scheduling gates
+	// ahead means that pods are being created before they have nodes. notAhead means that the API server
+	// has refused some: then the job waits without pods, which hold nothing of a quota, until its spec is
+	// changed.
+	ahead, notAhead bool
 
 	// objects are the plugins' objects that have been written or are being written, by type and
 	// name.
@@ -98,11 +102,19 @@ type record struct {
 	recording bool
 }
 
+// waiting returns the number of pods that exist and have no node.
+func (r *record) waiting() (n int32) {
+	for _, t := range r.tasks {
+		n += t.Counts[podset.Unbound] + t.Waiting
+	}
+	return n
+}
+
 // hasPods reports whether the job has pods, or places for pods that are being created.
 func (r *record) hasPods() bool {
 	for _, t := range r.tasks {
 		c := &t.Counts
-		if c.Held()+c[podset.Creating]+c[podset.Unbound] > 0 || t.BindLater && c[podset.Queued] > 0 {
+		if c.Held()+c[podset.Creating]+c[podset.Unbound]+t.Waiting > 0 {
 			return true
 		}
 	}

@@ -313,7 +313,7 @@ func (r *record) worthWriting(next *api.JobStatus, now time.Time, settle time.Du
 	case r.lost, !quiet && countsOf(last) != countsOf(next):
 		r.statusSince = cmp.Or(r.statusSince, now)
 		still := settle
-		if next.Pending > 0 {
+		if next.Pending > r.waiting() {
 			still = settleMax
 		}
 		due = earlier(r.statusMoved.Add(still), r.statusSince.Add(settleMoving*settle))

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -89,6 +90,9 @@ type Options struct {
 	AllowRequestsTo []string
 	// JobPodGroups makes the manager keep a PodGroup for each Job.
 	JobPodGroups bool
+	// PodsOfWaitingJobs makes the manager create about so many pods of Jobs that wait for room. 0 means
+	// none.
+	PodsOfWaitingJobs int
 	// SchedulerConfig is a scheduler configuration for the manager (see package scheduler/config), or
 	// empty.
 	SchedulerConfig string
@@ -203,6 +207,9 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 	}
 	if opts.JobPodGroups {
 		args = append(args, "--job-podgroups")
+	}
+	if opts.PodsOfWaitingJobs > 0 {
+		args = append(args, "--pods-of-waiting-jobs="+strconv.Itoa(opts.PodsOfWaitingJobs))
 	}
 	if opts.WorkflowConfigMap != "" {
 		args = append(args, "--workflow-configmap="+opts.WorkflowConfigMap)

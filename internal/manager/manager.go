@@ -90,6 +90,9 @@ type Config struct {
 	Usage *usage.Config
 	// JobPodGroups keeps a PodGroup for each Job, for clients that list them.
 	JobPodGroups bool
+	// PodsOfWaitingJobs is about how many pods of Jobs exist while the Jobs wait for room, for
+	// autoscalers; 0 means that the pods of a Job are created when it has nodes for them.
+	PodsOfWaitingJobs int
 	// NetworkLabels are labels of nodes that divide the nodes that no HyperNode contains into domains of
 	// the network, the lowest tier first.
 	NetworkLabels []string
@@ -168,6 +171,9 @@ func (c *Config) complete() error {
 	}
 	if c.UsageHalfLife < 0 {
 		return fmt.Errorf("manager: a half-life of usage of %v; the least is 0", c.UsageHalfLife)
+	}
+	if c.PodsOfWaitingJobs < 0 {
+		return fmt.Errorf("manager: %d pods of waiting jobs; the least is 0", c.PodsOfWaitingJobs)
 	}
 	var err error
 	if c.archived, err = labels.Parse(c.ArchiveLabels); err != nil {
@@ -398,6 +404,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 			Mode: m.cfg.Eviction, NoPreemption: m.cfg.NoPreemption, NoReclaim: m.cfg.NoReclaim,
 			PreemptAcross: m.cfg.PreemptAcross, ReclaimByWeight: m.cfg.ReclaimByWeight, Budgets: informers.Budgets.List,
 		},
+		PodsAhead:    m.cfg.PodsOfWaitingJobs,
 		OverdueAfter: m.cfg.OverdueAfter, UsageHalfLife: m.cfg.UsageHalfLife, Zones: m.cfg.Zones, Usage: m.cfg.Usage,
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
 		Guard:        m.guard, Metrics: m.registry, Log: m.log,
@@ -418,7 +425,8 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}
 	jobs, err := batch.New(batch.Config{
 		Informers: informers, Scheduler: sched, Model: model, Writer: writer, SchedulerNames: m.cfg.SchedulerNames,
-		Keep: flow.Unrecorded(informers), Guard: m.guard, Log: m.log,
+		PodsAhead: m.cfg.PodsOfWaitingJobs > 0,
+		Keep:      flow.Unrecorded(informers), Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
 		return nil, err

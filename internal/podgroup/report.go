@@ -12,6 +12,7 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/podset"
 )
 
 // report writes the statuses that are out of date. The caller holds the lock.
@@ -122,7 +123,7 @@ func told(pg *schedulingv1beta1.PodGroup, w *waitReason) bool {
 // reportPod writes the reason why a pod waits into its PodScheduled condition, where people and
 // autoscalers look.
 func (c *Controller) reportPod(k key, p *corev1.Pod, w *waitReason, now metav1.Time) {
-	next := unschedulable(p, w.message, now)
+	next := podset.Unschedulable(p, corev1.PodReasonUnschedulable, w.message, now)
 	if next == nil {
 		return
 	}

@@ -186,30 +186,3 @@ func settles(old, next *schedulingv1beta1.PodGroupStatus, m members, ours bool) 
 	counted.Running, counted.Succeeded, counted.Failed = old.Running, old.Succeeded, old.Failed
 	return (begins || sameStatus(old, counted)) && m.running < m.bound+m.binding
 }
-
-// unschedulable returns a copy of the pod with a PodScheduled condition that says why it waits, or
-// nil if the condition already says so. The reason is always Unschedulable, by which autoscalers
-// find pods that need nodes.
-func unschedulable(p *corev1.Pod, message string, now metav1.Time) *corev1.Pod {
-	want := corev1.PodCondition{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message,
-		LastTransitionTime: now,
-	}
-	at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
-	if at >= 0 {
-		old := p.Status.Conditions[at]
-		if old.Status == want.Status && old.Reason == want.Reason && old.Message == want.Message {
-			return nil
-		}
-		if old.Status == want.Status {
-			want.LastTransitionTime = old.LastTransitionTime
-		}
-	}
-	out := &corev1.Pod{ObjectMeta: p.ObjectMeta, Status: *p.Status.DeepCopy()}
-	if at >= 0 {
-		out.Status.Conditions[at] = want
-	} else {
-		out.Status.Conditions = append(out.Status.Conditions, want)
-	}
-	return out
-}

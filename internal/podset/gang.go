@@ -32,9 +32,16 @@ func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) *Request {
 	q := &Request{cfg: s.cfg, owner: s.key, uid: s.uid, gang: g, slots: slots}
 	for d, refs := range slots {
 		units := make([]types.NamespacedName, len(refs))
+		g.Demands[d].Existing = nil
 		for i, r := range refs {
 			units[i] = s.podName(r)
 			s.move(r, Queued)
+			if g.Ahead && r.slot().uid != "" {
+				if g.Demands[d].Existing == nil {
+					g.Demands[d].Existing = make([]bool, len(refs))
+				}
+				g.Demands[d].Existing[i] = true
+			}
 		}
 		g.Demands[d].Units = units
 	}
@@ -100,13 +107,21 @@ func (q *Request) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 	}
 }
 
-// Waiting implements scheduler.Owner.
+// Waiting implements scheduler.Owner. Slots whose pods are to be created ahead leave the request: the
+// owner submits them again when the pods exist.
 func (q *Request) Waiting(_ *scheduler.Gang, why scheduler.Reason) {
 	q.cfg.Post(q.owner, q.uid, func(s *Set) Event {
 		if s.requests[q.gang.Key] != q {
 			return Event{}
 		}
 		q.Why, q.Since = &why, q.cfg.Clock.Now()
+		for d, units := range why.Ahead {
+			for _, unit := range units {
+				if r := q.slots[d][unit]; r.Group != nil && s.has(r.Group) && r.slot().state == Queued && r.slot().uid == "" {
+					s.Create(r)
+				}
+			}
+		}
 		return Event{Kind: Waits, Request: q}
 	})
 }

@@ -118,6 +118,8 @@ type Set struct {
 	inflight int          // pods at the writer
 	expected atomic.Int32 // number of slots with a version
 
+	explained explanation // of why pods wait for nodes
+
 	holding  bool
 	held     []Deletion
 	deleting map[types.UID]bool // pods whose deletion was requested and that still exist
@@ -133,6 +135,7 @@ func (s *Set) Owner() (types.NamespacedName, types.UID) { return s.key, s.uid }
 func (s *Set) Reset(cfg *Config, key types.NamespacedName, uid types.UID, owner string) {
 	s.Clear()
 	s.cfg, s.key, s.uid, s.owner = cfg, key, uid, owner
+	s.explained = explanation{}
 	s.inflight, s.holding, s.held, s.deleting = 0, false, nil, nil
 	s.failed, s.unseen = controlloop.FailedWrites[types.UID, Deletion]{}, controlloop.FailedWrites[types.UID, Deletion]{}
 }
@@ -191,6 +194,9 @@ func (s *Set) Expects() bool { return s.expected.Load() > 0 }
 
 func (s *Set) move(r Ref, to State) {
 	r.move(r.Index, to)
+	if to == Unbound {
+		s.explained.incomplete = true
+	}
 	if slot := r.slot(); to == Absent {
 		s.seen(slot)
 		slot.uid, slot.Code = "", 0
@@ -202,7 +208,8 @@ func (s *Set) move(r Ref, to State) {
 func (s *Set) expect(r Ref, p *corev1.Pod) {
 	slot := r.slot()
 	s.seen(slot)
-	slot.uid, slot.version = p.UID, p.ResourceVersion
+	r.setUID(r.Index, p.UID)
+	slot.version = p.ResourceVersion
 	if slot.version != "" {
 		s.expected.Add(1)
 	}
@@ -246,7 +253,7 @@ func (s *Set) Observe(r Ref, p *corev1.Pod) EventKind {
 		return Nothing // only the pod's deletion can follow
 	}
 	to := s.cfg.StateOf(p)
-	slot.uid = p.UID
+	r.setUID(r.Index, p.UID)
 	if to == Unbound && (slot.state == Queued || slot.state == Placing) {
 		return Nothing // the pod is about to get its node
 	}

@@ -55,6 +55,9 @@ type Slot struct {
 // State returns the slot's state.
 func (s *Slot) State() State { return s.state }
 
+// waits reports whether the slot's pod exists and a node has been requested for it.
+func (s *Slot) waits() bool { return s.state == Queued && s.uid != "" }
+
 // UID returns the UID of the slot's pod, or "" if no pod is known to exist.
 func (s *Slot) UID() types.UID { return s.uid }
 
@@ -97,6 +100,8 @@ type Group struct {
 	// and above that are not absent.
 	Counts  Counts
 	Surplus int32
+	// Waiting is the number of queued slots below Replicas whose pods exist.
+	Waiting int32
 
 	slots []Slot
 	at    int // index in the groups of its set
@@ -125,11 +130,14 @@ func (g *Group) Extend(i int32) {
 func (g *Group) Resize(replicas int32) {
 	g.Extend(replicas - 1)
 	g.Replicas = replicas
-	g.Counts, g.Surplus = Counts{}, 0
+	g.Counts, g.Surplus, g.Waiting = Counts{}, 0, 0
 	for i := range g.slots {
 		switch {
 		case int32(i) < replicas:
 			g.Counts[g.slots[i].state]++
+			if g.slots[i].waits() {
+				g.Waiting++
+			}
 		case g.slots[i].state != Absent:
 			g.Surplus++
 		}
@@ -147,6 +155,9 @@ func (g *Group) move(i int32, to State) {
 	if i < g.Replicas {
 		g.Counts[from]--
 		g.Counts[to]++
+		if g.slots[i].waits() {
+			g.Waiting--
+		}
 	} else {
 		if from != Absent {
 			g.Surplus--
@@ -156,6 +167,21 @@ func (g *Group) move(i int32, to State) {
 		}
 	}
 	g.slots[i].state = to
+	if i < g.Replicas && g.slots[i].waits() {
+		g.Waiting++
+	}
+}
+
+// setUID records which pod a slot has.
+func (g *Group) setUID(i int32, uid types.UID) {
+	counts := i < g.Replicas
+	if counts && g.slots[i].waits() {
+		g.Waiting--
+	}
+	g.slots[i].uid = uid
+	if counts && g.slots[i].waits() {
+		g.Waiting++
+	}
 }
 
 // Ref refers to a slot.

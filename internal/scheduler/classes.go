@@ -34,6 +34,7 @@ func (s *Scheduler) compile(e *pendingGang) {
 			left[k] = k
 		}
 		e.plain, e.left, e.mins = append(e.plain, class), append(e.left, left), append(e.mins, d.Min)
+		e.existing = append(e.existing, d.Existing)
 		units += len(d.Units)
 		least += d.Min
 	}

@@ -50,6 +50,9 @@ func apart(g *Gang) *Gang {
 			if k < d.Min && !implied {
 				one.Min = 1
 			}
+			if d.Existing != nil {
+				one.Existing = d.Existing[k : k+1]
+			}
 			t := *d.Template
 			t.Namespace, t.Name, t.UID = name.Namespace, name.Name, ""
 			one.Template = &t
@@ -82,4 +85,17 @@ func (o *individuals) Commit(_ *Gang, placed []Assignment) {
 }
 
 // Waiting implements Owner.
-func (o *individuals) Waiting(_ *Gang, why Reason) { o.gang.Owner.Waiting(o.gang, why) }
+func (o *individuals) Waiting(_ *Gang, why Reason) {
+	if why.Ahead != nil {
+		ahead := make([][]int, len(o.gang.Demands))
+		for d, units := range why.Ahead {
+			at := o.unit[d]
+			if at[1] >= 0 && len(units) > 0 {
+				units = at[1:]
+			}
+			ahead[at[0]] = append(ahead[at[0]], units...)
+		}
+		why.Ahead = ahead
+	}
+	o.gang.Owner.Waiting(o.gang, why)
+}

@@ -62,6 +62,7 @@ type pendingGang struct {
 	claimed     bool         // capacity is kept for the gang (see evictions)
 	insists     bool         // it starts although what it announces is not free (see promises)
 	reportedKey string       // key of the last reason reported to the owner
+	existing    [][]bool     // per demand, the units whose pods exist or are being created; see aheadPods
 	ranked      share.Gang
 	queue       *shapeQueue
 	at          int // position in the shape queue
@@ -361,6 +362,7 @@ func (e *pendingGang) remainder(placed []Assignment, now time.Time) *pendingGang
 		gang: e.gang, mates: mates, parts: e.partsLeft(placed), minParts: make([]int, len(e.minParts)),
 		plain: e.plain, groups: e.groups, classes: e.classes, left: e.left, mins: make([]int, len(e.mins)), minMember: 1, partial: true,
 		need: max(0, e.need-len(placed)), submitted: now, reportedKey: e.reportedKey,
+		existing: e.existing,
 	}
 }
 

@@ -56,6 +56,9 @@ type Config struct {
 	// UsageHalfLife, if it is not 0, has queues take turns by what they have used, which counts half as
 	// much after this time, and not by what they hold alone.
 	UsageHalfLife time.Duration
+	// PodsAhead is how many pods of waiting gangs exist without nodes, about at most (see aheadPods); 0
+	// means that gangs get their pods when they have nodes.
+	PodsAhead int
 	// Evictions configures which pods leave for others. Without SetEvictors none do.
 	Evictions Evictions
 	// Zones are the revocable zones; nil means that labels of nodes say nothing of zones.
@@ -112,6 +115,7 @@ type Scheduler struct {
 	overdue   *overdue
 	promises  *promises
 	standings *standings
+	ahead     *aheadPods
 }
 
 // New returns a Scheduler, which does nothing before Run.
@@ -158,6 +162,7 @@ func New(cfg Config) (*Scheduler, error) {
 	s.overdue = &overdue{s: s, after: cfg.OverdueAfter}
 	s.promises = &promises{s: s, gangs: map[string]promise{}}
 	s.standings = &standings{s: s, zones: cfg.Zones, usage: cfg.Usage}
+	s.ahead = &aheadPods{s: s, max: cfg.PodsAhead}
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
 		if err := s.metrics.register(cfg.Metrics); err != nil {
@@ -290,6 +295,7 @@ func (s *Scheduler) cycle() (more bool) {
 
 	// 4. Report why gangs wait, and listen for changes that may help them.
 	s.reportWaiting()
+	s.ahead.update()
 	s.listen()
 	s.publishUsage()
 
@@ -469,7 +475,7 @@ func (s *Scheduler) refresh() {
 // due returns when the next cycle is due although nothing has woken the scheduler.
 func (s *Scheduler) due() time.Time {
 	due := s.retry
-	for _, at := range []time.Time{s.evictions.due(), s.overdue.due(), s.standings.due()} {
+	for _, at := range []time.Time{s.evictions.due(), s.overdue.due(), s.standings.due(), s.ahead.due()} {
 		if !at.IsZero() && at.Before(due) {
 			due = at
 		}

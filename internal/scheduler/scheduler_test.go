@@ -71,6 +71,10 @@ func (w *world) Commit(g *Gang, placed []Assignment) {
 }
 
 func (w *world) Waiting(g *Gang, why Reason) {
+	if why.Ahead != nil {
+		w.said = append(w.said, fmt.Sprintf("%s: pods %v", g.Key, why.Ahead))
+		return
+	}
 	w.said = append(w.said, g.Key+": "+why.Code)
 }
 

@@ -59,6 +59,8 @@ type Gang struct {
 	// promised to other gangs. The rest is then promised to this one, until Promise says otherwise.
 	// A gang without Demands has no pods yet: it starts with an empty Commit.
 	Announced corev1.ResourceList
+	// Ahead means that the owner creates pods without nodes when Reason.Ahead asks for them.
+	Ahead bool
 	// Owner acts on the outcome.
 	Owner Owner
 }
@@ -86,6 +88,8 @@ type Demand struct {
 	Rank int
 	// Units are the names of the pods, either still to be created, or existing and unbound.
 	Units []types.NamespacedName
+	// Existing says which of Units exist as pods, if the gang has Ahead; nil means that none does.
+	Existing []bool
 	// Min is the number of Units that must be placed at once; if fewer fit, nothing of the gang is
 	// placed.
 	Min int
@@ -112,7 +116,7 @@ type Owner interface {
 	// that were not placed (above the minimum) stay with the scheduler.
 	Commit(gang *Gang, placed []Assignment)
 	// Waiting is called when the gang could not be placed and the reason differs from the last
-	// reason reported since the gang was submitted.
+	// reason reported since the gang was submitted, or when pods are to be created (Reason.Ahead).
 	Waiting(gang *Gang, why Reason)
 }
 
@@ -136,6 +140,9 @@ type Reason struct {
 	Eviction, EvictionDetail string
 	// Shortage is set when placement failed.
 	Shortage *place.Shortage
+	// Ahead lists, per demand, the units whose pods the owner is to create now, without nodes. It is
+	// nil if there are none, and always without Gang.Ahead.
+	Ahead [][]int
 }
 
 // Evictor owns gangs whose pods may be evicted. Its methods are called from the scheduler's

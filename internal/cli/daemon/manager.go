@@ -146,6 +146,8 @@ the policies that do it are missing or changed, applications are off and say so;
 		"have queues take turns by what they have used and not by what they hold alone: how long until usage counts half, such as 168h; 0: do not")
 	f.BoolVar(&cfg.JobPodGroups, "job-podgroups", false,
 		"keep a PodGroup for each Job, for clients that list them: one more create, and a status for each phase")
+	f.IntVar(&cfg.PodsOfWaitingJobs, "pods-of-waiting-jobs", 0,
+		"create the pods of Jobs that wait for room before there are nodes for them, so that autoscalers add some, as long as fewer pods than this wait so; 0: create pods with their nodes")
 	f.StringSliceVar(&cfg.NetworkLabels, "network-labels", nil,
 		"labels of nodes that say where a node is in the network, the smallest part first (rack, row, hall): tiers 1, 2, 3 of nodes that no HyperNode contains")
 	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")

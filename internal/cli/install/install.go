@@ -64,6 +64,8 @@ nothing was changed.`,
 	f.StringVar(&opts.WorkflowConfigMap, "workflow-configmap", "",
 		"ConfigMap with the configuration of Argo's workflow controller, NAMESPACE/NAME (default lockstep-system/workflow-controller-configmap)")
 	f.BoolVar(&opts.JobPodGroups, "job-podgroups", false, "let the manager keep a PodGroup for each Job, for clients that list them")
+	f.IntVar(&opts.PodsOfWaitingJobs, "pods-of-waiting-jobs", 0,
+		"let the manager create the pods of Jobs that wait for room before there are nodes for them, for autoscalers, as long as fewer pods than this wait so")
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
 	f.StringArrayVar(&opts.AgentArgs, "agent-arg", nil,
@@ -104,6 +106,10 @@ nothing was changed.`,
 			return command.Usagef("--scheduler-config is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
 		case opts.JobPodGroups && opts.Image == "":
 			return command.Usagef("--job-podgroups is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
+		case opts.PodsOfWaitingJobs < 0:
+			return command.Usagef("--pods-of-waiting-jobs=%d: want at least 0", opts.PodsOfWaitingJobs)
+		case opts.PodsOfWaitingJobs > 0 && opts.Image == "":
+			return command.Usagef("--pods-of-waiting-jobs is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
 		case opts.WorkflowConfigMap != "" && opts.Image == "":
 			return command.Usagef("--workflow-configmap is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
 		case opts.Replicas < 1:
