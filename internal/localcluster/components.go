@@ -2,6 +2,7 @@ package localcluster
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -212,6 +213,9 @@ func (c *Cluster) command(name Component) command {
 		cmd.args = append(cmd.args, c.etcdArgs()...)
 	case APIServer:
 		cmd.args = append(cmd.args, c.apiServerArgs()...)
+		if n := c.config.ServerGOGC; n > 0 {
+			cmd.env = append(os.Environ(), fmt.Sprint("GOGC=", n))
+		}
 	case ControllerManager:
 		cmd.args = append(cmd.args, c.controllerManagerArgs()...)
 	case Scheduler:

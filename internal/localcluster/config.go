@@ -78,6 +78,9 @@ type Config struct {
 
 	// ExtraArgs are appended to a component's flags; of equal flags the last one wins.
 	ExtraArgs map[Component][]string
+	// ServerGOGC is the API server's GOGC: larger values spend memory to save CPU time. 0 leaves it to the
+	// environment.
+	ServerGOGC int
 	// Restart restarts a component that ends by itself. Otherwise its end is only reported.
 	Restart bool
 	// StartTimeout bounds Start. Default 2 minutes, for a cold page cache on a busy machine.

@@ -148,6 +148,7 @@ func TestApplicationsAreOffWhileThePoliciesAreNotAsInstalled(t *testing.T) {
 // application, even of one whose author is unknown, and that shared objects go to the other
 // applications.
 func TestApplicationsCanBeDeletedWhileTheyAreOff(t *testing.T) {
+	t.Parallel()
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithApplications())
 	managertest.Start(t, c, func(cfg *manager.Config) { cfg.AuthorsInterval = 50 * time.Millisecond })
 	e := newEnv(t, c)

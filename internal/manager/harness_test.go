@@ -23,6 +23,7 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/manager"
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
@@ -88,10 +89,12 @@ func startUnmanaged(t *testing.T) *env {
 	return e
 }
 
-// run runs a manager until stop is called or the test ends.
+// run runs a manager until stop is called or the test ends. Without the option frugal it tells sooner than
+// in production what queues hold, and why PodGroups wait: within a second.
 func (e *env) run(options ...managertest.Option) (stop func()) {
 	e.Helper()
-	end, err := managertest.Run(e.c, options...)
+	soon := func(c *manager.Config) { c.QueueInterval, c.ReportAfter = time.Second, 200*time.Millisecond }
+	end, err := managertest.Run(e.c, append([]managertest.Option{soon}, options...)...)
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -103,6 +106,9 @@ func (e *env) run(options ...managertest.Option) (stop func()) {
 		}
 	}
 }
+
+// frugal has a manager write statuses as seldom as in production, for tests that count its writes.
+func frugal(c *manager.Config) { c.QueueInterval, c.ReportAfter = 0, 0 }
 
 func newEnv(t testing.TB, c *localcluster.Cluster) *env {
 	e := &env{

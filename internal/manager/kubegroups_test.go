@@ -94,7 +94,7 @@ func (e *env) removePods(selector string) {
 func TestKubernetesPodGroups(t *testing.T) {
 	e := startUnmanaged(t)
 	t.Cleanup(func() { e.removePods("") })
-	e.run()
+	e.run(frugal)
 
 	// Pods may be there before their group. They are not placed one by one.
 	e.apply(inKubeGroup("gang", 0, 3, ""))

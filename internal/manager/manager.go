@@ -116,6 +116,13 @@ type Config struct {
 	// AuthorsInterval is the interval between checks that the API server still records authors.
 	// Default 30 s.
 	AuthorsInterval time.Duration
+	// QueueInterval is the interval at which what queues hold is written to their statuses, and RetryInterval
+	// that at which gangs that wait are tried again although nothing has changed; 0 means the defaults, 15 s
+	// and 30 s.
+	QueueInterval, RetryInterval time.Duration
+	// ReportAfter is how long pods of PodGroups wait before a status says so (podgroup.Config); 0 means the
+	// default, 1 s.
+	ReportAfter time.Duration
 	// AllowRequestsTo lists the addresses, networks and host names that applications may send
 	// requests to and fetch charts from, and that JobFlows may probe, although they are not public:
 	// see egress.Config.
@@ -405,6 +412,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 			PreemptAcross: m.cfg.PreemptAcross, ReclaimByWeight: m.cfg.ReclaimByWeight, Budgets: informers.Budgets.List,
 		},
 		PodsAhead:    m.cfg.PodsOfWaitingJobs,
+		RetryEvery:   m.cfg.RetryInterval,
 		OverdueAfter: m.cfg.OverdueAfter, UsageHalfLife: m.cfg.UsageHalfLife, Zones: m.cfg.Zones, Usage: m.cfg.Usage,
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
 		Guard:        m.guard, Metrics: m.registry, Log: m.log,
@@ -418,7 +426,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}
 	groups, err := podgroup.New(podgroup.Config{
 		Informers: informers, Cluster: model, Scheduler: sched, Writer: writer, SchedulerNames: m.cfg.SchedulerNames,
-		Owners: owners, Guard: m.guard, Log: m.log,
+		Owners: owners, ReportAfter: m.cfg.ReportAfter, Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
 		return nil, err
@@ -433,7 +441,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}
 	sched.SetEvictors(jobs, groups)
 	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model, sched}, Writer: writer,
-		Guard: m.guard, Log: m.log})
+		Interval: m.cfg.QueueInterval, Guard: m.guard, Log: m.log})
 	if err != nil {
 		return nil, err
 	}

@@ -342,14 +342,14 @@ func (o *operator) up(w *workload, crowded func(pods int)) {
 // operator's object is deleted, nothing is left.
 func TestPodsOfOperators(t *testing.T) {
 	e := startUnmanaged(t)
-	e.run()
+	stop := e.run()
 	for i := range operators {
 		o := &operators[i]
-		t.Run(o.name, func(t *testing.T) {
+		t.Run(o.name+" waits", func(t *testing.T) {
 			e := e.in(t)
 			e.ns = localtest.NamespaceForPods(t, e.core)
 
-			// 1. There is room for two of its four pods: none starts.
+			// There is room for two of its four pods: none starts.
 			w := e.newWorkload("crowded")
 			for i := range 3 {
 				e.apply(fmt.Sprintf(strings.ReplaceAll(plainPod, `cpu: "1"`, `cpu: "8"`), fmt.Sprint("rest-", i)))
@@ -370,17 +370,25 @@ func TestPodsOfOperators(t *testing.T) {
 				}
 			})
 			o.down(w, "crowded")
+		})
+	}
+	stop()
+	e.run(frugal)
+	for i := range operators {
+		o := &operators[i]
+		t.Run(o.name, func(t *testing.T) {
+			e := e.in(t)
 
-			// 2. On a free cluster it costs one write per pod and two per group.
+			// On a free cluster it costs one write per pod and two per group.
 			e.ns = localtest.NamespaceForPods(t, e.core)
-			w = e.newWorkload("free")
+			w := e.newWorkload("free")
 			o.up(w, nil)
 			writes := managerWrites(t, e.c, e.ns)
 			if writes["pods/binding create"] != 4 || writes["podgroups/status update"] > 2 || writes["pods/status patch"] > 0 && o.together(e) {
 				t.Errorf("the manager wrote %v; want 4 bindings, and at most 2 statuses of the group", writes)
 			}
 
-			// 3. Pods are replaced.
+			// Pods are replaced.
 			o.replace(w)
 			w.untilBound(o.name, 4)
 			w.groupPhase(o.group, "Running")

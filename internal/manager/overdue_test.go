@@ -4,13 +4,17 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+	"lockstep.dev/lockstep/internal/manager"
 )
 
 // TestAnOverdueJobGetsWhatBecomesFree lets a job that needs the whole cluster wait behind small ones.
 func TestAnOverdueJobGetsWhatBecomesFree(t *testing.T) {
-	e, _ := startEvicting(t)
+	e := startUnmanaged(t)
+	// The reasons of those that wait are brought up to date when they are tried again.
+	e.run(func(c *manager.Config) { c.RetryInterval = time.Second })
 	for i := range 8 {
 		e.apply(jobYAML(fmt.Sprint("before", i), 1, "", ""))
 	}

@@ -32,7 +32,7 @@ func TestWhatNoNodeAcceptsSaysWhy(t *testing.T) {
 	defer taint("null")
 	e.run()
 	e.deletesWorkflows()
-	for name, c := range map[string]struct{ spec, causes, counted string }{
+	cases := map[string]struct{ spec, causes, counted string }{
 		"claim": {
 			"volumes: [{name: data, persistentVolumeClaim: {claimName: missing}}]",
 			`node(s) had untolerated taint(s), persistentvolumeclaim "missing" not found`,
@@ -47,7 +47,8 @@ func TestWhatNoNodeAcceptsSaysWhy(t *testing.T) {
 			"node(s) didn't match Pod's node affinity/selector, node(s) had untolerated taint(s)",
 			"3 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s)",
 		},
-	} {
+	}
+	for name, c := range cases {
 		e.apply(fmt.Sprintf(`
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
@@ -75,6 +76,8 @@ metadata: {name: %[1]s}
 spec:
   entrypoint: main
   templates: [{name: main, %[3]s, container: {image: x, command: [x]}}]`, name, c.spec, c.spec))
+	}
+	for name, c := range cases {
 		e.until(name, says(batch.JobScheduled, "Unschedulable", "no node accepts 1 pod: "+c.counted))
 		e.says(podGroupResource, name, "no node accepts 1 pod: "+c.causes)
 		e.says(workflowResource, name, "Unschedulable: no node accepts 1 pod: "+c.causes)

@@ -105,6 +105,7 @@ spec:
 // TestWorkflowsOfCronsAndTemplatesStayInTheirNamespace checks that workflows are created in the
 // namespace of the CronWorkflow, from templates of that namespace or of the cluster.
 func TestWorkflowsOfCronsAndTemplatesStayInTheirNamespace(t *testing.T) {
+	t.Parallel() // it waits for a full minute
 	e := start(t)
 	e.deletesWorkflows()
 	other := e.other()

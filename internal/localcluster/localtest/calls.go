@@ -2,10 +2,14 @@ package localtest
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,31 +34,61 @@ func (c *Call) Write() bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, c.Verb)
 }
 
+// calls is what has been read of a cluster's audit log.
+type calls struct {
+	mu   sync.Mutex
+	all  []Call
+	read int64 // offset in the log
+}
+
+// callsOf has the calls of each audit log, by path. Tests ask for the calls again and again until they
+// are as expected, and decoding a log of thousands of requests each time took seconds.
+var callsOf sync.Map
+
 // ManagerCalls returns the manager's requests so far, in the order of the audit log.
 func ManagerCalls(t testing.TB, c *localcluster.Cluster) []Call {
 	t.Helper()
-	f, err := os.Open(c.AuditLogPath())
+	known, _ := callsOf.LoadOrStore(c.AuditLogPath(), &calls{})
+	out, err := known.(*calls).upTo(c.AuditLogPath())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return out
+}
+
+// upTo reads the rest of the log, and returns all calls.
+func (c *calls) upTo(log string) ([]Call, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f, err := os.Open(log)
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close()
-	var out []Call
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
+	if _, err := f.Seek(c.read, io.SeekStart); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return slices.Clone(c.all), nil // the rest of an incomplete line is read the next time
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.read += int64(len(line))
+		if !bytes.Contains(line, []byte(localcluster.ManagerUser)) {
+			continue
+		}
 		var e auditv1.Event
-		// The last line may be incomplete.
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Stage != auditv1.StageResponseComplete ||
+		if json.Unmarshal(line, &e) != nil || e.Stage != auditv1.StageResponseComplete ||
 			e.User.Username != localcluster.ManagerUser || e.ObjectRef == nil || e.ResponseStatus == nil {
 			continue
 		}
 		ref := e.ObjectRef
-		out = append(out, Call{Verb: e.Verb, Resource: path.Join(ref.Resource, ref.Subresource), Namespace: ref.Namespace,
+		c.all = append(c.all, Call{Verb: e.Verb, Resource: path.Join(ref.Resource, ref.Subresource), Namespace: ref.Namespace,
 			Name: ref.Name, Code: int(e.ResponseStatus.Code),
 			Received: e.RequestReceivedTimestamp.Time, Answered: e.StageTimestamp.Time})
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }

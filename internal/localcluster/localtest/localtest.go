@@ -125,6 +125,8 @@ func newConfig(options []Option) (localcluster.Config, error) {
 		WithoutControllerManager: true,
 		WithoutKwok:              true,
 		StopGrace:                2 * time.Second,
+		// A quarter of the CPU time of an API server that has just started goes into garbage collection.
+		ServerGOGC: 200,
 		// A claim that the controller sees before its volume is retried after this time; the
 		// default is 15 s.
 		ExtraArgs: map[localcluster.Component][]string{localcluster.ControllerManager: {"--pvclaimbinder-sync-period=1s"}},
