@@ -98,11 +98,13 @@ type limit struct {
 }
 
 // New prepares a search. It costs O(pods + nodes).
-func New(s *State) *Search { return (*Search)(nil).Renew(s) }
+func New(s *State) *Search { return newSearch(s, nil) }
 
-// Renew is New, faster if the states of both searches are alike. The earlier search, which may be nil, must
-// not be used afterwards.
-func (before *Search) Renew(s *State) *Search {
+// Renew is New, faster if the states of both searches are alike. f, which may be nil, must not be used
+// afterwards.
+func (f *Search) Renew(s *State) *Search { return newSearch(s, f) }
+
+func newSearch(s *State, before *Search) *Search {
 	f := &Search{state: s, queues: newQueues(s), nodes: newOccupancy(s), exactPods: exactPods,
 		rights: map[rightsKey]*rights{}}
 	at := make(map[string]int32, len(f.nodes.list))
