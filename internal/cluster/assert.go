@@ -31,6 +31,9 @@ func (c *Cluster) assertConsistent() error {
 		if p.assume == nil && (p.object == nil || ended(p.object)) {
 			bad("pod %s is nothing and still there", name)
 		}
+		if is, ok := p.occupant(); p.known != nil && (!ok || !p.known.same(&is)) {
+			bad("pod %s is known as %+v, is %+v", name, p.known, is)
+		}
 		if _, listed := c.assumed[p]; listed != (p.assume != nil) {
 			bad("pod %s: listed as assumed: %v", name, listed)
 		}
@@ -99,6 +102,9 @@ func (c *Cluster) assertConsistent() error {
 			total = total.Plus(n.allocatable, 1)
 		}
 	}
+	for _, n := range c.nodes {
+		n.occupants() // makes what later calls compare
+	}
 	if gone != c.gone || len(c.nodes) != c.recent.Len() {
 		bad("%d nodes gone, should %d; %d in order of change, should %d", c.gone, gone, c.recent.Len(), len(c.nodes))
 	}
@@ -124,6 +130,13 @@ func (c *Cluster) assertConsistent() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// same compares what the model says of pods. The gang of an existing pod is the scheduler's.
+func (o *Occupant) same(p *Occupant) bool {
+	return o.Name == p.Name && o.Object == p.Object && o.Node == p.Node && o.Queue == p.Queue &&
+		(o.Object != nil || o.Gang == p.Gang) && slices.Equal(o.Request, p.Request) &&
+		slices.Equal(o.NonZero, p.NonZero) && slices.Equal(o.Ports, p.Ports)
 }
 
 // sameAmounts compares vectors whose lengths may differ by trailing zeros.

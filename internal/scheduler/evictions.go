@@ -95,9 +95,11 @@ type evictions struct {
 	// regrouped means that the affinity of a queue to groups of nodes has changed.
 	regrouped bool
 
-	// surveyed is the state that was last surveyed, and search the search on it, or nil until there is a claim for it.
+	// surveyed is the state that was last surveyed, and search the last search. It is on that state if it is
+	// prepared.
 	surveyed *evict.State
 	search   *evict.Search
+	prepared bool
 	roster   roster
 	// epoch is the number of states so far in which searches refuse other claims.
 	epoch int64
@@ -286,8 +288,8 @@ func (v *evictions) find(e *pendingGang) (plan *evict.Plan, known bool) {
 		if known = e.queue.refused == (refused{e, v.epoch}); known {
 			return
 		}
-		if v.search == nil {
-			v.search = evict.New(v.surveyed)
+		if !v.prepared {
+			v.search, v.prepared = v.search.Renew(v.surveyed), true
 		}
 		claim := evict.Claim{
 			Gang: e.asPlaced(), Priority: e.gang.Priority, TaskPriority: v.taskPriority(e), Never: v.never(e),

@@ -344,7 +344,8 @@ func (s *Scheduler) attempt(e *pendingGang) (pods int, superseded bool) {
 		return 0, false
 	}
 	decision, version, rare := place.Decision{}, s.evictions.shown(), s.dependsOnPods(e)
-	plain := !rare && isPlain(e) && slices.EqualFunc(gang.Demands, all.Demands, func(a, b place.Demand) bool { return a.Count == b.Count })
+	plain := !rare && isPlain(e) &&
+		slices.EqualFunc(gang.Demands, all.Demands, func(a, b place.Demand) bool { return a.Count == b.Count })
 	again := plain && e.queue.fails(e, version)
 	if !again {
 		s.evictions.lift(e.gang.Key)

@@ -149,7 +149,7 @@ type Reason struct {
 // goroutine and must not block.
 type Evictor interface {
 	// GangOf returns the key of the gang that a pod belongs to; ok is false for pods that the Evictor
-	// does not own.
+	// does not own. The answer depends on the pod alone: it is kept until the pod changes.
 	GangOf(pod *corev1.Pod) (key string, ok bool)
 	// Owns reports whether the gang with this key is one of the Evictor's.
 	Owns(key string) bool

@@ -25,7 +25,7 @@ func (v *evictions) look(now time.Time) {
 	if before := v.surveyed; before == nil || v.generation != v.shown() || !before.Same(state) {
 		v.epoch++
 	}
-	v.surveyed, v.search, v.generation = state, nil, v.shown()
+	v.surveyed, v.prepared, v.generation = state, false, v.shown()
 }
 
 // gangOf returns the key of the gang of a pod, or nothing if the pod is never evicted.

@@ -38,6 +38,7 @@ type occupancy struct {
 	// place.Class.StaticKey, and what fits when nobody has left, by place.Class.Key.
 	eligible map[string][]bool
 	counted  map[string]*fits
+	spare    [][]int32 // memory for tally
 }
 
 // node is a node of the state.
@@ -246,9 +247,6 @@ func (o *occupancy) countOf(c *place.Class) *fits {
 		return f
 	}
 	f.fit, f.total = o.tally(f, o.used)
-	if o.full(len(o.counted), 4) {
-		clear(o.counted)
-	}
 	o.counted[c.Key()] = f
 	return f
 }
@@ -269,9 +267,53 @@ func (o *occupancy) compile(c *place.Class) *fits {
 	return f
 }
 
+// blank returns a number for each node, 0.
+func (o *occupancy) blank() []int32 {
+	last := len(o.spare) - 1
+	if last < 0 {
+		return make([]int32, len(o.list))
+	}
+	list := o.spare[last]
+	if o.spare = o.spare[:last]; cap(list) < len(o.list) {
+		return make([]int32, len(o.list))
+	}
+	list = list[:len(o.list)]
+	clear(list)
+	return list
+}
+
+// recycle forgets what was counted for earlier claims. There must be no claim.
+func (o *occupancy) recycle() {
+	for _, f := range o.counted {
+		o.spare = append(o.spare, f.fit)
+	}
+	clear(o.counted)
+}
+
+// recyclePlaces does the same for rights.
+func (o *occupancy) recyclePlaces(r *rights) {
+	for _, p := range r.places {
+		o.spare = append(o.spare, p.fit)
+	}
+	clear(r.places)
+}
+
+// same reports whether both have the same nodes, with the same numbers.
+func (o *occupancy) same(before *occupancy) bool {
+	if len(o.list) != len(before.list) {
+		return false
+	}
+	for i := range o.list {
+		if o.list[i].Name != before.list[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
 // tally counts how many pods of a class fit on nodes of which used are the amounts in use.
 func (o *occupancy) tally(f *fits, used []int64) (fit []int32, total int64) {
-	fit = make([]int32, len(o.list))
+	fit = o.blank()
 	if len(f.needs) == 0 || len(f.class.Ports) > 0 {
 		for i := range fit {
 			if f.eligible[i] {

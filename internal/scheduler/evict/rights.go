@@ -219,9 +219,6 @@ func (f *Search) eachAllowed(do func(*pod, *gang)) {
 func (f *Search) placesOf(r *rights, c *place.Class) *places {
 	p := r.places[c.Key()]
 	if p == nil {
-		if f.nodes.full(len(r.places), 4) {
-			clear(r.places)
-		}
 		p = &places{}
 		p.fit, p.total = f.nodes.tally(f.nodes.compile(withoutPorts(c)), r.used)
 		r.places[c.Key()] = p

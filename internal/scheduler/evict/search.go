@@ -34,20 +34,26 @@ type Search struct {
 	rank       []int32 // by gang: the place among the candidates, cheapest first
 	priorities []int32 // of all gangs and pods, ascending
 
+	// earlier is memory for the pods of the next search.
+	earlier []pod
+
 	exactPods int // the constant; tests change it
 }
 
 // gang is a gang that may lose pods.
 type gang struct {
 	*Gang
-	queue    int32
-	pods     []int32 // those that are not leaving, by node
-	tasks    []task
-	sum      place.Vector
-	priority int32 // the highest of the gang's and its pods'
-	often    bool  // has been evicted as often as it may be
-	age      int64
-	work     int64
+	queue int32
+	// The gang's pods are those from first up to end in occupancy.pods; pods are those that are not leaving,
+	// by node.
+	first, end int32
+	pods       []int32
+	tasks      []task
+	sum        place.Vector
+	priority   int32 // the highest of the gang's and its pods'
+	often      bool  // has been evicted as often as it may be
+	age        int64
+	work       int64
 
 	// For the claim:
 	relation
@@ -92,7 +98,13 @@ type limit struct {
 }
 
 // New prepares a search. It costs O(pods + nodes).
-func New(s *State) *Search {
+func New(s *State) *Search { return newSearch(s, nil) }
+
+// Renew is New, faster if the states of both searches are alike. f, which may be nil, must not be used
+// afterwards.
+func (f *Search) Renew(s *State) *Search { return newSearch(s, f) }
+
+func newSearch(s *State, before *Search) *Search {
 	f := &Search{state: s, queues: newQueues(s), nodes: newOccupancy(s), exactPods: exactPods,
 		rights: map[rightsKey]*rights{}}
 	at := make(map[string]int32, len(f.nodes.list))
@@ -111,10 +123,18 @@ func New(s *State) *Search {
 	}
 	slices.SortFunc(order, func(a, b *Gang) int { return cmp.Compare(a.Key, b.Key) })
 	f.gangs = make([]gang, len(order))
-	f.nodes.pods = make([]pod, 0, pods)
-	enlisting := enlisting{at: at, ids: make([]int32, 0, pods)}
+	x := enlisting{at: at, ids: make([]int32, 0, pods)}
+	if before != nil {
+		before.recycle()
+		f.nodes.spare, f.earlier = before.nodes.spare, before.nodes.pods
+		f.nodes.pods, before.earlier = before.earlier[:0], nil
+		if f.nodes.same(before.nodes) {
+			x.before = before
+		}
+	}
+	f.nodes.pods = slices.Grow(f.nodes.pods, pods)
 	for i, src := range order {
-		f.addGang(int32(i), src, &enlisting)
+		f.addGang(int32(i), src, &x)
 	}
 	f.addToNodes()
 	f.may, f.rank = make([]bool, len(f.nodes.pods)), make([]int32, len(f.gangs))
@@ -177,12 +197,61 @@ type enlisting struct {
 	at    map[string]int32 // nodes by name
 	ids   []int32          // for the lists of gangs, with room for all pods
 	order []located
+	// before is an earlier search with the same nodes, or nil, and next the first of its gangs that was
+	// not compared yet.
+	before *Search
+	next   int
+}
+
+// known returns the pods of a gang as the earlier search has them, in order, if they are the same.
+func (x *enlisting) known(src *Gang) []pod {
+	if x.before == nil || len(src.Pods) == 0 {
+		return nil
+	}
+	gangs := x.before.gangs
+	for x.next < len(gangs) && gangs[x.next].Key < src.Key {
+		x.next++
+	}
+	if x.next == len(gangs) {
+		return nil
+	}
+	g := &gangs[x.next]
+	if g.Key != src.Key || len(g.Pods) != len(src.Pods) || &g.Pods[0] != &src.Pods[0] {
+		return nil
+	}
+	return x.before.nodes.pods[g.first:g.end]
 }
 
 // located is a pod on a node of the search.
 type located struct {
 	*Pod
 	node int32
+}
+
+// locate sets order to the pods of a gang that have nodes, by node and name.
+func (x *enlisting) locate(src *Gang) {
+	x.order = x.order[:0]
+	if known := x.known(src); known != nil {
+		for i := range known {
+			x.order = append(x.order, located{known[i].Pod, known[i].node})
+		}
+		return
+	}
+	for k := range src.Pods {
+		if n, ok := x.at[src.Pods[k].Node]; ok {
+			x.order = append(x.order, located{&src.Pods[k], n})
+		}
+	}
+	// Nodes are numbered by name. Mostly, the pods are in order.
+	byNode := func(a, b located) int {
+		if a.node != b.node {
+			return cmp.Compare(a.node, b.node)
+		}
+		return cmp.Or(strings.Compare(a.Name.Namespace, b.Name.Namespace), strings.Compare(a.Name.Name, b.Name.Name))
+	}
+	if !slices.IsSortedFunc(x.order, byNode) {
+		slices.SortFunc(x.order, byNode)
+	}
 }
 
 // addGang adds a gang and its pods.
@@ -211,22 +280,9 @@ func (f *Search) addGang(i int32, src *Gang, x *enlisting) {
 	for task, least := range src.Min {
 		g.tasks[names[task]].min = least
 	}
-	x.order = x.order[:0]
-	for k := range src.Pods {
-		if n, ok := x.at[src.Pods[k].Node]; ok {
-			x.order = append(x.order, located{&src.Pods[k], n})
-		}
-	}
-	// Nodes are numbered by name. Mostly, the pods are in order.
-	byNode := func(a, b located) int {
-		if a.node != b.node {
-			return cmp.Compare(a.node, b.node)
-		}
-		return cmp.Or(strings.Compare(a.Name.Namespace, b.Name.Namespace), strings.Compare(a.Name.Name, b.Name.Name))
-	}
-	if !slices.IsSortedFunc(x.order, byNode) {
-		slices.SortFunc(x.order, byNode)
-	}
+	x.locate(src)
+	g.first = int32(len(f.nodes.pods))
+	g.end = g.first + int32(len(x.order))
 	g.pods = x.ids[len(x.ids):len(x.ids):min(cap(x.ids), len(x.ids)+len(x.order))]
 	x.ids = x.ids[:len(x.ids)+len(x.order)]
 	for _, p := range x.order {
@@ -437,6 +493,22 @@ func (f *Search) end() {
 	f.putAllBack()
 	f.nodes.classes, f.nodes.free, f.nodes.within = nil, nil, nil
 	f.claim = nil
+	if f.nodes.full(len(f.nodes.counted), 4) {
+		f.nodes.recycle()
+	}
+	for _, r := range f.rights {
+		if f.nodes.full(len(r.places), 4) {
+			f.nodes.recyclePlaces(r)
+		}
+	}
+}
+
+// recycle makes memory of what was counted for earlier claims free for later ones.
+func (f *Search) recycle() {
+	f.nodes.recycle()
+	for _, r := range f.rights {
+		f.nodes.recyclePlaces(r)
+	}
 }
 
 // fitsNow reports whether the claimant fits without victims.
@@ -582,8 +654,8 @@ func (f *Search) Accept(p *Plan) {
 		return
 	}
 	f.forbid()
+	f.recycle()
 	clear(f.rights)
-	clear(f.nodes.counted)
 	for _, id := range p.removed {
 		pod := &f.nodes.pods[id]
 		g := &f.gangs[pod.gang]
