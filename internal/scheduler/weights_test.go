@@ -123,6 +123,11 @@ func TestWeightsTakeBackWhatTheyGive(t *testing.T) {
 			if w.held("a") != c.a || w.held("b") != c.b || len(lost) > 0 != c.evicted || lost["b"] {
 				t.Errorf("a has %d, want %d; b has %d, want %d; pods of %v left", w.held("a"), c.a, w.held("b"), c.b, lost)
 			}
+			for key, e := range w.pending.gangs {
+				if w.held("b") == 6 && w.evictions.hasRight(e) {
+					t.Errorf("%s may evict others, and the queues have what they deserve", key)
+				}
+			}
 		})
 	}
 }
