@@ -357,37 +357,6 @@ func TestSurplusTakesThePlaceOfLowerSurplus(t *testing.T) {
 	}
 }
 
-// TestSurplusGetsAllThePlacesThatItTook checks that pods of another queue, whose turn it would be, do not get
-// places that were made free for pods above a minimum.
-func TestSurplusGetsAllThePlacesThatItTook(t *testing.T) {
-	w := newEvictionWorld(t, queue("second", nil))
-	w.node("n1", "10")
-	w.min["low"], w.min["high"] = 1, 1
-	high := w.important("high", 1, "1")
-	w.put(high)
-	low := w.elastic("low", 1, 9)
-	w.put(low)
-	more := w.important("high", 4, "1")
-	for i := range more.Demands[0].Units {
-		more.Demands[0].Units[i].Name = fmt.Sprint("high-more", i)
-	}
-	more.MinMember, more.Demands[0].Min, more.Surplus = 0, 0, 4
-	w.Submit(more)
-	w.run()
-	victims := strings.Split(w.left(), ", ")[1:]
-	other := w.elastic("other", 1, 9)
-	other.Queue, other.MinMember, other.Surplus = "second", 0, 9
-	w.Submit(other)
-	w.heard()
-	for _, u := range low.Demands[0].Units {
-		if p, _ := w.cluster.Pod(u); slices.Contains(victims, u.Name) {
-			w.cluster.DeletePod(p)
-		}
-	}
-	w.run()
-	expect(t, w.heard(), "high+4, other: NotEnoughResources")
-}
-
 // TestSurplusTakesAsManyPlacesAsBudgetsAllow has 8 pods above a gang's minimum, of which a budget lets 2 go,
 // and 8 pods of higher priority that wait.
 func TestSurplusTakesAsManyPlacesAsBudgetsAllow(t *testing.T) {
