@@ -178,12 +178,13 @@ func TestClaimsDoNotMakeOthersDeserveLess(t *testing.T) {
 	a := w.elastic("a", 1, 4)
 	a.Demands[0].Template, a.Queue = template("2"), "a"
 	w.Submit(a)
-	w.run()
 	gangs := map[string]*Gang{"a": a}
+	w.settleEvictions(gangs, t.Fatalf)
 	for _, name := range []string{"b", "c"} {
 		g := w.gang(name, 1, "2")
 		g.Queue, gangs[name] = name, g
 		w.Submit(g)
+		w.clock.Step(time.Second)
 	}
 	w.settleEvictions(gangs, t.Fatalf)
 	if w.held("a") != 6 {
