@@ -191,4 +191,6 @@ func TestBadSubGroupPolicies(t *testing.T) {
 	e.says(podGroupResource, "selector", "InvalidSubGroupPolicy", `spec.subGroupPolicy[0].labelSelector: "Like" is not a valid label selector operator`)
 	e.apply(groupYAML("tasks", "minTaskMember: {a: 1}, subGroupPolicy: [{subGroupSize: 2}]"))
 	e.says(podGroupResource, "tasks", `"type":"Supported"`, "spec.minTaskMember (for tasks whose pods are in sub-groups)")
+	e.apply(groupYAML("apart", "topologyAffinity: {podGroupAntiAffinity: {required: [{podGroupSelector: {matchLabels: {app: a}}, topologyTierName: rack}]}}"))
+	e.says(podGroupResource, "apart", `"type":"Supported"`, "spec.topologyAffinity")
 }

@@ -199,6 +199,7 @@ func TestCompatibility(t *testing.T) {
 func reachedOnlyByReaders(name string) bool {
 	return slices.Contains([]string{
 		"Cluster", "Reservation", "QueueUsage",
+		"TopologyAffinitySpec", "PodGroupAntiAffinity", "PodGroupAffinityTerm", "SubGroupAffinity", "SubGroupAffinityTerm",
 		"JobRunningHistory", "Condition", "flow.JobStatus",
 	}, name)
 }

@@ -113,6 +113,13 @@ var notSupported = []unsupported.Field[*schedulingv1beta1.PodGroup]{
 		},
 	},
 	{
+		Path: "spec.topologyAffinity",
+		Used: func(pg *schedulingv1beta1.PodGroup) bool {
+			t := pg.Spec.TopologyAffinity
+			return t != nil && (t.PodGroupAntiAffinity != nil || t.SubGroupAffinity != nil || t.SubGroupAntiAffinity != nil)
+		},
+	},
+	{
 		Path: "spec.minTaskMember (for tasks whose pods are in sub-groups)",
 		Used: func(pg *schedulingv1beta1.PodGroup) bool {
 			return len(pg.Spec.SubGroupPolicy) > 0 && len(pg.Spec.MinTaskMember) > 0

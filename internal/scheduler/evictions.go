@@ -325,10 +325,11 @@ func (v *evictions) forget() {
 	v.surveyed, v.search, v.roster = nil, nil, roster{moved: v.roster.moved}
 }
 
-// findSurplus looks for victims for as many as possible of the pods of a gang that are above its minimum.
+// findSurplus looks for victims for as many as possible of the pods of a gang that are above its minimum:
+// for all of them, then for half as many, and so on, and for one pod when searchesMax has passed.
 func (v *evictions) findSurplus(claim evict.Claim, most int) *evict.Plan {
 	claim.Surplus = true
-	pods := 0
+	start, pods := v.s.clock.Now(), 0
 	for i := range claim.Demands {
 		claim.Demands[i].Min = 0
 		pods += claim.Demands[i].Count
@@ -342,6 +343,9 @@ func (v *evictions) findSurplus(claim evict.Claim, most int) *evict.Plan {
 		}
 		if pods /= 2; refused && plan.Refusal.Fit > 0 {
 			pods = max(pods, min(int(plan.Refusal.Fit), claim.MinMember-1))
+		}
+		if v.s.clock.Since(start) > searchesMax {
+			pods = 1
 		}
 	}
 }

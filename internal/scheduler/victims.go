@@ -167,6 +167,13 @@ func (v *evictions) entitled(name string) bool {
 
 // queues returns the queues with what their pods and claims have.
 func (v *evictions) queues() []evict.Queue {
+	byWeight := v.cfg.ReclaimByWeight && !v.cfg.NoReclaim
+	if byWeight {
+		// A claimant still waits, so its claim must not count as something that its queue has, too: the
+		// other queues would deserve less.
+		v.chargeClaims(-1)
+		defer v.chargeClaims(1)
+	}
 	claimed := map[string]place.Vector{}
 	for _, c := range v.claims {
 		if c.kept {
@@ -179,13 +186,23 @@ func (v *evictions) queues() []evict.Queue {
 		if st := v.stated[q.Name]; st != nil {
 			out.Parent, out.Guarantee, out.Kept = st.object.Spec.Parent, slices.Clone(st.guarantee), !st.reclaimable
 			out.Deserved, out.Capability = slices.Clone(st.deserved), slices.Clone(st.capability)
-			if v.cfg.ReclaimByWeight && !v.cfg.NoReclaim && len(st.object.Spec.Deserved) == 0 {
+			if byWeight && len(st.object.Spec.Deserved) == 0 {
 				out.Deserved, out.Weighed = share.Limits(v.s.ledger.Deserved(q.Name)), true
 			}
 		}
 		list = append(list, out)
 	}
 	return list
+}
+
+// chargeClaims charges the queues with the capacity that is kept for claimants (times = 1), or no longer
+// (times = -1).
+func (v *evictions) chargeClaims(times int64) {
+	for _, c := range v.claims {
+		if !c.lifted {
+			v.s.ledger.Charge(c.queue, place.Vector(nil).Plus(c.sum, times))
+		}
+	}
 }
 
 // explanation says, for users, who leaves for a gang or why nobody does. stable changes only if the

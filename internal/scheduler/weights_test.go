@@ -123,6 +123,11 @@ func TestWeightsTakeBackWhatTheyGive(t *testing.T) {
 			if w.held("a") != c.a || w.held("b") != c.b || len(lost) > 0 != c.evicted || lost["b"] {
 				t.Errorf("a has %d, want %d; b has %d, want %d; pods of %v left", w.held("a"), c.a, w.held("b"), c.b, lost)
 			}
+			for key, e := range w.pending.gangs {
+				if w.held("b") == 6 && w.evictions.hasRight(e) {
+					t.Errorf("%s may evict others, and the queues have what they deserve", key)
+				}
+			}
 		})
 	}
 }
@@ -161,4 +166,28 @@ func TestWeightsNeverTakeWhatIsDue(t *testing.T) {
 		}
 	})
 	t.Log(evictions, "queues lost pods")
+}
+
+// TestClaimsDoNotMakeOthersDeserveLess has two queues claim 2 CPUs each of a queue that has 8 of 9 and deserves
+// 5. The first claim must not make it deserve less, although its claimant still waits.
+func TestClaimsDoNotMakeOthersDeserveLess(t *testing.T) {
+	w := evictionWorldOf(t, Evictions{ReclaimByWeight: true}, weighs("a", 1), weighs("b", 1), weighs("c", 1))
+	for i, room := range []string{"2", "3", "4"} {
+		w.node(fmt.Sprint("n", i), room)
+	}
+	a := w.elastic("a", 1, 4)
+	a.Demands[0].Template, a.Queue = template("2"), "a"
+	w.Submit(a)
+	gangs := map[string]*Gang{"a": a}
+	w.settleEvictions(gangs, t.Fatalf)
+	for _, name := range []string{"b", "c"} {
+		g := w.gang(name, 1, "2")
+		g.Queue, gangs[name] = name, g
+		w.Submit(g)
+		w.clock.Step(time.Second)
+	}
+	w.settleEvictions(gangs, t.Fatalf)
+	if w.held("a") != 6 {
+		t.Errorf("a has %d CPUs", w.held("a"))
+	}
 }

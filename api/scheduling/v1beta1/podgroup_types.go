@@ -130,6 +130,95 @@ type PodGroupSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	SubGroupPolicy []SubGroupPolicySpec `json:"subGroupPolicy,omitempty"`
+	// TopologyAffinity keeps the gang, or its sub-groups, apart from others in the network, or near them.
+	// Lockstep does not act on it; the condition Supported says so.
+	// +optional
+	TopologyAffinity *TopologyAffinitySpec `json:"topologyAffinity,omitempty"`
+}
+
+// TopologyAffinitySpec says in which domains of the network gangs and sub-groups are, compared with others.
+type TopologyAffinitySpec struct {
+	// PodGroupAntiAffinity keeps the gang out of the domains of other gangs.
+	// +optional
+	PodGroupAntiAffinity *PodGroupAntiAffinity `json:"podGroupAntiAffinity,omitempty"`
+	// SubGroupAffinity has sub-groups be in one domain.
+	// +optional
+	SubGroupAffinity *SubGroupAffinity `json:"subGroupAffinity,omitempty"`
+	// SubGroupAntiAffinity has sub-groups be in different domains.
+	// +optional
+	SubGroupAntiAffinity *SubGroupAffinity `json:"subGroupAntiAffinity,omitempty"`
+}
+
+// PodGroupAntiAffinity lists the gangs whose domains are avoided.
+type PodGroupAntiAffinity struct {
+	// Required are domains that are excluded.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.weight))",message="required terms have no weight"
+	Required []PodGroupAffinityTerm `json:"required,omitempty"`
+	// Preferred are domains that are avoided if possible.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(t, has(t.weight))",message="preferred terms have a weight"
+	Preferred []PodGroupAffinityTerm `json:"preferred,omitempty"`
+}
+
+// PodGroupAffinityTerm selects gangs, and the tier of the network whose domains are compared.
+// +kubebuilder:validation:XValidation:rule="has(self.topologyTier) != (has(self.topologyTierName) && size(self.topologyTierName) > 0)",message="want one of topologyTier and topologyTierName"
+type PodGroupAffinityTerm struct {
+	// Weight is the weight of a preferred term.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	Weight int32 `json:"weight,omitempty"`
+	// PodGroupSelector selects PodGroups by their labels.
+	PodGroupSelector *metav1.LabelSelector `json:"podGroupSelector"`
+	// NamespaceSelector selects the namespaces of the PodGroups: that of this one by default.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	// TopologyTierName is the name of the tier whose domains are compared.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TopologyTierName string `json:"topologyTierName,omitempty"`
+	// TopologyTier is the number of that tier.
+	// +optional
+	TopologyTier *int32 `json:"topologyTier,omitempty"`
+}
+
+// SubGroupAffinity lists sub-groups that are in one domain, or in different ones.
+type SubGroupAffinity struct {
+	// Required must hold.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.weight))",message="required terms have no weight"
+	Required []SubGroupAffinityTerm `json:"required,omitempty"`
+	// Preferred holds if possible.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(t, has(t.weight))",message="preferred terms have a weight"
+	Preferred []SubGroupAffinityTerm `json:"preferred,omitempty"`
+}
+
+// SubGroupAffinityTerm names sub-group policies, and the tier of the network whose domains are compared.
+// +kubebuilder:validation:XValidation:rule="has(self.topologyTier) != (has(self.topologyTierName) && size(self.topologyTierName) > 0)",message="want one of topologyTier and topologyTierName"
+type SubGroupAffinityTerm struct {
+	// SubGroups are names of entries of subGroupPolicy.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=253
+	SubGroups []string `json:"subGroups"`
+	// Weight is the weight of a preferred term.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	Weight int32 `json:"weight,omitempty"`
+	// TopologyTierName is the name of the tier whose domains are compared.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TopologyTierName string `json:"topologyTierName,omitempty"`
+	// TopologyTier is the number of that tier.
+	// +optional
+	TopologyTier *int32 `json:"topologyTier,omitempty"`
 }
 
 // SubGroupPolicySpec divides some of a PodGroup's pods into sub-groups, which are gangs of their own.
