@@ -46,6 +46,7 @@ type gang struct {
 	waits bool
 	why   podset.Refusal
 	ran   bool // the gang has been complete
+	ahead bool // pods are created without nodes when the scheduler asks for them
 }
 
 func newGang(w *podsettest.World, size, least int) *gang {
@@ -128,6 +129,9 @@ func (g *gang) ask() {
 	var refs []podset.Ref
 	q := g.set.Requests()["gang"]
 	fresh := q != nil && q.Stale
+	if g.ahead && g.group.Counts[podset.Creating] > 0 {
+		return
+	}
 	for i, slot := range g.group.Slots() {
 		switch state := slot.State(); {
 		case state == podset.Absent && g.group.BindLater:
@@ -149,18 +153,25 @@ func (g *gang) ask() {
 	if len(refs) == 0 {
 		g.set.WithdrawGangs()
 	} else if fresh && len(refs) >= need {
-		g.set.Submit(&scheduler.Gang{Key: "gang", MinMember: need, Demands: []scheduler.Demand{{Template: g.group.Plan}}}, [][]podset.Ref{refs})
+		g.set.Submit(&scheduler.Gang{Key: "gang", Ahead: g.ahead, MinMember: need, Demands: []scheduler.Demand{{Template: g.group.Plan}}}, [][]podset.Ref{refs})
 	}
 }
 
 // check compares the counts with the slots.
 func (g *gang) check() {
 	var counts podset.Counts
+	waiting := int32(0)
 	for _, slot := range g.group.Slots() {
 		counts[slot.State()]++
 		if slot.State().HasPod() && slot.UID() == "" {
 			g.Fail("a slot in state %d has no pod", slot.State())
 		}
+		if slot.State() == podset.Queued && slot.UID() != "" {
+			waiting++
+		}
+	}
+	if waiting != g.group.Waiting {
+		g.Fail("%d pods wait for their nodes, %d are counted", waiting, g.group.Waiting)
 	}
 	if counts != g.group.Counts || counts != *g.set.Sum() {
 		g.Fail("counts are %v, want %v", g.group.Counts, counts)
@@ -238,6 +249,10 @@ func TestEverySlotGetsItsPod(t *testing.T) {
 		choose := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
 		size := rapid.IntRange(1, 4).Draw(t, "size")
 		g := newGang(podsettest.New(choose, t.Fatalf), size, rapid.IntRange(1, size).Draw(t, "least"))
+		g.ahead = rapid.Bool().Draw(t, "pods ahead")
+		if g.ahead {
+			g.Room = 0 // until the end, so that the gang waits
+		}
 		policy := func(*corev1.Pod) error { return nil }
 		if rapid.Bool().Draw(t, "a policy forbids pods to name their node") {
 			policy = func(p *corev1.Pod) error {
@@ -260,7 +275,7 @@ func TestEverySlotGetsItsPod(t *testing.T) {
 				g.Step()
 			}
 		}
-		g.Refuse = policy
+		g.Refuse, g.Room = policy, 1<<20
 		g.settle()
 		for i, slot := range g.group.Slots() {
 			p := g.Server[g.group.PodName(i)]

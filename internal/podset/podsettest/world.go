@@ -229,12 +229,29 @@ func (w *World) schedule() {
 	key := slices.Sorted(maps.Keys(w.gangs))[w.Choose("gang", len(w.gangs))]
 	g := w.gangs[key]
 	if !w.place(g) {
-		g.Owner.Waiting(g, scheduler.Reason{Code: scheduler.Unschedulable, Message: "no room"})
+		g.Owner.Waiting(g, scheduler.Reason{Code: scheduler.Unschedulable, Message: "no room", Ahead: w.ahead(g)})
 		return
 	}
 	if w.gangs[key] == g {
 		delete(w.gangs, key)
 	}
+}
+
+// ahead returns the units of a gang whose pods are asked for although they have no nodes: all that do not
+// exist, or none.
+func (w *World) ahead(g *scheduler.Gang) [][]int {
+	if !g.Ahead || w.Choose("pods ahead", 2) == 0 {
+		return nil
+	}
+	units := make([][]int, len(g.Demands))
+	for d := range g.Demands {
+		for u := range g.Demands[d].Units {
+			if existing := g.Demands[d].Existing; existing == nil || !existing[u] {
+				units[d] = append(units[d], u)
+			}
+		}
+	}
+	return units
 }
 
 // place places a gang if its minimum has room.
