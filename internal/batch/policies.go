@@ -190,7 +190,7 @@ func (r *record) presentEvents() []jobEvent {
 		}
 	}
 	for ti, t := range r.tasks {
-		if r.policies.restarts && t.restarts() > 0 && t.restarts() >= r.job.Spec.Tasks[ti].Retries() {
+		if r.policies.restarts && r.job.Spec.Tasks[ti].FailsAfter(t.restarts()) {
 			out = append(out, jobEvent{event: bus.TaskFailedEvent, task: int32(ti), index: wholeTask})
 		}
 		if t.Counts[podset.Failed] == 0 {
@@ -244,7 +244,7 @@ func (r *record) persists(o jobEvent) bool {
 	case bus.TaskCompletedEvent:
 		return t.Counts[podset.Succeeded] >= t.Replicas
 	case bus.TaskFailedEvent:
-		return t.restarts() >= r.job.Spec.Tasks[o.task].Retries()
+		return r.job.Spec.Tasks[o.task].FailsAfter(t.restarts())
 	}
 	return true
 }
