@@ -59,13 +59,13 @@ type policies struct {
 	target jobEvent
 }
 
-func newPolicies(job *api.Job, now time.Time) *policies {
+func newPolicies(job *api.Job, status *api.JobStatus, now time.Time) *policies {
 	p := &policies{since: now, gone: map[[2]int32]time.Time{}}
-	switch job.Status.State.Phase {
+	switch status.State.Phase {
 	case "":
 		p.since = job.CreationTimestamp.Time
 	case api.Pending:
-		p.since = job.Status.State.LastTransitionTime.Time
+		p.since = status.State.LastTransitionTime.Time
 	}
 	found := len(job.Spec.Policies) > 0
 	for i := range job.Spec.Tasks {
@@ -161,7 +161,7 @@ func (c *Controller) act(r *record, o jobEvent, policy *api.LifecyclePolicy) (bu
 	}
 	cause := lifecycle.Cause{Event: o.event, Message: r.describe(o), Free: o.free}
 	if policy.Action != bus.CompleteJobAction { // the final status records CompleteJob
-		c.Writer.Event(r.job, corev1.EventTypeNormal, string(policy.Action), cause.Message)
+		c.Writer.Event(r.job, corev1.EventTypeNormal, eventAction, string(policy.Action)+": "+cause.Message)
 	}
 	return policy.Action, cause
 }

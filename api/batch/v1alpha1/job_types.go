@@ -27,7 +27,9 @@ type Job struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec JobSpec `json:"spec"`
+	// Status is Pending until the manager writes one.
 	// +optional
+	// +kubebuilder:default={state: {phase: Pending}}
 	Status JobStatus `json:"status,omitempty"`
 }
 
