@@ -222,6 +222,9 @@ type pendingCommand struct {
 // eventRefused is the reason of events about Commands and policy actions that are not carried out.
 const eventRefused = "CommandRefused"
 
+// eventAction is the reason of events about actions of policies. The message begins with the action.
+const eventAction = "ExecuteAction"
+
 // takeOrder stores a Command in the record of its job.
 func (c *Controller) takeOrder(r *record, o *pendingCommand) {
 	if r.uid != o.job {

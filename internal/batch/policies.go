@@ -59,13 +59,13 @@ type policies struct {
 	target jobEvent
 }
 
-func newPolicies(job *api.Job, now time.Time) *policies {
+func newPolicies(job *api.Job, status *api.JobStatus, now time.Time) *policies {
 	p := &policies{since: now, gone: map[[2]int32]time.Time{}}
-	switch job.Status.State.Phase {
+	switch status.State.Phase {
 	case "":
 		p.since = job.CreationTimestamp.Time
 	case api.Pending:
-		p.since = job.Status.State.LastTransitionTime.Time
+		p.since = status.State.LastTransitionTime.Time
 	}
 	found := len(job.Spec.Policies) > 0
 	for i := range job.Spec.Tasks {
@@ -161,7 +161,7 @@ func (c *Controller) act(r *record, o jobEvent, policy *api.LifecyclePolicy) (bu
 	}
 	cause := lifecycle.Cause{Event: o.event, Message: r.describe(o), Free: o.free}
 	if policy.Action != bus.CompleteJobAction { // the final status records CompleteJob
-		c.Writer.Event(r.job, corev1.EventTypeNormal, string(policy.Action), cause.Message)
+		c.Writer.Event(r.job, corev1.EventTypeNormal, eventAction, string(policy.Action)+": "+cause.Message)
 	}
 	return policy.Action, cause
 }
@@ -190,7 +190,7 @@ func (r *record) presentEvents() []jobEvent {
 		}
 	}
 	for ti, t := range r.tasks {
-		if r.policies.restarts && t.restarts() > 0 && t.restarts() >= r.job.Spec.Tasks[ti].Retries() {
+		if r.policies.restarts && r.job.Spec.Tasks[ti].FailsAfter(t.restarts()) {
 			out = append(out, jobEvent{event: bus.TaskFailedEvent, task: int32(ti), index: wholeTask})
 		}
 		if t.Counts[podset.Failed] == 0 {
@@ -244,7 +244,7 @@ func (r *record) persists(o jobEvent) bool {
 	case bus.TaskCompletedEvent:
 		return t.Counts[podset.Succeeded] >= t.Replicas
 	case bus.TaskFailedEvent:
-		return t.restarts() >= r.job.Spec.Tasks[o.task].Retries()
+		return r.job.Spec.Tasks[o.task].FailsAfter(t.restarts())
 	}
 	return true
 }

@@ -22,7 +22,7 @@ func TestAPolicyOnPodsThatWait(t *testing.T) {
 		retries int32
 		events  []string
 	}{
-		"restarts one of them, and the others begin to wait anew": {bus.RestartPodAction, 1, []string{"RestartPod"}},
+		"restarts one of them, and the others begin to wait anew": {bus.RestartPodAction, 1, []string{"ExecuteAction"}},
 		"has nothing to resume":                                   {bus.ResumeJobAction, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -147,12 +147,12 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		if !c.ours(job) {
 			return false
 		}
-		r.uid, r.generation, r.status = job.UID, -1, *job.Status.DeepCopy()
+		r.uid, r.generation, r.status = job.UID, -1, writtenStatus(job)
 		r.pods.Reset(&c.pods, r.key, job.UID, gangKey(r.key))
 		r.refusal, r.recording = podset.Refusal{}, false
 		r.ahead, r.notAhead = false, false
 		r.most = r.status.Running + r.status.Succeeded + r.status.Failed + r.status.Unknown
-		r.policies = newPolicies(job, c.Clock.Now())
+		r.policies = newPolicies(job, &r.status, c.Clock.Now())
 		r.statuses = controlloop.Backoff{}
 		r.statusSince, r.lost, r.expired, r.emptied = time.Time{}, false, false, false
 		r.lastStatus.Store(nil)

@@ -136,7 +136,7 @@ func (r *record) nextStatus(step lifecycle.Step, now metav1.Time) api.JobStatus 
 		s.Version++
 	}
 	s.MinAvailable = r.minAvailable()
-	r.countInto(&s)
+	r.countInto(&s, step.Pods)
 	r.conditions(&s, now)
 	if step.Phase.Finished() && s.RunningDuration == nil {
 		if from := r.lastPhase(api.Running); !from.IsZero() {
@@ -159,7 +159,9 @@ func concludes(from, to api.JobPhase) bool {
 		from == api.Terminating && to == api.Terminated
 }
 
-func (r *record) countInto(s *api.JobStatus) {
+// countInto counts the job's pods. Pods that are about to be deleted count as terminating at once: a
+// watch of the job then shows them in the status that begins its end, and one write less follows.
+func (r *record) countInto(s *api.JobStatus, fate lifecycle.Pods) {
 	sum := r.pods.Sum()
 	if s.State.Phase.Finished() && r.status.State.Phase.Finished() && sum[podset.Succeeded]+sum[podset.Failed] < s.Succeeded+s.Failed {
 		return // pods are deleted after the end of the job; their results stay counted
@@ -167,7 +169,7 @@ func (r *record) countInto(s *api.JobStatus) {
 	s.Pending, s.Running, s.Succeeded, s.Failed, s.Terminating, s.Unknown = 0, 0, 0, 0, 0, 0
 	s.TaskStatusCount = make(map[string]api.TaskState, len(r.tasks))
 	for _, t := range r.tasks {
-		n := t.seen()
+		n := t.seen().Under(fate)
 		s.Pending += n.Pending
 		s.Running += n.Running
 		s.Succeeded += n.Succeeded

@@ -20,6 +20,15 @@ type statusWrite struct {
 	answered atomic.Pointer[string]
 }
 
+// writtenStatus returns a copy of the job's status. It has no phase if no status has been written.
+func writtenStatus(job *api.Job) api.JobStatus {
+	s := *job.Status.DeepCopy()
+	if s.Unwritten() {
+		s.State.Phase = ""
+	}
+	return s
+}
+
 // newer reports whether another client has written the job after this status.
 func (t *statusWrite) newer(job *api.Job) bool {
 	version := t.answered.Load()
@@ -46,7 +55,7 @@ func (c *Controller) takeStatus(r *record, job *api.Job) {
 		return
 	}
 	r.compared = job.ResourceVersion
-	if !equality.Semantic.DeepEqual(job.Status, r.status) {
+	if !equality.Semantic.DeepEqual(writtenStatus(job), r.status) {
 		c.Log.Info("a job's status was overwritten and is written again", "job", r.key, "version", job.ResourceVersion)
 		r.lost = true
 	}

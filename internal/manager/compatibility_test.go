@@ -233,6 +233,15 @@ func TestEventsAndActions(t *testing.T) {
 	for name, c := range cases {
 		e.until(name, c.then)
 	}
+	e.eventually("an event says which action was carried out, and why", func() error {
+		events := e.eventsOf("any-lost")
+		for _, event := range events {
+			if event.Reason == "ExecuteAction" && event.Message == "AbortJob: pod any-lost-main-0 was evicted" {
+				return nil
+			}
+		}
+		return fmt.Errorf("the events are %s", asJSON(events))
+	})
 }
 
 // roleJob returns a job of two tasks a and b, of 1 and 2 pods, with plugins.

@@ -2,17 +2,21 @@ package manager_test
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 )
 
 func TestAJobRunsAndCompletes(t *testing.T) {
@@ -48,6 +52,74 @@ func TestAOnePodJobTakesThreeWrites(t *testing.T) {
 	e.until("one", inPhase(batch.Completed))
 	if w := managerWrites(t, e.c, e.ns); sum(w) > 3 {
 		t.Errorf("writes until it was complete: %v", w)
+	}
+}
+
+// TestAWatchShowsEveryPhase checks what clients rely on that follow a Job by a watch: a new Job is Pending,
+// and a phase in which pods are being deleted counts them in the status that begins it.
+func TestAWatchShowsEveryPhase(t *testing.T) {
+	const held = `[{"op":"add","path":"/metadata/finalizers","value":["lockstep.dev/held"]}]`
+	const released = `[{"op":"remove","path":"/metadata/finalizers"}]`
+	for _, tc := range []struct {
+		event  bus.Event
+		action bus.Action
+		status corev1.PodPhase // of a pod, once the job runs
+		want   []string        // the phases; a star means that pods are terminating
+	}{
+		{bus.PodFailedEvent, bus.RestartJobAction, corev1.PodFailed, []string{"Pending", "Running", "Restarting *"}},
+		{bus.PodFailedEvent, bus.AbortJobAction, corev1.PodFailed, []string{"Pending", "Running", "Aborting *", "Aborted"}},
+		{bus.PodFailedEvent, bus.TerminateJobAction, corev1.PodFailed, []string{"Pending", "Running", "Terminating *", "Terminated"}},
+		{bus.TaskCompletedEvent, bus.CompleteJobAction, corev1.PodSucceeded, []string{"Pending", "Running", "Completing *", "Completed"}},
+	} {
+		t.Run(string(tc.action), func(t *testing.T) {
+			e := start(t)
+			other := func(ctx context.Context, patch string) error {
+				_, err := e.core.CoreV1().Pods(e.ns).Patch(ctx, "j-other-0", types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+				return err
+			}
+			created := e.create(newJob("j", 1, "100m", withTask("other", 1, nil), withPolicies(on(tc.event, tc.action))))
+			t.Cleanup(func() { _ = other(context.Background(), released) })
+			w, err := e.dyn.Resource(jobs).Namespace(e.ns).Watch(e.Context(), metav1.ListOptions{
+				ResourceVersion: created.ResourceVersion, TimeoutSeconds: ptr.To[int64](60),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			last := created.Status.State.Phase
+			got := []string{string(last)}
+			for len(got) < len(tc.want) {
+				change := <-w.ResultChan()
+				u, ok := change.Object.(*unstructured.Unstructured)
+				if !ok {
+					t.Fatalf("the watch has ended with %v after %v; the job: %s", change, got, asJSON(e.job("j").Status))
+				}
+				s := e.asJob(u).Status
+				if s.State.Phase == last {
+					continue
+				}
+				last = s.State.Phase
+				shown := string(last)
+				if s.Terminating > 0 {
+					shown += " *"
+				}
+				got = append(got, shown)
+				switch len(got) {
+				case 2: // as long as a pod is held, the next phase lasts
+					if err := other(e.Context(), held); err != nil {
+						t.Fatal(err)
+					}
+					e.setPodStatus("j-main-0", corev1.PodStatus{Phase: tc.status})
+				case 3:
+					if err := other(e.Context(), released); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if diff := gocmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }
 

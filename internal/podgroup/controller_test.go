@@ -205,8 +205,12 @@ func (w *world) group(name string, minMember int32, owners ...metav1.OwnerRefere
 		Spec:       schedulingv1beta1.PodGroupSpec{MinMember: minMember},
 	}
 	g.SetGroupVersionKind(schedulingv1beta1.GroupVersion.WithKind("PodGroup"))
-	if err := w.groups.Post().Namespace(w.ns).Resource("podgroups").Body(g).Do(w.t.Context()).Error(); err != nil {
+	var created schedulingv1beta1.PodGroup
+	if err := w.groups.Post().Namespace(w.ns).Resource("podgroups").Body(g).Do(w.t.Context()).Into(&created); err != nil {
 		w.t.Fatal(err)
+	}
+	if created.Status.Phase != schedulingv1beta1.PodGroupPending {
+		w.t.Errorf("a new PodGroup is %q, not Pending", created.Status.Phase)
 	}
 }
 

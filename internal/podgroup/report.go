@@ -86,7 +86,10 @@ func awaited(u *groupState, pg *schedulingv1beta1.PodGroup, m members) bool {
 	if !u.admitted || !m.none() {
 		return false
 	}
-	return pg.Status.Phase == schedulingv1beta1.PodGroupPending || pg.Status.Phase == "" && len(pg.OwnerReferences) > 0
+	if pg.Status.Unwritten() {
+		return len(pg.OwnerReferences) > 0
+	}
+	return pg.Status.Phase == schedulingv1beta1.PodGroupPending
 }
 
 func (c *Controller) statusWritten(k key, u *groupState, sent *schedulingv1beta1.PodGroup, obj apiwriter.Object, err error) {

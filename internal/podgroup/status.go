@@ -50,7 +50,7 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *waitReason, admitted
 		s.Phase = schedulingv1beta1.PodGroupUnknown
 	case w != nil && w.byQueue:
 		s.Phase = schedulingv1beta1.PodGroupPending
-	case w != nil || s.Phase == "" || admitted:
+	case w != nil || pg.Status.Unwritten() || admitted:
 		s.Phase = schedulingv1beta1.PodGroupInqueue
 	}
 
@@ -188,7 +188,7 @@ func (s *settling) left(now time.Time, m members) time.Duration {
 // of a group start, or end, one after the other, and a write for each would be as many writes as pods.
 // ours means that the group was made for the owner of its pods, so nobody waits for it to be Running.
 func settles(old, next *schedulingv1beta1.PodGroupStatus, m members, ours bool) bool {
-	begins := ours && old.Phase == "" && next.Phase == schedulingv1beta1.PodGroupRunning
+	begins := ours && old.Unwritten() && next.Phase == schedulingv1beta1.PodGroupRunning
 	counted := next.DeepCopy()
 	counted.Running, counted.Succeeded, counted.Failed = old.Running, old.Succeeded, old.Failed
 	return (begins || sameStatus(old, counted)) && m.running < m.bound+m.binding

@@ -262,6 +262,7 @@ func TestCreateRefused(t *testing.T) {
 		{"a task that waits for itself", jobs, "", tasks(task("name: a, replicas: 1, dependsOn: {name: [a]}")), "dependsOn.name: tasks must not wait"},
 		{"tasks that wait in a circle", jobs, "", tasks(task("name: a, replicas: 1, dependsOn: {name: [c]}"), task("name: b, replicas: 1, dependsOn: {name: [a]}"), task("name: c, replicas: 1, dependsOn: {name: [b]}"), task("name: d, replicas: 1")), "dependsOn.name: tasks must not wait"},
 		{"a negative maxRetry", jobs, "", job("maxRetry: -1"), "spec.maxRetry"},
+		{"a task's maxRetry below -1", jobs, "", tasks(task("replicas: 1, maxRetry: -2")), "spec.tasks[0].maxRetry"},
 		{"a negative ttl", jobs, "", job("ttlSecondsAfterFinished: -1"), "spec.ttlSecondsAfterFinished"},
 		{"minSuccess 0", jobs, "", job("minSuccess: 0"), "spec.minSuccess"},
 		{"a typing error in the spec", jobs, "", job("minAvalable: 1"), "spec.minAvalable"},
@@ -462,6 +463,7 @@ func TestAcceptedWithDefaults(t *testing.T) {
 		"the least that a job can say": {jobs, tasks("{replicas: 1, template: " + template + "}"), map[string]any{
 			"spec.schedulerName": "lockstep", "spec.queue": "default", "spec.maxRetry": int64(3)}},
 		"a job for volcano with an explicit maxRetry of 0": {jobs, job("schedulerName: volcano\nmaxRetry: 0\nminAvailable: 1"), map[string]any{"spec.maxRetry": int64(0)}},
+		"a task that restarts never fail":                  {jobs, tasks(task("replicas: 1, maxRetry: -1")), nil},
 		"mpi with ssh and svc": {jobs, `{minAvailable: 3, plugins: {ssh: [], svc: [], mpi: ["--master=mpimaster", "--worker=mpiworker", "--port=22"]},
 			policies: [{event: PodEvicted, action: RestartJob}], queue: q,
 			tasks: [{replicas: 1, name: mpimaster, policies: [{event: TaskCompleted, action: CompleteJob}], template: ` + template + `},

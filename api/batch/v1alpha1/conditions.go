@@ -46,6 +46,11 @@ func (s *JobStatus) RemoveCondition(t JobConditionType) bool {
 	return len(s.Conditions) < before
 }
 
+// Unwritten reports whether no status has been written: the phase is empty, or the CRD's default.
+func (s *JobStatus) Unwritten() bool {
+	return s.State.Phase == "" || s.State.Phase == Pending && s.State.LastTransitionTime.IsZero()
+}
+
 // SetPhase sets the job's phase and the phase's entry in the history, and reports whether anything
 // changed. The history has one entry per phase, with the latest time. The times change only if the
 // phase changes.

@@ -61,12 +61,13 @@ func (t *TaskSpec) Min() int32 {
 	return t.Replicas
 }
 
-// Retries returns the number of restarts of containers that raises the event TaskFailed.
-func (t *TaskSpec) Retries() int32 {
-	if t.MaxRetry == nil {
-		return DefaultMaxRetry
+// FailsAfter reports whether so many restarts of containers raise the event TaskFailed.
+func (t *TaskSpec) FailsAfter(restarts int32) bool {
+	most := int32(DefaultMaxRetry)
+	if t.MaxRetry != nil {
+		most = *t.MaxRetry
 	}
-	return *t.MaxRetry
+	return most >= 0 && restarts > 0 && restarts >= most
 }
 
 // Retries returns how often the job may be started, including the first time, before it fails.

@@ -42,14 +42,37 @@ func TestNames(t *testing.T) {
 
 func TestWhatTheJobLeavesOpen(t *testing.T) {
 	j := &Job{Spec: JobSpec{Tasks: []TaskSpec{{}, {
-		MaxRetry: ptr(int32(0)),
 		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{SchedulerName: "other", PriorityClassName: "low", HostNetwork: true}},
 	}}}}
 	got := []any{j.QueueName(), j.SchedulerName(0), j.SchedulerName(1), j.PriorityClassName(0), j.PriorityClassName(1),
-		j.Retries(), j.Spec.Tasks[0].Retries(), j.Spec.Tasks[1].Retries(), j.Spec.Tasks[0].DNSPolicy(), j.Spec.Tasks[1].DNSPolicy()}
-	want := []any{"default", "lockstep", "other", "", "low", int32(3), int32(3), int32(0), corev1.DNSPolicy(""), corev1.DNSClusterFirstWithHostNet}
+		j.Retries(), j.Spec.Tasks[0].DNSPolicy(), j.Spec.Tasks[1].DNSPolicy()}
+	want := []any{"default", "lockstep", "other", "", "low", int32(3), corev1.DNSPolicy(""), corev1.DNSClusterFirstWithHostNet}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestRestartsThatFailATask(t *testing.T) {
+	for what, tc := range map[string]struct {
+		maxRetry *int32
+		want     []int32 // of 0 to 4 restarts, those that fail the task
+	}{
+		"the default":         {nil, []int32{3, 4}},
+		"any restart":         {ptr(int32(0)), []int32{1, 2, 3, 4}},
+		"more than there are": {ptr(int32(5)), nil},
+		"no limit":            {ptr(int32(-1)), nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var got []int32
+			for n := range int32(5) {
+				if (&TaskSpec{MaxRetry: tc.maxRetry}).FailsAfter(n) {
+					got = append(got, n)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 

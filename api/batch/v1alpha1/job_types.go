@@ -27,7 +27,9 @@ type Job struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec JobSpec `json:"spec"`
+	// Status is Pending until the manager writes one.
 	// +optional
+	// +kubebuilder:default={state: {phase: Pending}}
 	Status JobStatus `json:"status,omitempty"`
 }
 
@@ -157,10 +159,11 @@ type TaskSpec struct {
 	// +optional
 	TopologyPolicy NumaPolicy `json:"topologyPolicy,omitempty"`
 	// MaxRetry is the number of restarts of containers, summed over the task, that raises the event
-	// TaskFailed. Unlike in Volcano, an explicit 0 is kept: the first restart raises the event.
+	// TaskFailed. Unlike in Volcano, an explicit 0 is kept: the first restart raises the event. -1
+	// means that no number of restarts does.
 	// +optional
 	// +kubebuilder:default=3
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	MaxRetry *int32 `json:"maxRetry,omitempty"`
 	// DependsOn delays the task's pods until minAvailable pods of other tasks are ready.
 	// +optional

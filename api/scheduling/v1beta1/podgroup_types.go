@@ -92,7 +92,9 @@ type PodGroup struct {
 
 	// +optional
 	Spec PodGroupSpec `json:"spec,omitempty"`
+	// Status is Pending until the manager writes one.
 	// +optional
+	// +kubebuilder:default={phase: Pending}
 	Status PodGroupStatus `json:"status,omitempty"`
 }
 
@@ -270,6 +272,12 @@ type PodGroupStatus struct {
 	Succeeded int32 `json:"succeeded,omitempty"`
 	// +optional
 	Failed int32 `json:"failed,omitempty"`
+}
+
+// Unwritten reports whether no status has been written: the phase is empty, or the CRD's default. A
+// status that is written as Pending says why in a condition.
+func (s *PodGroupStatus) Unwritten() bool {
+	return s.Phase == "" || s.Phase == PodGroupPending && len(s.Conditions) == 0
 }
 
 // PodGroupCondition is one aspect of a PodGroup's state.

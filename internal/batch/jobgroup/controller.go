@@ -130,7 +130,7 @@ func (c *Controller) turn(key types.NamespacedName) {
 	switch aborted := job.Status.State.Phase == api.Aborted; {
 	case !exists && !aborted && r.version == "":
 		r.underWay = true
-		c.Writer.Create(m, want, c.answer(key, r, &v1beta1.PodGroupStatus{}))
+		c.Writer.Create(m, want, c.answer(key, r, &v1beta1.PodGroupStatus{Phase: v1beta1.PodGroupPending})) // by default
 		return
 	case !exists && r.version != "":
 		if aborted || c.Informers.PodGroups.Malformed(job.Namespace, want.Name) != nil {

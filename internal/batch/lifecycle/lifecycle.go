@@ -27,6 +27,17 @@ func (c Counts) alive() int32 { return c.Pending + c.Running + c.Unknown + c.Ter
 // ran.
 func (c Counts) started() int32 { return c.Running + c.Succeeded + c.Failed }
 
+// Under returns the counts in which pods that are about to be deleted are terminating.
+func (c Counts) Under(p Pods) Counts {
+	switch p {
+	case Stop:
+		return Counts{Succeeded: c.Succeeded, Failed: c.Failed, Terminating: c.alive()}
+	case Clear:
+		return Counts{Terminating: c.alive() + c.Succeeded + c.Failed}
+	}
+	return c
+}
+
 // Task is one task of a job.
 type Task struct {
 	Name     string
