@@ -199,7 +199,7 @@ func (v *evictions) queues() []evict.Queue {
 // (times = -1).
 func (v *evictions) chargeClaims(times int64) {
 	for _, c := range v.claims {
-		if !c.lifted {
+		if c.charged {
 			v.s.ledger.Charge(c.queue, place.Vector(nil).Plus(c.sum, times))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -24,9 +25,13 @@ func weighs(name string, weight int32) *schedulingv1beta1.Queue {
 
 // held returns the CPUs of a queue's pods that are not leaving.
 func (w *evictionWorld) held(queue string) (cores int64) {
-	for _, o := range w.cluster.Occupants(w.view) {
-		if o.Queue == queue && o.Object != nil && o.Object.DeletionTimestamp == nil {
-			cores += o.Request.At(place.CPU) / 1000
+	var all cluster.Occupants
+	w.cluster.FollowOccupants(&all, w.view)
+	for _, list := range all.On {
+		for _, o := range list {
+			if o.Queue == queue && o.Object != nil && o.Object.DeletionTimestamp == nil {
+				cores += o.Request.At(place.CPU) / 1000
+			}
 		}
 	}
 	return cores
