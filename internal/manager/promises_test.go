@@ -133,7 +133,7 @@ metadata:
 spec: %s`, name, owner.UID, spec)
 	}
 	groups := e.dyn.Resource(podGroupResource).Namespace(e.ns)
-	// first returns the first status that a group is given.
+	// first returns the first status that a group is given, after the CRD's default.
 	first := func(manifest, name string) string {
 		t.Helper()
 		w, err := groups.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -144,7 +144,7 @@ spec: %s`, name, owner.UID, spec)
 		e.apply(manifest)
 		for event := range w.ResultChan() {
 			u, ok := event.Object.(*unstructured.Unstructured)
-			if status := u.Object["status"]; ok && status != nil && len(status.(map[string]any)) > 0 {
+			if status := u.Object["status"]; ok && status != nil && asJSON(status) != `{"phase":"Pending"}` {
 				return asJSON(status)
 			}
 		}
