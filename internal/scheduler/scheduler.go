@@ -56,8 +56,8 @@ type Config struct {
 	// UsageHalfLife, if it is not 0, has queues take turns by what they have used, which counts half as
 	// much after this time, and not by what they hold alone.
 	UsageHalfLife time.Duration
-	// PodsAhead is how many pods of waiting gangs exist without nodes, about at most (see aheadPods); 0
-	// means that gangs get their pods when they have nodes.
+	// PodsAhead is about how many pods of waiting gangs may exist without nodes (see aheadPods); 0 means
+	// that gangs get their pods when they have nodes.
 	PodsAhead int
 	// Evictions configures which pods leave for others. Without SetEvictors none do.
 	Evictions Evictions

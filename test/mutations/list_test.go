@@ -502,6 +502,8 @@ var mutations = []mutation{
 		[]string{"\t\tv.s.ledger.Charge(c.queue, place.Vector(nil).Plus(c.sum, -1))\n", ""}},
 	{"nobody learns that a claim has ended", scheduler + "/evictions.go",
 		"\tv.s.cluster.Freed(c.room)\n", "", scheduler, "TestAClaimEndsWithItsGang", nil, nil},
+	{"a claim survives the loss of its node", scheduler + "/evictions.go",
+		"changed && !v.usable(c, since) ||", "changed && since < -1 ||", scheduler, "TestAClaimEndsWithItsNodeAndIsMadeAgainElsewhere", nil, nil},
 	{"pods stay in zones that have closed", scheduler + "/scheduler.go",
 		"\ts.standings.vacate()\n", "", scheduler, "TestAZoneOpensAndCloses", nil, nil},
 	{"a gang that leaves a zone keeps its other pods", scheduler + "/evict/depart.go",

@@ -175,7 +175,8 @@ type PodGroupAffinityTerm struct {
 	Weight int32 `json:"weight,omitempty"`
 	// PodGroupSelector selects PodGroups by their labels.
 	PodGroupSelector *metav1.LabelSelector `json:"podGroupSelector"`
-	// NamespaceSelector selects the namespaces of the PodGroups: that of this one by default.
+	// NamespaceSelector selects the namespaces in which PodGroups are selected. Without it they are those
+	// in the namespace of this PodGroup.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// TopologyTierName is the name of the tier whose domains are compared.

@@ -313,16 +313,22 @@ func readHalfLife(r *reader, path, key string, value *yaml.Node) bool {
 		return false
 	}
 	d, err := time.ParseDuration(value.Value)
-	switch {
-	case err != nil || d <= 0:
+	if err != nil || d <= 0 {
 		r.fail(path, "%q is no positive duration", value.Value)
-	case r.settings.UsageHalfLife > 0 && r.settings.UsageHalfLife != d:
-		r.fail(path, "another plugin says %v", r.settings.UsageHalfLife)
-	default:
-		r.settings.UsageHalfLife = d
-		r.add(path, key, Works, "")
+		return true
 	}
+	r.setHalfLife(path, key, d)
 	return true
+}
+
+// setHalfLife sets the half-life of usage. Plugins that name it must name the same one.
+func (r *reader) setHalfLife(path, key string, d time.Duration) {
+	if known := r.settings.UsageHalfLife; known > 0 && known != d {
+		r.fail(path, "another plugin says %v", known)
+		return
+	}
+	r.settings.UsageHalfLife = d
+	r.add(path, key, Works, "")
 }
 
 // fairShareHalfLife is the half-life of the plugin fairshare if it names none.
@@ -338,16 +344,11 @@ func readFairShare(r *reader, path, key string, value *yaml.Node) bool {
 		return false
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(value.Value), 10, 32) // the value may be quoted
-	d := time.Duration(n) * time.Minute
-	switch {
-	case err != nil || n <= 0:
+	if err != nil || n <= 0 {
 		r.fail(path, "%q is no positive number of minutes", value.Value)
-	case r.settings.UsageHalfLife > 0 && r.settings.UsageHalfLife != d:
-		r.fail(path, "another plugin says %v", r.settings.UsageHalfLife)
-	default:
-		r.settings.UsageHalfLife = d
-		r.add(path, key, Works, "")
+		return true
 	}
+	r.setHalfLife(path, key, time.Duration(n)*time.Minute)
 	return true
 }
 

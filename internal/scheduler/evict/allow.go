@@ -206,7 +206,8 @@ func (g *gang) onLoan() bool { return g.rule == Reclaim || g.rule == PreemptAcro
 
 // above reports whether a queue has more than it deserves of a resource that a victim has, when all
 // other victims are gone: taken, and also, which may be nil. Then the victim cannot claim its
-// resources back. If what it deserves follows from weights, it must keep that. A queue that does not say what it deserves of them has no claim either.
+// resources back. If what the queue deserves follows from weights, it must keep that much. A queue that
+// does not say what it deserves of them has no claim either.
 func above(q *queue, taken []int64, also, victim place.Vector) bool {
 	stated := false
 	for dim, a := range victim {

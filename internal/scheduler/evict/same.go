@@ -16,7 +16,7 @@ func (s *State) Same(o *State) bool {
 }
 
 func sameQueue(a, b Queue) bool {
-	return a.Name == b.Name && a.Parent == b.Parent && a.Kept == b.Kept && slices.Equal(a.Used, b.Used) &&
+	return a.Name == b.Name && a.Parent == b.Parent && a.Kept == b.Kept && a.Weighed == b.Weighed && slices.Equal(a.Used, b.Used) &&
 		slices.Equal(a.Guarantee, b.Guarantee) && slices.Equal(a.Deserved, b.Deserved) && slices.Equal(a.Capability, b.Capability)
 }
 
